@@ -22,8 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints.retention import Retention
-from hvdgan.checkpoints.saver import Saver
+from hvdgan.checkpoints.saver import Retention, Saver
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from hvdgan.checkpoints.versions import versions
+from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs

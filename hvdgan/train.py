@@ -16,8 +16,8 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
 from hvdgan.training.command import Command, parse
-from hvdgan.training.commits import Commits
 from hvdgan.training.page import Page
+from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build, folder_of
 from hvdgan.training.stopping import STOPPED, Stopping
 from hvdgan.training.summary import describe

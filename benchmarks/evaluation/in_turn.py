@@ -31,9 +31,9 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec
 from hvdgan.training import command, session
-from hvdgan.training.commits import Commits
 from hvdgan.training.loop import steps_from
 from hvdgan.training.page import Page
+from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import Run
 from hvdgan.training.step import Steps
 from hvdgan.training.stopping import Stopping

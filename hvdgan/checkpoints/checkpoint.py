@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import platform
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from hvdgan import __version__
 from hvdgan.checkpoints.files import (
     FORMAT_VERSION,
     LATEST,
@@ -22,14 +25,24 @@ from hvdgan.checkpoints.files import (
     aside,
     describe,
     list_some,
-    named_latest,
     newest_first,
     read_tensors,
     step_of,
 )
-from hvdgan.checkpoints.versions import versions
 from hvdgan.cli.errors import RunError, unwritable
 from hvdgan.cli.files.replacing import finish_replacing, flush, whole_file, whole_folder
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each library by name."""
+    return {
+        "hvdgan": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+    }
+
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -131,13 +144,6 @@ def mend(folder: Path) -> None:
     for path in newest_first(folder):
         target = folder / f"step-{step_of(path):08d}"
         finish_replacing(target, aside(target))
-    # Older versions renamed a checkpoint to `.deleted` before they replaced it. Pruning uses that suffix too, but never
-    # deletes the checkpoint that `latest` names, so this one is worth keeping.
-    named = named_latest(folder)
-    if named is not None and not named.exists():
-        older = named.with_name(f".{named.name}.deleted")
-        if (older / MANIFEST).is_file():
-            finish_replacing(named, older)
 
 
 def restore(
@@ -162,10 +168,6 @@ def restore(
     if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
         raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)
-    for name in values.keys() & tensors.keys():
-        # Before 0.1.0 the counts of loss scales were int32.
-        if (str(values[name].dtype), tensors[name].dtype) == ("int32", "int64"):
-            values[name] = values[name].astype(np.int64)
     _check_same_networks(checkpoint, values, tensors)
     for name, variable in tensors.items():
         variable.assign(values[name])

@@ -12,11 +12,11 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.inference.physical import applied
 from hvdgan.recipe import Recipe
+from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.mistakes import Mistake, call
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import PreparedBatch, drawn_by, reads, sampled
-from hvdgan.recipe.unpacking import Parts
 from hvdgan.values.value_map import ValueMap
 
 _SEED = 0

@@ -7,8 +7,8 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Kind
+from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.unpacking import Parts
 
 _SHIFT = 0.125  # of the image's side, at most
 _CUT = 0.5  # of the image's side

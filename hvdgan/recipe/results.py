@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe
+from hvdgan.recipe.batch import Parts, unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
 from hvdgan.recipe.mistakes import attribute as place_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.stage_checks import STAGES
 from hvdgan.recipe.stages import Loss, Stage
-from hvdgan.recipe.unpacking import Parts, unpack
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'

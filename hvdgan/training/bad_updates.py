@@ -9,8 +9,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.events import Event, SkippedUpdate
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.compiler import Compiler
-from hvdgan.training.forward import Data, used
-from hvdgan.training.gradients import MicroBatches
+from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.step import StageStep
 
 

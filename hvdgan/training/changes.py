@@ -1,24 +1,22 @@
-"""Checks that the settings of a resumed run may differ from those of its checkpoint."""
+"""What may differ between a checkpoint and the run that resumes it; the rest is refused by name."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import keras
 
-from hvdgan.checkpoints.versions import versions
-from hvdgan.cli.config import Config
+from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe import Recipe
-from hvdgan.recipe.recipe import NoOptions
 from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
+from hvdgan.training.frozen import refuse_other_frozen
+from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
-from hvdgan.training.saved_settings import to_json
-from hvdgan.training.value_maps import is_as_before
+from hvdgan.values import sample_values
+from hvdgan.values.value_map import ValueMap
 
 # Settings that may differ without changing the results, except for the last bits.
 # The data may be named differently or have moved: its fingerprint is compared.
@@ -28,75 +26,56 @@ _MAY_CHANGE |= {"max_bad_steps", "keep", "report", "check_ranks_every", "best_me
 _MAY_CHANGE |= {"jit", "data_options"}
 _MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features", "eval_resize", "inception"}
 _MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "eval_real_samples"}
-# Settings that an older config.json lacks, and whose default is not None.
-_DEFAULTS = {name: to_json(Config(), NoOptions())[name] for name in ("crop", "flip_axes", "conditions")}
-# Axes of arrays, by the names of their settings, with the names of the shapes in the facts about the data.
-_AXES = {"axes": "shape", "input_axes": "input_shape"}
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
+_MAP_FLAGS = {
+    "images": "values",
+    "inputs": "input_values",
+    "conditions": "condition_values",
+    "constants": "constant_values",
+}
+_ANEW = "start anew in another --run-dir, or allow it with --allow-changed"
 
 
-def check_settings(
-    run: Run, source: Path, before: dict[str, Any], allowed: Sequence[str], at: dict[str, Any] | None = None
-) -> list[str]:
+def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
+    """Refuse to resume a checkpoint of another run than this one; returns lines about what may differ and does."""
+    lines = check_settings(run, source, manifest["config"], allowed)
+    if not {"stages", *_changed(run, manifest["config"])} & {*allowed, *run.recipe.may_change}:
+        _check_stages(run, source, manifest["stages"])
+    lines += [*_code(run, source, manifest), *_versions(manifest)]
+    # Another setting may be the cause, such as the name of a file of weights.
+    lines += refuse_other_frozen(source, manifest["frozen"], run.frozen, allowed=bool(allowed))
+    if "data" not in allowed:
+        _check_data(run, source, manifest["data"])
+    return [*lines, *_value_maps(run, source, manifest["data"], allowed)]
+
+
+def check_settings(run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
     """Refuse settings with which the resumed run would compute something else than the interrupted one."""
-    now, at = run.settings(), at or {}
-    before = {**_DEFAULTS, **before}
-    changed = [key for key in now | before if now.get(key) != before.get(key)]
-    changed = [key for key in changed if before.get(key) is not None or not _says_what_was_assumed(run, key, at)]
-    free = _MAY_CHANGE | set(run.recipe.may_change)
+    now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = [], []
-    for key in changed:
+    for key in _changed(run, before):
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         if key in free:
-            lines += _of_micro_batches(run, difference) if key == "accumulate" else []
+            lines += _micro_batches(run, difference) if key == "accumulate" else []
         elif key not in now:
             lines.append(f"warning: {key} was {before[key]!r}, and there is no such option any more")
         elif key in _WITH_WARNING or key in allowed:
             lines.append(f"warning: {difference}")
-        elif key in before and (stages := _stages_with(run, key, before[key])) and _last_alone_differs(*stages):
-            lines += _about_last_stage(run, key, difference, *stages, begun=at.get("stage_index") == len(stages[1]) - 1)
+        elif (stages := _stages_with(run, key, before)) and _only_last_differs(*stages):
+            lines += _about_last_stage(difference, stages[1][-1])
         else:
             refused.append(key)
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
-        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, key, before, at)}, start"
+        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, key, before)}, {_ANEW}"
         if key not in before:
-            was, keep = f"before there was an option {key}", "start"
+            was, keep = f"before there was an option {key}", _ANEW
         raise UserError(
-            f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep} anew in another "
-            f"--run-dir, or allow it with --allow-changed {','.join(refused)}"
+            f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep} {','.join(refused)}"
         )
-    if not {"stages", *changed} & set(allowed) and not set(changed) & set(run.recipe.may_change):
-        _check_stages(run, source, at.get("stages"))
     return lines
-
-
-def changed_versions(manifest: Mapping[str, Any]) -> list[str]:
-    """Say which libraries that compute the numbers are of other versions than those of a checkpoint."""
-    before, now = manifest.get("versions") or {}, versions()
-    names = {"tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
-    changed = [
-        f"{name} was {before[key]} and is now {now[key]}"
-        for key, name in names.items()
-        if key in before and before[key] != now[key]
-    ]
-    if not changed:
-        return []
-    return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
-
-
-def changed_code(run: Run, source: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
-    before = manifest.get("code") or {}
-    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
-    if not changed:
-        return []
-    return [
-        f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it is "
-        "now, and differs from the run that it would have been"
-    ]
 
 
 def stage_steps(stages: Sequence[Stage]) -> str:
@@ -104,56 +83,32 @@ def stage_steps(stages: Sequence[Stage]) -> str:
     return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
 
 
-def how_to_continue(run: Run) -> str:
-    """Suggest how to train further when the last step of a run is reached."""
-    if run.last_step < run.schedule.total_steps:
-        return "raise --max-steps to continue"
-    *others, last = run.schedule.stages
-    if (steps := run.schedule.steps_of(len(others))) < last.steps:
-        return (
-            f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
-        )
-    longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
-    return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
+def _changed(run: Run, before: Mapping[str, Any]) -> list[str]:
+    now = run.settings()
+    return [key for key in {**now, **before} if now.get(key) != before.get(key)]
 
 
-def _says_what_was_assumed(run: Run, key: str, at: Mapping[str, Any]) -> bool:
-    """Check for a flag that names the axes or the map that arrays had without it when a checkpoint was made.
-
-    An older version assumed some that must be given now. The fingerprint of arrays covers their axes.
-    """
-    before = at.get("data") or {}
-    if key in _AXES:
-        return bool(before.get("fingerprint") == run.source.fingerprint)
-    return is_as_before(run, key, before)
-
-
-def _stages_with(run: Run, key: str, value: Any) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
-    """Return the stages with a setting's earlier value, and with its present one; None if they cannot be made."""
-    now = run.schedule.stages
+def _stages_with(run: Run, key: str, before: Mapping[str, Any]) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
+    """The stages with a setting's earlier value, and with its present one; None if they do not depend on it."""
+    recipe = run.recipe
     try:
+        value = before[key]
         if key == "stages":
-            state = run.state
-            return checked_stages(run.recipe.stages(), list(state.networks), value, frozen=state.frozen), now
-        earlier = _recipe_with(run.recipe, key, value)
-        return None if earlier is None else (earlier.stages(), run.recipe.stages())
-    except Exception:  # the recipe's code may raise anything
+            earlier = checked_stages(recipe.stages(), list(run.state.networks), value, frozen=run.state.frozen)
+            return earlier, run.schedule.stages
+        if key not in {field.name for field in dataclasses.fields(recipe.options)} or isinstance(value, dict):
+            return None
+        options = dataclasses.replace(recipe.options, **{key: tuple(value) if isinstance(value, list) else value})
+        return type(recipe)(options, recipe.data).stages(), recipe.stages()
+    except Exception:  # the recipe's code may raise anything for a value that it did not ask for
         return None
 
 
-def _recipe_with(recipe: Recipe, key: str, value: Any) -> Recipe | None:
-    """Return the recipe with another value of an option, as JSON has it; None if it has no such option."""
-    if key not in {field.name for field in dataclasses.fields(recipe.options)} or isinstance(value, dict):
-        return None
-    options = dataclasses.replace(recipe.options, **{key: tuple(value) if isinstance(value, list) else value})
-    return type(recipe)(options, recipe.data)
-
-
-def _last_alone_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
-    """Check that the stages differ only in the number of steps of the last one."""
-    if [_facts(stage) for stage in before] != [_facts(stage) for stage in now]:
-        return False
-    return [s.steps for s in before[:-1]] == [s.steps for s in now[:-1]] and before[-1].steps != now[-1].steps
+def _only_last_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
+    """Check that the stages differ in nothing but the number of steps of the last one."""
+    steps, steps_now = [stage.steps for stage in before], [stage.steps for stage in now]
+    same = [_facts(stage) for stage in before] == [_facts(stage) for stage in now]
+    return same and steps[:-1] == steps_now[:-1] and steps != steps_now
 
 
 def _facts(stage: Stage) -> tuple[Any, ...]:
@@ -161,78 +116,38 @@ def _facts(stage: Stage) -> tuple[Any, ...]:
     return stage.name, stage.reset_optimizers, stage.until, updates
 
 
-def _about_last_stage(
-    run: Run, key: str, difference: str, before: Sequence[Stage], now: Sequence[Stage], *, begun: bool
-) -> Iterator[str]:
-    """Yield lines about the changed number of steps of the last stage, and about other effects of the setting."""
-    last = now[-1]
-    if key != "stages" and run.config.stages is not None:
-        yield f"{difference}: without effect on the steps, which --stages gives"
-    else:
-        yield f"{difference}: the last stage, {last.name}, has {last.steps} steps instead of {before[-1].steps}"
-    decaying = [u.name for u in last.updates if isinstance(u.learning_rate, LearningRate) and _decays(u.learning_rate)]
-    if begun and decaying:
+def _about_last_stage(difference: str, last: Stage) -> Iterator[str]:
+    yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}"
+    rates = {update.name: update.learning_rate for update in last.updates}
+    if decaying := [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]:
         yield (
             f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}, so "
             "that it differs from before at the same step"
         )
-    if readers := sorted(_readers(type(run.recipe), key)):
-        yield f"warning: {key} is also read by {', '.join(readers)}, and changes the results there"
 
 
-def _decays(rate: LearningRate) -> bool:
-    return rate.decay != "constant"
-
-
-def _readers(recipe: type[Recipe], option: str) -> Iterator[str]:
-    """Yield the methods of a recipe, other than stages(), whose code names an option."""
-    for owner in recipe.__mro__[: recipe.__mro__.index(Recipe)]:
-        for name, member in vars(owner).items():
-            code = getattr(member, "__code__", None)
-            if name != "stages" and isinstance(code, CodeType) and option in _names(code):
-                yield f"{name}()"
-
-
-def _names(code: CodeType) -> set[str]:
-    within = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*within)
-
-
-def _shape_of(at: Mapping[str, Any], axes: str) -> Sequence[int] | None:
-    """The shape that the samples or the inputs of a checkpoint's data have with the channels last."""
-    shape: Sequence[int] | None = ((at.get("data") or {}).get("spec") or {}).get(_AXES[axes])
-    return shape
-
-
-def _hint(run: Run, key: str, before: dict[str, Any], at: Mapping[str, Any]) -> str:
-    """Suggest how to give only the last stage more steps, if a setting changes the steps of other stages too.
-
-    If axes are given that differ from those that were assumed, name these.
-    """
-    if key in _AXES and before.get(key) is None and (shape := _shape_of(at, key)):
-        return f", or give --{key.replace('_', '-')} {'DHWC'[-len(shape) :]}, which was assumed"
-    stages = None if key == "stages" else _stages_with(run, key, before.get(key))
-    if not stages or before.get("stages") is not None or [s.steps for s in stages[0]] == [s.steps for s in stages[1]]:
+def _hint(run: Run, key: str, before: Mapping[str, Any]) -> str:
+    """Suggest how to give only the last stage more steps, where an option changes those of other stages too."""
+    stages = None if key == "stages" or before.get("stages") is not None else _stages_with(run, key, before)
+    if not stages or stage_steps(stages[0]) == stage_steps(stages[1]):
         return ""
-    earlier, now = stages
-    return f", and give the last stage alone more steps with --stages {stage_steps([*earlier[:-1], now[-1]])}"
+    return f", and give the last stage alone more steps with --stages {stage_steps([*stages[0][:-1], stages[1][-1]])}"
 
 
-def _check_stages(run: Run, source: Path, before: list[list[Any]] | None) -> None:
+def _check_stages(run: Run, source: Path, before: Sequence[Sequence[Any]]) -> None:
     """Refuse other stages than a checkpoint was made with, even if only the recipe's code has changed."""
     now = [[stage.name, stage.steps] for stage in run.schedule.stages]
-    if not before or (before[:-1] == now[:-1] and before[-1][0] == now[-1][0]):
+    if before[:-1] == now[:-1] and before[-1][0] == now[-1][0]:
         return
     was = ",".join(f"{name}={steps}" for name, steps in before)
     raise UserError(
         f"--resume: {source} was made with the stages {was}, and this run has {stage_steps(run.schedule.stages)}; only "
-        "the steps of the last may change: keep the others, start anew in another --run-dir, or allow it with "
-        "--allow-changed stages"
+        f"the steps of the last may change: keep the others, {_ANEW} stages"
     )
 
 
-def _of_micro_batches(run: Run, difference: str) -> list[str]:
-    """Return a warning if the size of the micro-batches changes the results of a network."""
+def _micro_batches(run: Run, difference: str) -> list[str]:
+    """A warning if the size of the micro-batches changes the results of a network."""
     norm = keras.layers.BatchNormalization
     names = sorted(
         name
@@ -242,3 +157,99 @@ def _of_micro_batches(run: Run, difference: str) -> list[str]:
     if not names:
         return []
     return [f"warning: {difference}: BatchNormalization in {', '.join(names)} sees micro-batches of another size"]
+
+
+def _code(run: Run, source: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
+    before = manifest["code"]
+    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
+    if not changed:
+        return []
+    return [
+        f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it is "
+        "now, and differs from the run that it would have been"
+    ]
+
+
+def _versions(manifest: Mapping[str, Any]) -> list[str]:
+    """Say which libraries that compute the numbers are of other versions than those of a checkpoint."""
+    before, now = manifest["versions"], versions()
+    names = {"tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
+    changed = [
+        f"{name} was {before[key]} and is now {now[key]}" for key, name in names.items() if before.get(key) != now[key]
+    ]
+    if not changed:
+        return []
+    return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
+
+
+def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> None:
+    if before["fingerprint"] != run.source.fingerprint:
+        classes, classes_now = before["spec"]["num_classes"], run.recipe.data.num_classes
+        others = "" if classes == classes_now else f"; {classes} classes then, {classes_now} now"
+        raise UserError(
+            f"--resume: {source} was made with other images than those of {run.source.name}, or other --channels "
+            f"({before['num_images']} images then, {len(run.source)} now{others}); restore them, {_ANEW} data"
+        )
+
+
+def _value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str]) -> Iterator[str]:
+    """Refuse other value maps than those of a checkpoint, whose networks learned the numbers that those gave.
+
+    The fingerprint of arrays covers 64 samples only, and a function of the user's own may have been edited.
+    """
+    saved, now = before["spec"]["values"], run.recipe.data.values
+    if saved is None or now is None:
+        return
+    parts = sample_values.of_json(saved).parts()
+    for part, new in now.parts().items():
+        old = parts[part]
+        if old is None or new is None or _numbers(old) == _numbers(new):  # parts come and go by settings
+            continue
+        same = " (its statistics, or the file of its function)" if str(old) == str(new) else ""
+        difference = f"it was {old} and is now {new}{same}"
+        if not {"data", _MAP_FLAGS[part]} & set(allowed):
+            raise UserError(
+                f"--resume: {source} was made with another value map of the {part}: {difference}; the data or the map "
+                "have changed, or samples are left out now whose numbers the file declares to be missing or not valid: "
+                f"restore them, {_ANEW} data"
+            )
+        yield f"warning: the value map of the {part} has changed: {difference}"
+
+
+def _numbers(value_map: ValueMap) -> dict[str, Any]:
+    """What a map computes, as JSON types; units change no number."""
+    return {**value_map.to_json(), "units": []}
+
+
+def scale_of(run: Run) -> dict[str, Any] | None:
+    """What the distances depend on besides the networks, as JSON types; None if the run compares no samples."""
+    if run.comparison is None:
+        return None
+    facts = run.comparison.identity()
+    # A file that has moved keeps its digest, and so the scale of its features.
+    return {name: each for name, each in facts.items() if name != "features" or facts["sha256"] is None}
+
+
+def begin_anew(run: Run, resume_point: ResumePoint) -> None:
+    """Drop saved distances that those of this run cannot be compared with; every rank calls this."""
+    progress, now = resume_point.progress, scale_of(run)
+    before = progress.get("scale")
+    if run.comparison is None or not now or not before or before == now:
+        return
+    names, anew = run.comparison.names, list[str]()
+    if (best := progress.get("best")) and best["metric"] in names:
+        progress = {**progress, "best": None}
+        anew.append("the best checkpoint")
+    step = resume_point.step
+    until = run.schedule.at(step).stage.until if step < run.schedule.total_steps else None
+    if until is not None and until.metric in names:
+        progress = {**progress, "ranks": [{**each, "watch": None} for each in progress["ranks"]]}
+        anew.append("the plateau that ends the stage")
+    resume_point.progress = progress
+    changed = ", ".join(sorted(name for name in before | now if before.get(name) != now.get(name)))
+    end = f": {' and '.join(anew)} will be sought anew" if anew else ""
+    resume_point.remarks.append(
+        f"warning: samples are compared in another way than before ({changed}), so the distances up to step "
+        f"{step} have another scale than those after it{end}"
+    )

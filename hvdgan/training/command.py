@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,33 @@ from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.training.saved_settings import read_json, to_json
 from hvdgan.training.state import seed_generators
+
+
+def to_json(config: Config, options: Any) -> dict[str, Any]:
+    """Make one flat object of all settings, by their names on the command line."""
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name in ("arrays", "evaluation") else {name: value}
+    return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
+
+
+def read_json(path: Path, named: str = "") -> dict[str, Any]:
+    """Read a saved config.json."""
+    named = named or str(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{named}: cannot be read as JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{named}: expected a JSON object of settings, found {type(values).__name__}")
+    if not isinstance(values.get("pipeline", {}), dict):
+        raise UserError(f"{named}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
+    return values
+
 
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
@@ -87,8 +113,6 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
     Raises:
         UserError: the recipe cannot be found, or a value is not possible.
     """
-    # An older config.json does not name --fit: pictures were always cropped.
-    saved = saved if "fit" in saved else {**saved, "fit": "crop"}
     try:
         command = _parse((), saved, source, _check_options)
     except UserError as error:

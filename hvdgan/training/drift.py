@@ -7,8 +7,7 @@ import keras
 
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.state import TrainState
-from hvdgan.training.statistics import copy_of
+from hvdgan.training.state import TrainState, copy_of
 
 
 def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:

@@ -12,8 +12,8 @@ from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.membership import Membership
 from hvdgan.training import session
 from hvdgan.training.command import Command
-from hvdgan.training.commits import Commits, HostsChanged
 from hvdgan.training.page import Page
+from hvdgan.training.resume_point import Commits, HostsChanged
 from hvdgan.training.run import checkpoints_of, folder_of
 from hvdgan.training.stopping import Stopping
 

@@ -1,21 +1,135 @@
-"""This rank's gradients of an update: of the whole slice at once, or the mean over micro-batches.
+"""This rank's losses of an update and their gradients: of the whole slice at once, or the mean over micro-batches."""
 
-Both return a tape. Its gradient() computes the gradients on this rank; Ranks.reduced_gradients calls it and averages
-them over the ranks.
-"""
-
-from collections.abc import Sequence
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
-from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
-from hvdgan.recipe.results import PreparedBatch
+from hvdgan.cli.config import Config
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.distributed.tapes import OwnedTape, UntouchedVariables, tape_of_gradients
+from hvdgan.networks.devices.device import to_device
+from hvdgan.recipe import Recipe
+from hvdgan.recipe.augment import diff_augment, flip, flip_axes
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import PreparedBatch, loss_of, prepare
 from hvdgan.recipe.shared_forward import SharedForward
-from hvdgan.recipe.stages import Update
-from hvdgan.training.compiled_random import on_device
-from hvdgan.training.compiler import Compiler
-from hvdgan.training.forward import Data, Forward, Metrics
+from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.compiler import Compiler, on_device
+from hvdgan.training.state import TrainState
+
+Metrics = dict[str, tf.Tensor]
+Data = dict[str, tf.Tensor]
+
+
+class Forward:
+    """Computes the losses of one stage, on this rank's slice of the global batch or on a micro-batch of it."""
+
+    def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
+        self.augments = False
+        """whether a loss that was traced calls batch.augment"""
+        self.micro_batches = config.accumulate
+        """number of micro-batches in this rank's slice"""
+        first, last = ranks.slice_of(config.global_batch_size)
+        self._first, self.count = first, last - first
+        """number of samples in this rank's slice"""
+        self._recipe, self._state, self._stage, self._config = recipe, state, stage, config
+        self.weight = ranks.weights(config.global_batch_size)[ranks.rank]
+        """factor of this rank's means, so that the mean over ranks is the mean over all samples"""
+        self._factor = self.weight * ranks.loss_factor(config.compression)
+
+    def prepare(self, step: tf.Tensor, data: Data, part: "int | tf.Tensor" = 0) -> PreparedBatch:
+        """Crop and flip the samples of a micro-batch, and draw what all updates of the step share."""
+        count = self.count // self.micro_batches
+        if "labels" in data:
+            data = {**data, "labels": tf.cast(data["labels"], tf.int32)}
+        random = Random(self._config.seed, step, self._first + part * count, count, to_device=to_device)
+        of_data = random.scoped("data")
+        prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
+        axes = flip_axes(self._config)
+        return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data)) if axes else prepared
+
+    def loss(self, update: Update, prepared: PreparedBatch, shared: SharedForward | None) -> tuple[tf.Tensor, Metrics]:
+        """Compute an update's loss, scaled for the gradient, and its metrics, among them the loss as it is."""
+        batch = prepared.batch(update.name)
+
+        def augment(images: tf.Tensor, key: str) -> tf.Tensor:
+            self.augments = True
+            return diff_augment(images, self._config.diff_augment, batch.random, key)
+
+        batch.augment = augment
+        of_calls: list[tuple[str, tf.Tensor | None]] = []
+        networks, frozen = self._state.networks, self._state.frozen
+        nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
+        loss, measured = loss_of(update.loss, nets, batch, self.where(update))
+        if of_networks := self._of_networks(update, of_calls):
+            measured["network_losses"] = tf.add_n(of_networks)
+            loss += measured["network_losses"]
+        metrics = {"loss": loss, **measured}
+        # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
+        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor, math.nan))
+        scale = self._state.loss_scales.get(update.name)
+        return loss if scale is None else loss * scale.value.value, metrics
+
+    def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
+        """The losses of the owned networks themselves: of each call, and of their weights once."""
+        for name, loss in of_calls:
+            if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
+                raise Mistake(
+                    f"{self.where(update)}: network {name} has losses of its own (activity_regularizer, add_loss), and "
+                    "is called in a branch, a loop or a function; call it outside of tf.cond or tf.recompute_grad",
+                    update.loss,
+                )
+        of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
+        return [tf.cast(loss, tf.float32) for loss in (*(loss for _, loss in of_calls), *of_weights)]
+
+    def variables(self, update: Update) -> list[keras.Variable]:
+        """The variables that the update computes gradients of: the trainable ones of its networks."""
+        return [v for name in update.owns for v in self._trained(name)]
+
+    def _trained(self, name: str) -> list[keras.Variable]:
+        return self._state.networks[name].trainable_variables
+
+    @contextlib.contextmanager
+    def scope(self, update: Update) -> Iterator[None]:
+        """Name the operations after stage and update, and let an error about untouched variables name these.
+
+        Horovod matches the ranks' tensors by name, so no two updates may share a name.
+        """
+        try:
+            with tf.name_scope(f"{self._stage.name}/{update.name}"):
+                yield
+        except UntouchedVariables as error:
+            paths = [f"{v.path} of {name}" for name in update.owns for v in self._trained(name)]
+            untouched = [paths[place] for place in error.places]
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            raise Mistake(
+                f"{self.where(update)}: the loss does not depend on {named}; own only networks that the loss calls, or "
+                "set trainable=False on the variables that it leaves out",
+                update.loss,
+            ) from None
+        except (LookupError, NotImplementedError) as error:
+            if isinstance(error, KeyError | IndexError):
+                raise
+            hint = "; give recurrent layers use_cudnn=False" if "Cudnn" in str(error) else ""
+            raise Mistake(
+                f"{self.where(update)}: its gradient cannot be computed: {error}{hint}", update.loss
+            ) from None
+
+    def where(self, update: Update) -> str:
+        """The update's place in the schedule, for messages."""
+        return f"stage {self._stage.name}, update {update.name}"
+
+
+def used(data: Data) -> Data:
+    """The tensors of a batch of data that a step computes with."""
+    return {name: data[name] for name in data if name != "index"}
 
 
 class Local(NamedTuple):

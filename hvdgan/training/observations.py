@@ -2,26 +2,128 @@
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.events import StageEnd
-from hvdgan.data import BadFile
+from hvdgan.cli.events import Event, InputSpeed, SkippedFile, StageEnd
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data import BadFile, refuse_if_too_many
+from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.bad_files import BadFiles
 from hvdgan.training.bad_updates import BadUpdates, not_finite, without_skipped
-from hvdgan.training.bottleneck import InputCheck
+from hvdgan.training.changes import scale_of
 from hvdgan.training.memory import forget_peak, used_by
-from hvdgan.training.other_distances import scale_of
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.window import Watch, Window, merge_states
+
+
+class BadFiles:
+    """The broken files that all ranks have met."""
+
+    def __init__(
+        self,
+        name: str,
+        found: Sequence[BadFile],
+        total: int,
+        max_bad_fraction: float,
+        ranks: Peers,
+        tell: Callable[[Event], None],
+        *,
+        saved: Mapping[str, str],
+    ) -> None:
+        self._name = name
+        self._found = found
+        self._total = total
+        self._max_bad_fraction = max_bad_fraction
+        self._ranks = ranks
+        self._tell = tell
+        self.known = dict(saved)
+        """reasons by file name, the same on every rank, as JSON types"""
+
+    def report(self, met: Iterable[BadFile]) -> None:
+        """Share new broken files with the other ranks; every rank calls this."""
+        self._add(self._found)
+        self._found = ()
+        for some in self._ranks.gather([bad for bad in met if bad.name not in self.known], "bad files"):
+            self._add(some)
+        refuse_if_too_many(
+            RunError,
+            name=self._name,
+            bad_files=list(self.known.items()),
+            total=self._total,
+            max_bad_fraction=self._max_bad_fraction,
+        )
+
+    def _add(self, some: Iterable[Sequence[str]]) -> None:
+        for name, reason in some:
+            if name not in self.known:
+                self._tell(SkippedFile(name=name, reason=reason))
+                self.known[name] = reason
+
+
+_STEPS = 100
+"""number of steps after which the verdict is logged"""
+_WARM_UP = 5
+"""number of first steps that do not count: they compile, and fill the queue"""
+_TOLERATED = 0.1
+"""largest fraction of the time that the slowest rank may wait for its images"""
+
+
+class InputCheck:
+    """Adds up the seconds that a rank waits for images, and logs the verdict once."""
+
+    def __init__(
+        self, ranks: Ranks, config: Config, tell: Callable[[Event], None], *, prepared: bool, steps: int = _STEPS
+    ) -> None:
+        self._ranks = ranks
+        self._config = config
+        self._tell = tell
+        self._prepared = prepared
+        self._left = steps
+        self._counted = steps - _WARM_UP
+        self._sums = [0.0, 0.0]
+
+    def add(self, wait_seconds: float, step_seconds: float) -> None:
+        """Add a step; every rank calls this after each step."""
+        self._left -= 1
+        if 0 <= self._left < self._counted:
+            self._sums[0] += wait_seconds
+            self._sums[1] += step_seconds
+        if self._left == 0:
+            mine = [total / self._counted for total in self._sums]
+            everyones = self._ranks.gather(mine, "seconds waited for images")
+            threads = reading_threads(self._config.pipeline.threads, self._ranks)
+            self._tell(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
+
+
+def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> InputSpeed:
+    """Describe in one line the rank that waits longest; the other ranks wait for it.
+
+    A rank that waits receives images as fast as its pipeline reads them; the rest of a step is computing.
+    """
+    rank, (waited, total) = max(enumerate(everyones), key=lambda each: each[1][0])
+    part = waited / max(total, 1e-9)
+    images = config.global_batch_size
+    if part <= _TOLERATED:
+        spent = f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
+        return InputSpeed(is_bottleneck=False, text=spent)
+    remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
+    if config.pipeline.cache == "none":
+        remedies.append("cache decoded images (--pipeline.cache memory)")
+    remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")
+    text = (
+        f"input is the bottleneck: rank {rank} waits for images {part:.0%} of the time; the pipeline reads "
+        f"{images / max(total, 1e-9):.0f} images/s, and the steps could take "
+        f"{images / max(total - waited, 1e-9):.0f}; {'; '.join(remedies)}"
+    )
+    return InputSpeed(is_bottleneck=True, text=text)
 
 
 class Meter:

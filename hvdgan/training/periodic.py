@@ -10,11 +10,10 @@ from hvdgan.data import BadFile
 from hvdgan.evaluation.of_run import weights_facts
 from hvdgan.evaluation.results import append, record_of
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.commits import Commits
 from hvdgan.training.drift import LayerState, check_ranks
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.samples import Grids
 from hvdgan.training.saving import Saving

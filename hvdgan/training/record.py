@@ -88,10 +88,10 @@ class Record:
 
     def tell(self, event: Event) -> None:
         """Write an event to events.jsonl, and its line to log.txt and, unless it need not be shown, to the terminal."""
-        self.keep(event)
-        self.note(event.line)
+        self.write_event(event)
+        self._write_line(event.line)
         if event.is_shown:
-            self.show(event.line)
+            self._print_line(event.line)
 
     def tell_alone(self, event: Event, rank: int) -> None:
         """Tell of a rank that has failed; one without a log prints it, because rank 0 may end before it knows."""
@@ -105,25 +105,25 @@ class Record:
         if text.startswith("warning: "):
             self.tell(Caution(text=text.removeprefix("warning: ")))
         else:
-            self.note(text)
-            self.show(text)
+            self._write_line(text)
+            self._print_line(text)
 
-    def keep(self, event: Event) -> None:
+    def write_event(self, event: Event) -> None:
         """Write an event to events.jsonl alone."""
         if self._is_root:
             with self.tolerant(events.FILE):
                 self._events.write(events.as_json(event))
                 self._events.flush()
 
-    def note(self, text: str) -> None:
-        """Write a line to log.txt, and not to the terminal."""
+    def _write_line(self, text: str) -> None:
+        """Write a line to log.txt alone."""
         if self._is_root:
             with self.tolerant(events.LOG):
                 self._log.write(events.dated(text))
                 self._log.flush()
 
-    def show(self, text: str) -> None:
-        """Print a line on the terminal, and leave log.txt as it is."""
+    def _print_line(self, text: str) -> None:
+        """Print a line on the terminal alone."""
         if self._is_root:
             self._progress.print(text)
             failure = getattr(sys.stderr, "failure", None)
@@ -185,8 +185,8 @@ class Record:
 
     def _warn(self, text: str) -> None:
         """Warn in the files alone."""
-        self.keep(Caution(text=text))
-        self.note(f"warning: {text}")
+        self.write_event(Caution(text=text))
+        self._write_line(f"warning: {text}")
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,34 @@
-"""Restores a run on every rank: from its last commit in memory, or from its folder or another checkpoint."""
+"""Restores a run on every rank: from its last commit in memory, from its folder, or from another checkpoint."""
 
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints.checkpoint import put_back
+from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli import shared_errors
-from hvdgan.cli.errors import unwritable
-from hvdgan.training import other_distances, run_folder
-from hvdgan.training.command import Resume
-from hvdgan.training.commits import Commits
-from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError, unwritable
+from hvdgan.cli.files.outputs import write_json
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training import run_folder
+from hvdgan.training.changes import begin_anew, check_checkpoint, check_settings
+from hvdgan.training.command import Resume, read_json
+from hvdgan.training.resume_point import Commits, ResumePoint
+from hvdgan.training.run import KnownMaps, Run, folder_of
+from hvdgan.training.saving import snapshot
+from hvdgan.values import sample_values
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress", "recovered")
+# For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
+# whose checkpoint lacks them.
+_TENSORS_OF = {
+    "ema_decay": ("ema", "averages", "the weights"),
+    "precision": ("loss_scales", "loss scales", "their first value"),
+}
 
 
 def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
@@ -39,7 +53,7 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
         nonlocal resume_point
         if ranks.rank != root:
             return None
-        resume_point = run_folder.take(run, resume) if steps[root] < 0 else _from_commit(run, commits)
+        resume_point = from_disk(run, resume) if steps[root] < 0 else _from_commit(run, commits)
         saved_by = 1 if resume_point.statistics is None else len(resume_point.statistics)
         return {**{name: getattr(resume_point, name) for name in _SHARED}, "saved_by": saved_by}
 
@@ -47,19 +61,195 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     for name in _SHARED:
         setattr(resume_point, name, shared[name])
     run.schedule.restore(resume_point.progress)
-    other_distances.begin_anew(run, resume_point)
+    begin_anew(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if shared["saved_by"] == ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)
     if resume_point.recovered:
-        shared_errors.from_root(lambda: _lock(run, resume_point), ranks, "run folder")
+        shared_errors.from_root(lambda: _lock_again(run, resume_point), ranks, "run folder")
     return resume_point
+
+
+def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
+    """The maps of the checkpoint that a run resumes, with their statistics, which need not be computed again then."""
+
+    def look() -> list[Any] | None:
+        folder = folder_of(config) if resume == "auto" else Path(resume)
+        try:
+            data = {} if resume == "never" else files.read_manifest(files.find(folder))["data"]
+        except (RunError, KeyError):
+            return None
+        values = (data.get("spec") or {}).get("values")
+        return None if values is None else [data.get("fingerprint"), values]
+
+    found = shared_errors.from_root(look, ranks, "the value maps of the checkpoint")
+    return None if found is None else KnownMaps(found[0], sample_values.of_json(found[1]))
+
+
+def from_disk(run: Run, resume: Resume) -> ResumePoint:
+    """Take the run folder and restore its checkpoint, or the one that the command names; only one rank calls this."""
+    if unknown := set(resume.allow_changed) - run.settings().keys() - {"frozen"}:
+        raise UserError(
+            f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
+            "expected names as in config.json"
+        )
+    if resume.init_networks and resume.init_from is None:
+        raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
+    resume_point = ResumePoint(run_id=uuid.uuid4().hex)
+    try:
+        _from_disk(run, resume, resume_point)
+    except BaseException as error:
+        if resume_point.lock is not None:
+            resume_point.lock.close()
+        if isinstance(error, OSError):
+            raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
+        raise
+    return resume_point
+
+
+def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
+    # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
+    is_new = run_folder.is_new(run)
+    if not is_new:
+        run_folder.lock(run, resume_point)
+        checkpoint.mend(run.checkpoints)
+    named = run_folder.named_checkpoint(run, resume.resume)
+    if named is not None:
+        _restore(run, named, resume, resume_point)
+    elif candidates := files.newest_first(run.checkpoints):
+        _restore_newest(run, candidates, resume, resume_point)
+    elif run.config_path.is_file():
+        before = read_json(run.config_path)
+        resume_point.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
+    if not resume_point.step and resume.init_from is not None:
+        resume_point.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
+    is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
+    if resume_point.step > run.schedule.total_steps:
+        what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
+        raise UserError(
+            f"{what} is of step {resume_point.step}, and this run ends at step {run.schedule.total_steps}; "
+            f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
+        )
+    if is_from_elsewhere or resume_point.step < run.last_step:
+        if is_new:
+            run_folder.lock(run, resume_point)
+        run_folder.note_launch(run.run_dir, new=is_new)
+        write_json(run.config_path, run.settings(), indent=2)
+    if named is not None:
+        # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
+        run_folder.note_checkpoint(run.run_dir, named)
+    if is_from_elsewhere:
+        _begin_own_folder(run, resume_point)
+
+
+def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_point: ResumePoint) -> None:
+    """Restore the newest checkpoint that is not damaged, and log the damaged ones."""
+    damaged = []
+    for candidate in candidates:
+        try:
+            _restore(run, candidate, resume, resume_point)
+        except files.DamagedCheckpoint as error:
+            damaged.append(str(error))
+        else:
+            break
+    else:
+        raise RunError(
+            f"no checkpoint in {run.checkpoints} can be used: {'; '.join(damaged)}; bring one back, or start anew in "
+            "another --run-dir"
+        )
+    resume_point.remarks += [f"warning: {each}; resuming from {candidate.name} instead" for each in damaged]
+    if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
+        resume_point.remarks.append(
+            f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
+            f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
+        )
+
+
+def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
+    manifest = files.read_manifest(source)
+    remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
+    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed)
+    resume_point.remarks += [*remarks, *of_tensors]
+    resume_point.step, resume_point.position = manifest["step"], manifest["data"]["position"]
+    resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
+    run.schedule.restore(resume_point.progress)
+
+
+def _restore_tensors(
+    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str]
+) -> tuple[np.ndarray | None, list[str]]:
+    """Restore all tensors, except for kinds that only the checkpoint or only the run has, where that is allowed."""
+    tensors = run.state.tensors()
+    theirs, own = ({name.split("/")[0] for name in names} for names in (manifest["tensors"], tensors))
+    skipped, remarks = set(), []
+    for setting, (kind, what, first) in _TENSORS_OF.items():
+        if setting in allow_changed and kind in theirs ^ own:
+            skipped.add(kind)
+            then = "are dropped" if kind in theirs else f"are not there, and begin at {first}"
+            remarks.append(f"warning: the {what} of {source} {then}")
+    if "ema" in skipped:
+        skipped.add("ranks")  # averages are among the statistics of each rank, so all ranks resume with the means
+    only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
+    wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
+    saved = checkpoint.restore(source, manifest, wanted, only)
+    statistics = None if saved is None else run.state.statistics.select(saved)
+    if saved is not None and statistics is None:
+        remarks.append(
+            f"warning: {source} was made with other statistics of each rank; all ranks resume with their means"
+        )
+    if "ema" in skipped:
+        _begin_averages(run, run.state.ema)
+    return statistics, remarks
+
+
+def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
+    """Give networks of a new run, and their averages, the values of another run's networks."""
+    where = f"--init-from {source}"
+    try:
+        source = files.find(source)
+    except UserError as error:
+        raise UserError(f"--init-from {error}") from error
+    manifest = files.read_manifest(source)
+    theirs = {name.split("/")[1] for name in manifest["tensors"] if name.startswith("networks/")}
+    chosen = set(names) or theirs & run.state.networks.keys()
+    if not chosen or chosen - (theirs & run.state.networks.keys()):
+        raise UserError(
+            f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
+            f"{', '.join(run.state.networks)}; name some that both have"
+        )
+    own = run.state.tensors()
+    for kind in ("networks", "ema"):
+        prefixes = tuple(f"{kind}/{name}/" for name in sorted(chosen))
+        wanted = {name: variable for name, variable in own.items() if name.startswith(prefixes)}
+        if kind == "ema" and wanted.keys() - manifest["tensors"].keys():
+            _begin_averages(run, chosen & run.state.ema.keys())  # the other run has no averages
+        elif wanted:
+            checkpoint.restore(source, manifest, wanted, only=prefixes)
+    run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
+    return f"{', '.join(sorted(chosen))} taken from {source}"
+
+
+def _begin_averages(run: Run, networks: Iterable[str]) -> None:
+    """Set the averages of these networks to their weights, as in a new run."""
+    pairs = run.state.sampling_values()
+    for variable, average in (pair for name in networks for pair in pairs[name]):
+        average.assign(variable)
+
+
+def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
+    """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
+    resume_point.run_id = uuid.uuid4().hex
+    everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
+    checkpoint.write(
+        run.checkpoints,
+        snapshot(run, resume_point.step, resume_point.position, resume_point.run_id, everyones, resume_point.progress),
+    )
 
 
 def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     """Give this rank's variables the values of its last commit."""
     assert commits.last is not None
-    statistics = put_back(run.state.tensors(), commits.last)
+    statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
     position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True)
@@ -72,7 +262,7 @@ def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None
     run.state.statistics.write(run.ranks.broadcast_array(sent, root)[run.ranks.rank])
 
 
-def _lock(run: Run, resume_point: ResumePoint) -> None:
+def _lock_again(run: Run, resume_point: ResumePoint) -> None:
     try:
         # The previous rank 0, which may have run on this host, may still be about to end.
         run_folder.lock(run, resume_point, living=True)

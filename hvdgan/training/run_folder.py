@@ -1,106 +1,57 @@
-"""Takes a run folder, and restores the checkpoint from which its run resumes."""
+"""A run's folder on rank 0: its lock, the checkpoint from which it resumes, and where and by what it was begun."""
 
-import uuid
+import json
+import os
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints import checkpoint, files
-from hvdgan.checkpoints.retention import run_id_of
+from hvdgan.checkpoints import files
+from hvdgan.checkpoints.files import MANIFEST, read_manifest
 from hvdgan.cli import events
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.in_place import check_regular
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import write_json
-from hvdgan.training import origin
-from hvdgan.training.changes import changed_code, changed_versions, check_settings
-from hvdgan.training.command import Resume
-from hvdgan.training.frozen import refuse_other_frozen
+from hvdgan.cli.launcher import requeued
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
-from hvdgan.training.saved_settings import read_json
-from hvdgan.training.saving import snapshot
-from hvdgan.training.tensors import restore_tensors, take_networks
-from hvdgan.training.value_maps import check_value_maps
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
+_FILE = "origin.json"
 
 
-def take(run: Run, resume: Resume) -> ResumePoint:
-    """Take the run folder and restore its checkpoint, or the one that the command names; only rank 0 calls this."""
-    _check_allowed(run, resume)
-    resume_point = ResumePoint(run_id=uuid.uuid4().hex)
-    try:
-        _take(run, resume, resume_point)
-    except BaseException as error:
-        if resume_point.lock is not None:
-            resume_point.lock.close()
-        if isinstance(error, OSError):
-            raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
-        raise
-    return resume_point
+def is_new(run: Run) -> bool:
+    """Whether the folder holds no run yet."""
+    return not (run.config_path.exists() or run.checkpoints.exists())
 
 
-def _take(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
-    # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
-    is_new = not (run.config_path.exists() or run.checkpoints.exists())
-    if not is_new:
-        _take_lock(run, resume_point)
-        checkpoint.mend(run.checkpoints)
-    named = _named(run, resume.resume)
-    _restore_values(run, named, resume, resume_point)
-    is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
-    _check_not_past_the_end(run, named, resume_point, is_from_elsewhere=is_from_elsewhere)
-    if is_from_elsewhere or resume_point.step < run.last_step:
-        if is_new:
-            _take_lock(run, resume_point)
-        origin.note_launch(run.run_dir, new=is_new)
-        write_json(run.config_path, run.settings(), indent=2)
-    if named is not None:
-        # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
-        origin.note_checkpoint(run.run_dir, named)
-    if is_from_elsewhere:
-        _begin_own_folder(run, resume_point)
+def lock(run: Run, resume_point: ResumePoint, *, living: bool | None = None) -> None:
+    """Take the lock of the run folder.
 
-
-def _check_allowed(run: Run, resume: Resume) -> None:
-    if unknown := set(resume.allow_changed) - run.settings().keys() - {"frozen"}:
-        raise UserError(
-            f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
-            "expected names as in config.json"
-        )
-    if resume.init_networks and resume.init_from is None:
-        raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
-
-
-def lock(run: Run, resume_point: ResumePoint, *, living: bool) -> None:
-    """Take the lock of the run folder; only rank 0 calls this."""
+    living: True if another rank 0 of this elastic launch may still be about to end; None: find out.
+    """
+    living = of_this_launch(run.run_dir) if living is None else living
     resume_point.lock = wait_for_lock(run.run_dir, living=living)
     resume_point.remarks += resume_point.lock.remarks
     for name in _WRITTEN_IN_PLACE:
         check_regular(run.run_dir / name)
 
 
-def _take_lock(run: Run, resume_point: ResumePoint) -> None:
-    # A rank 0 that an elastic launch has lost may still be about to end.
-    lock(run, resume_point, living=origin.of_this_launch(run.run_dir))
-
-
-def _named(run: Run, resume: str) -> Path | None:
+def named_checkpoint(run: Run, resume: str) -> Path | None:
     """Return the checkpoint that --resume names; None if the run begins anew or resumes from its folder."""
     if resume == "auto":
         return None
     if resume == "never":
-        exists = run.config_path.exists() or run.checkpoints.exists()
-        if exists and not origin.begun_by_this_command(run.run_dir):
+        if not is_new(run) and not begun_by_this_command(run.run_dir):
             raise UserError(
                 f"--resume never: {run.run_dir} holds a run already; name another --run-dir, or resume it with "
                 "--resume auto"
             )
         return None
     named, newest = Path(resume), files.newest(run.checkpoints)
-    if newest is not None and origin.began_at(run.run_dir, named):
+    if newest is not None and began_at(run.run_dir, named):
         return None
-    if not (named / files.MANIFEST).is_file():
+    if not (named / MANIFEST).is_file():
         inside = files.newest(named / "checkpoints")
         hint = f"; did you mean {inside}?" if inside else " such as runs/dcgan/checkpoints/step-00001000"
         raise UserError(f"--resume {resume}: expected auto, never, or the folder of a checkpoint{hint}")
@@ -112,87 +63,73 @@ def _named(run: Run, resume: str) -> Path | None:
     return named
 
 
-def _restore_values(run: Run, named: Path | None, resume: Resume, resume_point: ResumePoint) -> None:
-    """Restore the named checkpoint, else the newest of the folder, and take networks of another run if it is new."""
-    if named is not None:
-        _restore(run, named, resume, resume_point)
-    elif candidates := files.newest_first(run.checkpoints):
-        _restore_newest(run, candidates, resume, resume_point)
-    elif run.config_path.is_file():
-        before = read_json(run.config_path)
-        resume_point.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
-    if not resume_point.step and resume.init_from is not None:
-        resume_point.remarks.append(take_networks(run, resume.init_from, resume.init_networks))
+def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
+    """Record that the run of a folder began at a checkpoint that the command named, or has returned to it."""
+    record = _read(run_dir)
+    place = _place(checkpoint)
+    others = [each for each in record["checkpoints"] if each.get("path") != place["path"]]
+    write_json(run_dir / _FILE, {**record, "checkpoints": [*others, place]})
 
 
-def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_point: ResumePoint) -> None:
-    """Restore the newest checkpoint that is not damaged, and log the damaged ones."""
-    damaged = []
-    for candidate in candidates:
-        try:
-            _restore(run, candidate, resume, resume_point)
-        except files.DamagedCheckpoint as error:
-            damaged.append(str(error))
-        else:
-            break
-    else:
-        raise RunError(
-            f"no checkpoint in {run.checkpoints} can be used: {'; '.join(damaged)}; bring one back, or start anew in "
-            "another --run-dir"
-        )
-    resume_point.remarks += [f"warning: {each}; resuming from {candidate.name} instead" for each in damaged]
-    if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
-        resume_point.remarks.append(
-            f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
-            f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
-        )
+def note_launch(run_dir: Path, *, new: bool) -> None:
+    """Record the Slurm job that began the run of a folder, and the elastic launch that works on it."""
+    before = _read(run_dir)
+    after = {**before, "job": _job() if new else before["job"], "launch": _launch()}
+    if after != before:
+        write_json(run_dir / _FILE, after)
 
 
-def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
-    manifest = files.read_manifest(source)
-    resume_point.remarks += check_settings(run, source, manifest["config"], resume.allow_changed, manifest)
-    resume_point.remarks += [*changed_code(run, source, manifest), *changed_versions(manifest)]
-    allowed = bool(resume.allow_changed)  # another setting may be the cause, such as the name of a file of weights
-    resume_point.remarks += refuse_other_frozen(source, manifest.get("frozen", {}), run.frozen, allowed=allowed)
-    if "data" not in resume.allow_changed:
-        _check_same_data(run, source, manifest["data"])
-    resume_point.remarks += check_value_maps(run, source, manifest["data"], resume.allow_changed)
-    resume_point.statistics, remarks = restore_tensors(run, source, manifest, resume.allow_changed)
-    resume_point.remarks += remarks
-    resume_point.step = manifest["step"]
-    resume_point.position = manifest["data"].get("position", resume_point.step * run.config.global_batch_size)
-    resume_point.run_id = run_id_of(run.checkpoints, manifest) or resume_point.run_id
-    resume_point.progress = manifest.get("progress", {})
-    run.schedule.restore(resume_point.progress)
+def began_at(run_dir: Path, checkpoint: Path) -> bool:
+    """Check whether the run of a folder began at a checkpoint, which may since have been deleted or moved."""
+    known = _read(run_dir)["checkpoints"]
+    if not (checkpoint / MANIFEST).is_file():
+        return str(checkpoint.resolve()) in [each.get("path") for each in known]
+    place = _place(checkpoint)
+    same = ("run_id", "step") if place["run_id"] else ("path", "run_id", "step")
+    return any(all(each.get(name) == place[name] for name in same) for each in known)
 
 
-def _check_same_data(run: Run, source: Path, before: dict[str, Any]) -> None:
-    if before.get("fingerprint") != run.source.fingerprint:
-        classes, classes_now = (before.get("spec") or {}).get("num_classes"), run.recipe.data.num_classes
-        others = "" if classes in (None, classes_now) else f"; {classes} classes then, {classes_now} now"
-        raise UserError(
-            f"--resume: {source} was made with other images than those of {run.source.name}, or other --channels "
-            f"({before.get('num_images')} images then, {len(run.source)} now{others}); restore them, start anew in "
-            "another --run-dir, or allow it with --allow-changed data"
-        )
+def begun_by_this_command(run_dir: Path) -> bool:
+    """Check whether this process belongs to the requeued Slurm job, or to the elastic launch, that began the run.
+
+    A job that was not requeued does not count: a command typed twice in one allocation may be a mistake.
+    """
+    record = _read(run_dir)
+    return (requeued() is not None and record["job"] == _job()) or of_this_launch(run_dir)
 
 
-def _check_not_past_the_end(
-    run: Run, named: Path | None, resume_point: ResumePoint, *, is_from_elsewhere: bool
-) -> None:
-    if resume_point.step > run.schedule.total_steps:
-        what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
-        raise UserError(
-            f"{what} is of step {resume_point.step}, and this run ends at step {run.schedule.total_steps}; "
-            f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
-        )
+def of_this_launch(run_dir: Path) -> bool:
+    """Check whether the elastic launch of this process was the last one to work on a folder's run."""
+    return _launch() is not None and _read(run_dir)["launch"] == _launch()
 
 
-def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
-    """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
-    resume_point.run_id = uuid.uuid4().hex
-    everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
-    checkpoint.write(
-        run.checkpoints,
-        snapshot(run, resume_point.step, resume_point.position, resume_point.run_id, everyones, resume_point.progress),
-    )
+def _place(checkpoint: Path) -> dict[str, Any]:
+    manifest = read_manifest(checkpoint)
+    return {"path": str(checkpoint.resolve()), "run_id": manifest.get("run_id", ""), "step": manifest["step"]}
+
+
+def _job() -> str | None:
+    """Return the Slurm job; it keeps its number when it is requeued, and each task of an array has its own number."""
+    number = os.environ.get("SLURM_JOB_ID")
+    return f"{os.environ.get('SLURM_CLUSTER_NAME', '')}/{number}" if number else None
+
+
+def _launch() -> str | None:
+    """Return the address where the ranks of an elastic launch meet; it stays the same while ranks come and go."""
+    if os.environ.get("HOROVOD_ELASTIC") != "1":
+        return None
+    address, port = (os.environ.get(f"HOROVOD_GLOO_RENDEZVOUS_{name}") for name in ("ADDR", "PORT"))
+    return f"{address}:{port}" if address and port else None
+
+
+def _read(run_dir: Path) -> dict[str, Any]:
+    """Return the record; an empty one if it is missing or damaged."""
+    record: dict[str, Any] = {"checkpoints": [], "job": None, "launch": None}
+    try:
+        found = json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return record
+    if isinstance(found, dict):
+        record |= {name: found.get(name) for name in record}
+    places = record["checkpoints"] if isinstance(record["checkpoints"], list) else []
+    return {**record, "checkpoints": [each for each in places if isinstance(each, dict)]}

@@ -11,11 +11,11 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Samples
 from hvdgan.data.batches import specs_of
+from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.results import check_methods, prepare, sampled
 from hvdgan.recipe.showing import restored, save_samples, shown
-from hvdgan.recipe.unpacking import unpack
 from hvdgan.training.record import Record
 from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.state import TrainState

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints.retention import Best, Retention
-from hvdgan.checkpoints.saver import Saver
+from hvdgan.checkpoints.saver import Best, Retention, Saver
 from hvdgan.cli import shared_errors
-from hvdgan.training.commits import Commits
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import Run
-from hvdgan.training.statistics import copies_of
+from hvdgan.training.state import copies_of
 
 
 class Saving:

@@ -16,7 +16,6 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.command import Command
-from hvdgan.training.commits import Commits, HostsChanged
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
@@ -24,13 +23,12 @@ from hvdgan.training.page import Page
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
-from hvdgan.training.restore import restore
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.restore import restore, saved_maps
+from hvdgan.training.resume_point import Commits, HostsChanged, ResumePoint
 from hvdgan.training.run import Run, build, folder_of
 from hvdgan.training.step import Steps
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
-from hvdgan.training.value_maps import saved_maps
 
 
 def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:

@@ -2,9 +2,10 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
@@ -20,13 +21,9 @@ from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
-from hvdgan.training.forward import Data, Forward, Metrics, used
-from hvdgan.training.gradients import MicroBatches, WholeSlice
-from hvdgan.training.graphs import operations
-from hvdgan.training.learning_rate import rate_at, rate_factor
-from hvdgan.training.optimizers import apply_gradients, global_norm
-from hvdgan.training.repeatable import refuse_state_of_samples, refuse_unrepeatable
-from hvdgan.training.skipping import apply_and_select, apply_or_restore, changed_by, values_of
+from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
+from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
+from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.state import TrainState
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
@@ -196,3 +193,55 @@ def switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
     found = (chain[-1] for chain, _ in operations(graph))
     if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
         tf.config.optimizer.set_experimental_options({"remapping": False})
+
+
+Before = Sequence[tuple[keras.Variable, tf.Tensor]]
+"""variables with their earlier values"""
+
+
+def values_of(variables: Sequence[keras.Variable]) -> Before:
+    """The variables with the values that they have now."""
+    return [(variable, variable.value.read_value()) for variable in variables]
+
+
+def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
+    """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
+    return [
+        variable
+        for name in update.owns
+        for variable in [*state.networks[name].trainable_variables, *state.optimizers[name].variables]
+    ]
+
+
+def apply_or_restore(apply: Callable[[], None], finite: tf.Tensor, wanted: tf.Tensor, before: Before) -> tf.Tensor:
+    """Apply the gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved."""
+
+    def applied() -> tf.Tensor:
+        apply()
+        return tf.constant(True)
+
+    def restored() -> tf.Tensor:
+        for variable, value in before:
+            variable.assign(value)
+        return tf.constant(False)
+
+    return tf.cond(finite & wanted, applied, lambda: tf.cond(finite, lambda: tf.constant(False), restored))
+
+
+def apply_and_select(
+    apply: Callable[[], None],
+    finite: tf.Tensor,
+    wanted: tf.Tensor,
+    before: Before,
+    changed: Sequence[keras.Variable],
+) -> tf.Tensor:
+    """Do what apply_or_restore() does, to the last bit, without a branch: a GPU would stop until the host knows it.
+
+    The earlier values of all that changes are kept until the end: three times the weights, with Adam.
+    """
+    applies, kept = finite & wanted, values_of(changed)
+    apply()
+    for chosen, variables in ((applies, kept), (finite, before)):
+        for variable, value in variables:
+            variable.assign(tf.where(chosen, variable.value, value))
+    return applies

@@ -1,11 +1,12 @@
 """Describes a run in words: for --dry-run, at its start and at its end."""
 
+import dataclasses
 import json
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -25,60 +26,49 @@ from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.stages import Stage
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.changes import how_to_continue
+from hvdgan.training.changes import stage_steps
 from hvdgan.training.code_state import folder_of_code, git_state
+from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
-from hvdgan.training.saved_settings import to_json
 
-_LINES = 15
-"""lines with which a run begins on the terminal, warnings not counted; log.txt has all"""
 _WIDTH = 110
 """characters of a line, where words allow it"""
+_WRAPPED = textwrap.TextWrapper(_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     """Log what is about to be trained; every rank calls this."""
-    say = record.say
     if resume_point.recovered:
         record.tell(Recovery(ranks=run.ranks.size, step=resume_point.step, last_step=run.last_step))
         return
     start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
-    record.keep(start)
-    last = [f"run folder {run.run_dir}:", f"{_position(run, start.step)};", "its config.json has every setting"]
-    parts = paragraphs(run, start, last)
-    for line in chain.from_iterable(parts):
-        record.note(line)
-    for line in shortened(parts, _LINES):
-        record.show(line)
-    # Checkpoints from before --eval-images do not say how many images were evaluated: it was all held-out ones.
-    before = (
-        resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
-    )
-    changed = run.evaluator.remark(before) if run.evaluator else None
-    compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
-    for remark in [
-        *_one_of_many(run.ranks),
-        *resume_point.remarks,
-        *filter(None, (changed, *compared)),
-    ]:
-        say(remark)
+    record.write_event(start)
+    place = f"run folder {run.run_dir}: {_position(run, start.step)}; its config.json has every setting"
+    lines = [*_lines(run, start), place, *_one_of_many(run.ranks), *resume_point.remarks]
+    if run.evaluator:
+        evaluated = resume_point.progress.get("evaluated") if resume_point.progress else None
+        lines += filter(None, [run.evaluator.remark(evaluated)])
+    if run.comparison:
+        lines += filter(None, [run.comparison.about_features(), run.comparison.warning()])
+    for line in lines:
+        record.say(line)
     if resume_point.step >= run.last_step:
-        text = f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {how_to_continue(run)}"
+        text = f"nothing to do: step {resume_point.step} of {run.last_step} is reached; {_how_to_continue(run)}"
         record.tell(End(state="finished", text=text))
 
 
 def describe(run: Run, places: Sequence[Device]) -> str:
-    """Describe all settings as JSON, and then what a run says at its start, without a limit on the lines.
+    """Describe all settings as JSON, and then what a run says at its start.
 
     Args:
         run: run, built.
         places: devices of all ranks, in rank order.
     """
-    last = [f"run folder {run.run_dir}:", f"{_ends(run)};", "--dry-run writes nothing"]
-    lines = [line for part in paragraphs(run, start_of(run, places, 0), last) for line in part]
-    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines, *run.source.remarks])
+    place = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
+    lines = [*_lines(run, start_of(run, places, 0)), place, *run.source.remarks]
+    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
@@ -91,6 +81,19 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
     else:
         when = f"stopped after step {done} of {run.last_step} ({reason}) and saved"
     return End(state="stopped", text=f"{when}; the same command resumes the run", is_saved=done > first)
+
+
+def _how_to_continue(run: Run) -> str:
+    """Suggest how to train further when the last step of a run is reached."""
+    if run.last_step < run.schedule.total_steps:
+        return "raise --max-steps to continue"
+    *others, last = run.schedule.stages
+    if (steps := run.schedule.steps_of(len(others))) < last.steps:
+        return (
+            f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
+        )
+    longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
+    return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 
 def _position(run: Run, step: int) -> str:
@@ -138,8 +141,8 @@ def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
     )
 
 
-def paragraphs(run: Run, start: Start, last: Sequence[str]) -> list[list[str]]:
-    """Describe a run: each paragraph is one line, or several of at most 110 characters where words allow it."""
+def _lines(run: Run, start: Start) -> list[str]:
+    """Describe a run in lines of at most 110 characters where words allow it; the flags stay in one line to copy."""
     networks = (
         f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
         for each in start.networks
@@ -155,43 +158,8 @@ def paragraphs(run: Run, start: Start, last: Sequence[str]) -> list[list[str]]:
         *ranks,
         *_evaluations(run),
     ]
-    # A flag stays in one piece, so that it can be copied.
-    changed = ["differs from the defaults:", *start.changed] if start.changed else ["all settings have their defaults"]
-    return [*(_filled(_phrases(line)) for line in lines), _filled(changed), _filled(last)]
-
-
-def shortened(parts: Sequence[Sequence[str]], limit: int) -> list[str]:
-    """Join paragraphs to at most `limit` lines: the longest ones lose lines at their ends, which ` …` replaces."""
-    kept = [len(part) for part in parts]
-    while sum(kept) > max(limit, len(kept)):
-        kept[kept.index(max(kept))] -= 1
-    lines = [
-        line + " …" * (number == count - 1 and count < len(part))
-        for part, count in zip(parts, kept, strict=True)
-        for number, line in enumerate(part[:count])
-    ]
-    if (excess := len(lines) - limit) > 0:
-        middle = limit // 2
-        lines[middle : middle + excess + 1] = [f"… {excess + 1} more lines, which --dry-run prints"]
-    return lines
-
-
-def _filled(parts: Iterable[str]) -> list[str]:
-    """Fill lines with parts, which are never broken; the lines after the first are indented."""
-    lines: list[str] = []
-    for part in map(printable, parts):
-        if lines and len(lines[-1]) + 1 + len(part) <= _WIDTH:
-            lines[-1] += f" {part}"
-        else:
-            lines.append(f"    {part}" if lines else part)
-    return lines
-
-
-def _phrases(line: str) -> Iterator[str]:
-    """Yield what stands between semicolons, or its words if it does not fit on one line."""
-    *first, last = line.split("; ")
-    for phrase in [*(f"{each};" for each in first), last]:
-        yield from [phrase] if len(phrase) <= _WIDTH - 4 else phrase.split(" ")
+    settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
+    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings)]
 
 
 def _versions(ranks: Ranks) -> str:

@@ -20,8 +20,7 @@ class Window:
 
     def __init__(self, state: dict[str, list[float]] | None = None) -> None:
         self._waiting: list[dict[str, tf.Tensor | float]] = []
-        # Older versions rounded merged counts down, so checkpoints of elastic runs may hold a count of 0.
-        self._sums = {name: (total, round(count)) for name, (total, count) in (state or {}).items() if count >= 0.5}
+        self._sums = {name: (total, round(count)) for name, (total, count) in (state or {}).items()}
 
     def add(self, values: dict[str, tf.Tensor | float]) -> None:
         """Add one step's values by name; a step may lack some of the names."""

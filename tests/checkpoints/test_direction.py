@@ -3,7 +3,7 @@
 import pytest
 
 from hvdgan.checkpoints.direction import mode_of
-from hvdgan.checkpoints.retention import Best
+from hvdgan.checkpoints.saver import Best
 
 
 @pytest.mark.parametrize(

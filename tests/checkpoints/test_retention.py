@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints.retention import Retention
+from hvdgan.checkpoints.saver import Retention
 from hvdgan.train import main
 from hvdgan.training.stopping import Stopping
 

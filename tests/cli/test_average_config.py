@@ -6,8 +6,7 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.training.command import parse, parse_saved
-from hvdgan.training.saved_settings import to_json
+from hvdgan.training.command import parse, parse_saved, to_json
 
 
 def of(*arguments):

@@ -6,8 +6,7 @@ import pytest
 
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.training.command import parse, parse_saved
-from hvdgan.training.saved_settings import to_json
+from hvdgan.training.command import parse, parse_saved, to_json
 
 FLAGS = (
     "--values log1p+standard --axes DHW --crop 8,16,4 --flip-axes depth,width --inputs lr --input-values none "

@@ -24,7 +24,7 @@ from hvdgan.inference.trained import load_trained
 from hvdgan.networks.stylegan2 import StyleGAN2Generator
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.saved_settings import to_json
+from hvdgan.training.command import to_json
 from hvdgan.training.state import build_state
 from hvdgan.values import sample_values
 from hvdgan.values.steps import Standard

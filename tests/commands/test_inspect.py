@@ -1,6 +1,6 @@
 """The command hvdgan.inspect, on a run of two steps with a checkpoint of each.
 
-Modules: checkpoints.contents, checkpoints.versions.
+Modules: checkpoints.contents, checkpoints.checkpoint.
 """
 
 import json

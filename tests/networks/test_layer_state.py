@@ -1,6 +1,6 @@
 """State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
 
-Modules: training.statistics.
+Modules: training.state.
 """
 
 import sys
@@ -15,7 +15,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.layer_state import other_state_of, statistics_of
 from hvdgan.recipe import DataSpec
-from hvdgan.training import run_folder
+from hvdgan.training import restore
 from hvdgan.training.command import Resume
 from hvdgan.training.saving import snapshot
 from launching import CONTROLLERS, launcher, run, train
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_has_other_state_among_the_statistics_of_each_rank_res
     taken.values["ranks/statistics"] = everyones
     checkpoint.write(made.checkpoints, taken)
     again = tiny_run(Counting, TinyOptions(norm="batch"), run_dir=tmp_path)
-    found = run_folder.take(again, Resume())
+    found = restore.from_disk(again, Resume())
     found.lock.close()
     assert columns.sum() == 1 and not found.remarks
     np.testing.assert_array_equal(found.statistics, everyones[:, ~columns])

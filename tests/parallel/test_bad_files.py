@@ -4,7 +4,7 @@ import pytest
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
-from hvdgan.training.bad_files import BadFiles
+from hvdgan.training.observations import BadFiles
 
 
 def test_each_file_is_sent_once(ranks):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.training.graphs import operations
+from hvdgan.training.repeatable import operations
 from tiny import TinyOptions, Wide
 
 

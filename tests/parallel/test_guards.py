@@ -16,14 +16,13 @@ from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.commits import Commits
 from hvdgan.training.drift import check_ranks
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.observations import Observations
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
 from tiny import Tiny
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from building import data_of, tiny_run
 from hvdgan.networks.devices import device
-from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.observations import Observations
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
 from readings import recorded
 from tiny import Tiny, TinyOptions

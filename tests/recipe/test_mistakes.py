@@ -1,6 +1,6 @@
 """Mistakes in a user's recipe: one line with the recipe, the place in the file, the value, and what to write.
 
-Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.recipe_parts.
+Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.run.
 """
 
 import dataclasses

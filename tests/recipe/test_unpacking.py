@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.recipe import DataSpec
+from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.unpacking import unpack
 from hvdgan.values.sample_values import Layout
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from PIL import Image
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipe.unpacking import unpack
+from hvdgan.recipe.batch import unpack
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions, shrink
 from hvdgan.train import main
 from hvdgan.training.samples import Sampler

@@ -12,7 +12,7 @@ from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training.run import Run, build
-from hvdgan.training.statistics import copies_of
+from hvdgan.training.state import copies_of
 from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions
 

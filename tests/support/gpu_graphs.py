@@ -19,7 +19,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hvdgan.training.graphs import function_of
+from hvdgan.training.repeatable import function_of
 
 LIST = Path(__file__).parent / "gpu_kernels.txt"
 _IGNORED = ("Placeholder", "NoOp")

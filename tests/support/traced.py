@@ -12,7 +12,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.training.recipe_parts import make_parts
+from hvdgan.training.run import make_parts
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.steps import Range, Standard
 from hvdgan.values.value_map import ValueMap

@@ -12,8 +12,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.augment import check_augmentations, diff_augment, flip
+from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.unpacking import Parts
 from hvdgan.train import main
 from tiny import Tiny
 

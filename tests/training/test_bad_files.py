@@ -11,7 +11,7 @@ from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
-from hvdgan.training.bad_files import BadFiles
+from hvdgan.training.observations import BadFiles
 
 
 @pytest.fixture

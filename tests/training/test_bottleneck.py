@@ -3,7 +3,7 @@
 from hvdgan.cli.config import Config, PipelineConfig
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
-from hvdgan.training.bottleneck import InputCheck, verdict
+from hvdgan.training.observations import InputCheck, verdict
 
 
 def test_the_first_steps_do_not_count_and_the_verdict_is_logged_once():

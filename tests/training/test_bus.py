@@ -1,6 +1,6 @@
 """What is copied to the device with each batch: numbers of the data's own type, mapped to the same bits in the step.
 
-Modules: training.forward.
+Modules: training.gradients.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from hvdgan.data import cached, open_source
 from hvdgan.data.batches import specs_of
 from hvdgan.data.statistics import with_statistics
 from hvdgan.networks.devices.device import GPU, computing_as, to_device
+from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.unpacking import unpack
 from hvdgan.train import main
 from hvdgan.training.run import spec_of
 from packed import prepare, write_images

@@ -1,24 +1,20 @@
-"""Settings that may differ when a run is resumed, above all the steps of its last stage."""
+"""Settings that may differ when a run is resumed, above all the steps of its last stage.
+
+Modules: training.changes.
+"""
 
 import dataclasses
 import json
 import re
 import textwrap
-from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import launching
-from building import tiny_run
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
-from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
-from hvdgan.training.changes import check_settings
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -57,14 +53,6 @@ class Decaying(Own):
     """The rate decays over the last stage."""
 
     rate = LearningRate(1e-3, "linear")
-
-
-class Annealed(Own):
-    """A loss that reads the steps."""
-
-    def fool(self, nets, batch):
-        loss, metrics = super().fool(nets, batch)
-        return loss * (1 + tf.cast(batch.random.step, tf.float32) / self.options.steps), metrics
 
 
 class Ended(Own):
@@ -209,20 +197,10 @@ def test_an_option_that_the_recipe_has_got_or_lost_since(tmp_path, monkeypatch, 
     assert "warning: width was 3, and there is no such option any more" in capsys.readouterr().err
 
 
-def test_what_else_depends_on_the_steps_is_warned_of(tmp_path):
-    for recipe in ("Decaying", "Annealed"):
-        assert train(tmp_path / recipe, recipe, "--steps", "4") == 0
-        assert train(tmp_path / recipe, recipe, "--steps", "6") == 0
-    warned = "warning: the learning rate of judge decays over the steps of stage both"
-    assert warned in log(tmp_path / "Decaying") and warned not in log(tmp_path / "Annealed")
-    warned = "warning: steps is also read by fool()"
-    assert warned in log(tmp_path / "Annealed") and warned not in log(tmp_path / "Decaying")
-
-
-def test_a_decay_that_has_not_begun_is_not_warned_of(tmp_path):
-    assert train(tmp_path, "Decaying", "--max-steps", "1") == 0
+def test_a_rate_that_decays_over_the_steps_is_warned_of(tmp_path):
+    assert train(tmp_path, "Decaying", "--steps", "4") == 0
     assert train(tmp_path, "Decaying", "--steps", "6") == 0
-    assert "warning" not in log(tmp_path) and "steps was 4 and is now 6" in log(tmp_path)
+    assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path)
 
 
 @pytest.mark.parametrize(("norm", "warned"), [("batch", True), ("none", False)])
@@ -273,45 +251,3 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
     assert len(lines) == 1
     assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
-
-
-def test_a_run_from_before_arrays_resumes_and_a_new_setting_of_them_is_refused():
-    """Its config.json lacks their settings, which then have the defaults; its pictures were cropped without a flag."""
-    run = tiny_run(Own, OwnOptions(), image_size=8)
-    new = {field.name for field in dataclasses.fields(ArrayConfig)}
-    older = {name: value for name, value in run.settings().items() if name not in {*new, "fit"}}
-    assert check_settings(run, Path("config.json"), {**older, "image_size": 32}, ()) == []
-    cropped = dataclasses.replace(
-        run, config=dataclasses.replace(run.config, arrays=ArrayConfig(crop=(4, 4)), fit="crop")
-    )
-    with pytest.raises(UserError, match=r"was made with crop \[\], and this run has \[4, 4\]"):
-        check_settings(cropped, Path("config.json"), older, ())
-
-
-def without(path, *settings):
-    """Take settings out of a config.json, or of the manifest of a checkpoint, as an older version wrote them."""
-    content = json.loads(path.read_text())
-    content.get("config", content).update(dict.fromkeys(settings))
-    path.write_text(json.dumps(content))
-
-
-def test_a_flag_may_say_what_an_older_version_assumed(tmp_path, capsys):
-    """Axes that are refused as unclear now, and the map of floats that hardly differ."""
-    path, run_dir = str(tmp_path / "a.npy"), tmp_path / "run"
-    np.save(path, 0.5 + np.random.default_rng(0).random((24, 8, 8, 8), np.float32) / 100)
-    assert train(run_dir, "Own", "--data", path, "--axes", "HWC", "--values", "range:0,1", "--max-steps", "2") == 0
-    manifest = run_dir / "checkpoints/step-00000002/manifest.json"
-    for each in (manifest, run_dir / "config.json"):
-        without(each, "axes", "values")
-    assert evaluate([str(run_dir), "--num", "8"]) == 0
-    for flags, said in (
-        ((), "give --axes HWC for channels last"),
-        (("--axes", "HWC"), "hardly tell apart without a map; declare one, such as --values standard"),
-        (("--axes", "CHW", "--values", "range:0,1"), "or give --axes HWC, which was assumed, start anew"),
-        (("--axes", "HWC", "--values", "range:0,2"), "was made with values None, and this run has 'range:0,2'"),
-    ):
-        capsys.readouterr()
-        assert train(run_dir, "Own", "--data", path, *flags) == 2
-        assert said in capsys.readouterr().err
-    assert train(run_dir, "Own", "--data", path, "--axes", "HWC", "--values", "range:0,1") == 0
-    assert "resuming at step 2" in log(run_dir) and "warning" not in log(run_dir)

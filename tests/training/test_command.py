@@ -1,6 +1,6 @@
 """Settings come from flags, then --config, then defaults.
 
-Modules: cli.config, training.saved_settings.
+Modules: cli.config, training.command.
 """
 
 import json
@@ -10,8 +10,7 @@ import pytest
 from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.training.command import Resume, parse, parse_saved
-from hvdgan.training.saved_settings import to_json
+from hvdgan.training.command import Resume, parse, parse_saved, to_json
 from tiny import Conditional
 
 

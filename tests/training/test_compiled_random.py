@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.recipe.draws import Random
-from hvdgan.training.compiled_random import CompiledRandom
+from hvdgan.training.compiler import CompiledRandom
 
 
 def drawn(kind, name, seed, first, count, shape, compiled):

@@ -11,7 +11,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.compiler import check_jit
-from hvdgan.training.graphs import operations
+from hvdgan.training.repeatable import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
 from tiny import Exploding, Staged, Tiny, TinyOptions

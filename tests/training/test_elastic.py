@@ -1,6 +1,6 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
 
-Modules: training.commits, training.observations.
+Modules: training.resume_point, training.observations.
 """
 
 import json

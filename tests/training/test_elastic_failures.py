@@ -10,8 +10,8 @@ from hvdgan.cli.errors import LostPeer
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import elastic, session
 from hvdgan.training.command import parse
-from hvdgan.training.commits import Commits
 from hvdgan.training.page import Page
+from hvdgan.training.resume_point import Commits
 
 
 def test_it_is_one_line_where_another_rank_has_failed(monkeypatch):

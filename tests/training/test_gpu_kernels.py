@@ -23,7 +23,7 @@ from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.choice import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
-from hvdgan.training.graphs import operations
+from hvdgan.training.repeatable import operations
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import NARROW
 from launching import ROOT

@@ -1,6 +1,6 @@
 """--accumulate: micro-batches one after another give the gradients of the whole batch.
 
-Modules: training.forward.
+Modules: training.gradients.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from building import tiny_run
-from hvdgan.training.statistics import copies_of, copy_of
+from hvdgan.training.state import copies_of, copy_of
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32", "int64", "uint32", "bool"])

@@ -1,6 +1,6 @@
 """Learning rates, decays and clipping of an update.
 
-Modules: training.learning_rate.
+Modules: training.optimizers.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import LearningRate
-from hvdgan.training.learning_rate import rate_at
+from hvdgan.training.optimizers import rate_at
 from hvdgan.training.step import StageStep
 from tiny import Staged, Tiny
 

@@ -123,18 +123,18 @@ def test_never_refuses_a_requeued_job_whose_folder_another_began(tmp_path, monke
 def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
     from building import tiny_run
     from hvdgan.cli.errors import UserError
-    from hvdgan.training import run_folder
+    from hvdgan.training import restore
     from hvdgan.training.command import Resume
 
     run = tiny_run(run_dir=tmp_path)
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1")
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1234")
-    run_folder.take(run, Resume(resume="never")).lock.close()
-    run_folder.take(run, Resume(resume="never")).lock.close()
+    restore.from_disk(run, Resume(resume="never")).lock.close()
+    restore.from_disk(run, Resume(resume="never")).lock.close()
     monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "4321")
     with pytest.raises(UserError, match="--resume never"):
-        run_folder.take(run, Resume(resume="never"))
+        restore.from_disk(run, Resume(resume="never"))
 
 
 def test_a_damaged_record_of_the_origin_is_none(begun, tmp_path):

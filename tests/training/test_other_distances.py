@@ -1,4 +1,7 @@
-"""A run that resumes with other features or samples: distances on different scales do not compete."""
+"""A run that resumes with other features or samples: distances on different scales do not compete.
+
+Modules: training.changes.
+"""
 
 import json
 
@@ -7,7 +10,7 @@ import pytest
 from building import tiny_run
 from ending import EndingOnDistance
 from hvdgan.train import main
-from hvdgan.training.other_distances import begin_anew, scale_of
+from hvdgan.training.changes import begin_anew, scale_of
 from hvdgan.training.resume_point import ResumePoint
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
@@ -40,15 +43,6 @@ def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(resum
     assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
     resumed(6, samples)
     assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)
-
-
-def test_a_checkpoint_that_does_not_say_how_it_compared_is_resumed(resumed, tmp_path):
-    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["progress"]["scale"]
-    path.write_text(json.dumps(manifest))
-    assert resumed(4, 70) == 2
-    assert LINE not in (tmp_path / "log.txt").read_text()
 
 
 def test_the_plateau_of_a_distance_begins_anew():

@@ -15,7 +15,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.inference.inputs import open_data, open_samples
-from hvdgan.recipe.unpacking import unpack
+from hvdgan.recipe.batch import unpack
 from hvdgan.training.run import spec_of
 from packed import prepare
 from packed_arrays import pack

@@ -1,6 +1,6 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
 
-Modules: training.loop, training.periodic, training.periodic, training.skipping.
+Modules: training.loop, training.periodic, training.periodic, training.step.
 """
 
 import contextlib
@@ -18,14 +18,13 @@ import small
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.commits import Commits
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.observations import Observations
 from hvdgan.training.pending import PendingStep as PendingStep
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import STOPPED, Stopping
 from readings import recorded

@@ -1,6 +1,6 @@
 """keras.RematScope as docs/performance.md says it: the same bits where it works, one line where it does not.
 
-Modules: training.forward.
+Modules: training.gradients.
 """
 
 import keras

@@ -1,6 +1,6 @@
 """Resuming with other settings than before, and starting from a checkpoint of another run.
 
-Modules: training.tensor_names.
+Modules: training.state.
 """
 
 import json
@@ -14,7 +14,7 @@ from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.lock import lock
 from hvdgan.train import main
-from hvdgan.training import run_folder
+from hvdgan.training import restore
 from hvdgan.training.command import Resume
 from hvdgan.training.saving import snapshot
 from tiny import TinyOptions
@@ -65,7 +65,7 @@ def saved(tmp_path, size=1, **settings):
 def resumed(tmp_path, **settings):
     """What another run, with other weights, finds there."""
     run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, **settings)
-    found = run_folder.take(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
+    found = restore.from_disk(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
     found.lock.close()
     return found, values_of(run)
 
@@ -102,7 +102,7 @@ def test_a_refusal_leaves_the_folder_to_others(tmp_path):
     saved(tmp_path)
     run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=2)
     with pytest.raises(UserError, match="was made with seed 1") as refused:
-        run_folder.take(run, Resume())
+        restore.from_disk(run, Resume())
     lock(tmp_path).close()  # while the error, and what its traceback holds, is still there
     assert refused.value.exit_code == 2
 

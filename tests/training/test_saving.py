@@ -1,7 +1,7 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
 
 Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
-training.tensors, training.session, training.summary.
+training.restore, training.session, training.summary.
 """
 
 import json

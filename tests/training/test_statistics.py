@@ -9,8 +9,8 @@ from PIL import Image
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.command import parse
-from hvdgan.training.commits import Commits
 from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build
 from launching import train
 

@@ -1,6 +1,6 @@
 """A step changes only the networks that its updates own, by their gradients.
 
-Modules: training.graphs, training.state.
+Modules: training.repeatable, training.state.
 """
 
 import dataclasses

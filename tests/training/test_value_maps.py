@@ -1,4 +1,7 @@
-"""The value maps of a run that resumes are those of its checkpoint, with their statistics."""
+"""The value maps of a run that resumes are those of its checkpoint, with their statistics.
+
+Modules: training.changes.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import statistics
 from hvdgan.train import main
-from hvdgan.training import run_folder
+from hvdgan.training import restore
 from hvdgan.training.command import Resume
 from hvdgan.training.saving import snapshot
 
@@ -21,7 +24,7 @@ def built(folder):
 
 def resumed(folder, *allowed):
     """The lines that a resume logs."""
-    found = run_folder.take(built(folder), Resume(allow_changed=allowed))
+    found = restore.from_disk(built(folder), Resume(allow_changed=allowed))
     found.lock.close()
     return found.remarks
 
@@ -50,12 +53,12 @@ def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, 
     with pytest.raises(UserError, match="--allow-changed data"):
         resumed(tmp_path)
     (line,) = (line for line in resumed(tmp_path, "data") if "value map of the images" in line)
-    assert f"mean {was:.9g} and" in line and f"mean {(fields + 0.5).mean(dtype=np.float64):.9g} and" in line
+    assert f"mean {was:.4g}" in line and f"mean {(fields + 0.5).mean(dtype=np.float64):.4g}" in line
 
 
 def test_a_map_whose_flag_is_allowed_may_be_another_one(fields, tmp_path):
     arrays = ArrayConfig(values="range:-4,4")
     run = tiny_run(data=str(tmp_path / "a.npy"), arrays=arrays, run_dir=tmp_path / "run", holdout=0.0)
-    found = run_folder.take(run, Resume(allow_changed=("values",)))
+    found = restore.from_disk(run, Resume(allow_changed=("values",)))
     found.lock.close()
     assert found.step == 3

@@ -20,7 +20,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.training.forward import used
+from hvdgan.training.gradients import used
 from hvdgan.training.memory import peak_memory
 from hvdgan.training.pending import Requests
 from hvdgan.training.run import Run

@@ -35,12 +35,12 @@ from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
 from hvdgan.training.command import Resume, parse
-from hvdgan.training.commits import Commits
-from hvdgan.training.graphs import operations
 from hvdgan.training.loop import steps_from
 from hvdgan.training.memory import largest
 from hvdgan.training.page import Page
+from hvdgan.training.repeatable import operations
 from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import Run, build
 from hvdgan.training.step import Compute
 from hvdgan.training.stopping import Stopping
