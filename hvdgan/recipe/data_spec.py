@@ -40,7 +40,7 @@ class DataSpec:
         layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
         pixels: True if the data are 8-bit pictures, also as uint8 arrays with the map range:0,255; False if they are
-            other arrays; None: their map and shape decide, as in older checkpoints.
+            other arrays; None: their map and shape decide.
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.
         missing: number that networks see in place of missing ones (--missing); its mask is the last of the constants, 1
             where there are numbers and 0 where there are none.

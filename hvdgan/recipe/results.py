@@ -1,4 +1,4 @@
-"""Calls the methods of a recipe and checks what they return."""
+"""Calls the methods of a recipe and checks what they return; each function raises a Mistake that says what is wrong."""
 
 import dataclasses
 import numbers
@@ -33,11 +33,7 @@ _OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes 
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
-    """Refuse a recipe class that lacks required methods.
-
-    Raises:
-        Mistake: names the first missing method.
-    """
+    """Refuse a recipe class that lacks required methods."""
     for name in names:
         if getattr(kind, name) is getattr(Recipe, name):
             own = [attribute for attribute in vars(kind) if attribute not in vars(Recipe)]
@@ -45,11 +41,7 @@ def check_methods(kind: type[Recipe], *names: str) -> None:
 
 
 def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
-    """Make an instance of a recipe class.
-
-    Raises:
-        Mistake: __init__() fails, or a required method is missing.
-    """
+    """Make an instance of a recipe class."""
     check_methods(kind, "networks", "optimizers", "stages")
     recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
     if not (hasattr(recipe, "options") and hasattr(recipe, "data")):
@@ -152,11 +144,7 @@ def optimizers_of(
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.stage_checks checks the result.
-
-    Raises:
-        Mistake: stages() fails.
-    """
+    """Call stages(); hvdgan.recipe.stage_checks checks the result."""
     return call(recipe.stages, what="stages()", wanted="it must take (self)")
 
 
@@ -167,9 +155,6 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
         recipe: recipe whose draw() is called.
         random: source of the draws.
         where: beginning of error messages, such as "stage both: ".
-
-    Raises:
-        Mistake: draw() fails, or returns something else.
     """
     at = recipe.draw
     drawn = call(at, random, what=f"{where}draw()", wanted="it must take (self, random)")
@@ -243,9 +228,6 @@ def prepare(
         random: source of the draws.
         crops: source of the places of --crop; None: the centre of each sample.
         where: beginning of error messages, such as "stage both: ".
-
-    Raises:
-        Mistake: draw() fails, or returns something else.
     """
     parts = unpack(data["images"], recipe.data, crops)
     drawn = drawn_by(recipe, random.scoped("draw"), where)
@@ -260,9 +242,6 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
         nets: networks as the update sees them.
         batch: batch of the update.
         where: stage and update, for error messages.
-
-    Raises:
-        Mistake: the loss fails, or returns something else.
     """
     given = call(loss, nets, batch, what=f"{where}: the loss", wanted="it must take (self, nets, batch)")
     if not isinstance(given, tuple | list) or len(given) != 2 or tf.is_tensor(given):
@@ -289,11 +268,7 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
 
 
 def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
-    """Call an update's only_if on its metrics, and return its verdict as a scalar bool.
-
-    Raises:
-        Mistake: only_if fails, or returns something else.
-    """
+    """Call an update's only_if on its metrics, and return its verdict as a scalar bool."""
     wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
     given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
     if not isinstance(given, bool) and not (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0):
@@ -302,11 +277,7 @@ def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, t
 
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call sample(), and check that it returns pictures, or samples of the data's shape.
-
-    Raises:
-        Mistake: sample() fails, or returns something else.
-    """
+    """Call sample(), and check that it returns pictures, or samples of the data's shape."""
     given = call(recipe.sample, nets, batch, what="sample()", wanted="it must take (self, nets, batch)")
     shape = recipe.data.shape
     wanted = SAMPLES if recipe.data.is_pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
@@ -351,11 +322,7 @@ def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
 
 
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call generate(), and check that it returns samples of the data's shape.
-
-    Raises:
-        Mistake: generate() fails, or returns something else.
-    """
+    """Call generate(), and check that it returns samples of the data's shape."""
     shape = recipe.data.shape
     most = batch.images.shape[0]
     wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
@@ -375,11 +342,7 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 
 def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call features(), and return (B, d) float32.
-
-    Raises:
-        Mistake: features() is missing, fails, or returns something else.
-    """
+    """Call features(), and return (B, d) float32."""
     wanted = "it must return features (B, d)"
     if type(recipe).features is Recipe.features:
         raise Mistake(f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
@@ -398,11 +361,7 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
-    """Call evaluate(), and return its metrics by name, (count,) float32 each.
-
-    Raises:
-        Mistake: evaluate() fails, or returns something else.
-    """
+    """Call evaluate(), and return its metrics by name, (count,) float32 each."""
     wanted = f"it must return {METRICS}"
     metrics = call(recipe.evaluate, nets, batch, what="evaluate()", wanted="it must take (self, nets, batch)")
     if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
