@@ -111,15 +111,6 @@ def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, da
     assert not changed(before, values_of(other))
 
 
-def test_counts_that_were_saved_as_int32_are_read(tmp_path):
-    run = tiny_run(precision="mixed_float16")
-    tensors = run.state.tensors()
-    counts = {name: keras.Variable(7, dtype="int32") for name in tensors if name.endswith("/held")}
-    folder = write_checkpoint(tmp_path, 3, {**tensors, **counts}, ALONE, FACTS)
-    checkpoint.restore(folder, files.read_manifest(folder), tensors)
-    assert counts and all(int(tensors[name].value) == 7 and tensors[name].dtype == "int64" for name in counts)
-
-
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     manifest = files.read_manifest(folder)
@@ -259,19 +250,3 @@ def test_more_digits_are_a_later_step(tmp_path):
         checkpoint.write(tmp_path, checkpoint.Snapshot(step, {"a": np.zeros(3, np.float32)}, FACTS))
     (tmp_path / "latest").unlink()
     assert files.newest(tmp_path).name == "step-100000000"
-
-
-def test_a_checkpoint_that_an_older_version_was_replacing_gets_its_name_back(trained, tmp_path):
-    """It renamed the old one to .step-X.deleted first, as pruning does; after a crash only `latest` had its name."""
-    tensors = trained.state.tensors()
-    pruned = write_checkpoint(tmp_path, 1, tensors, ALONE, FACTS)
-    last = write_checkpoint(tmp_path, 3, tensors, ALONE, FACTS)
-    for path in (pruned, last):
-        path.rename(path.with_name(f".{path.name}.deleted"))
-    checkpoint.mend(tmp_path)
-    assert files.newest(tmp_path) == last
-    assert set(files.read_manifest(last)["tensors"]) == set(tensors)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".step-00000001.deleted", "latest", last.name]
-    last.rename(last.with_name(f".{last.name}.deleted"))
-    write_checkpoint(tmp_path, 4, tensors, ALONE, FACTS)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", last.name, "step-00000004"]

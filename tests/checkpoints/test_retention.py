@@ -1,6 +1,5 @@
 """Which checkpoints are kept, and how the others are removed."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -70,25 +69,6 @@ def test_a_run_that_was_asked_to_stop_can_go_on_all_the_same(tmp_path, stuck, mo
     monkeypatch.setattr(Stopping, "is_time", lambda self: asked.append(self) or len(asked) == 4)
     assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 75
     assert "cannot be removed" in (tmp_path / "log.txt").read_text()
-
-
-def forget(run_dir, step, **facts):
-    """Leave a checkpoint as an elastic run that had lost rank 0 once wrote it: of a run without an id."""
-    path = run_dir / f"checkpoints/step-{step:08d}/manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "run_id": "", **facts}))
-
-
-@pytest.mark.parametrize("forgotten", [(3, 4), (1, 2, 3, 4)])
-def test_checkpoints_without_a_run_id_are_of_the_run_that_has_written_them(tmp_path, forgotten):
-    flags = [*TINY[:-1], "0", "--run-dir", str(tmp_path)]
-    assert main([*flags, "--steps", "4"]) == 0
-    for step in forgotten:
-        forget(tmp_path, step)
-    if 2 in forgotten:
-        forget(tmp_path, 2, seed=9)  # another run's: nobody deletes it
-    assert main([*TINY, "--run-dir", str(tmp_path), "--steps", "6"]) == 0
-    assert left(tmp_path) == ["step-00000002"] * (2 in forgotten) + ["step-00000006"]
-    assert json.loads((tmp_path / "checkpoints/step-00000006/manifest.json").read_text())["run_id"]
 
 
 def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):

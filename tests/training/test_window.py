@@ -75,13 +75,6 @@ def test_equal_slices_merge_to_the_same_bits_as_a_plain_mean():
     assert merged == {"a": [sum(totals) / 3, 7]}
 
 
-def test_a_window_that_was_merged_to_no_steps_is_empty():
-    window = Window({"judge/loss": [0.7, 0], "fool/loss": [4.0, 2]})
-    assert window.means() == {"fool/loss": 2.0}
-    window.add({"judge/loss": 3.0})
-    assert window.means() == {"fool/loss": 2.0, "judge/loss": 3.0}
-
-
 def test_a_plateau_continues_from_a_merged_window():
     weights = Ranks(size=8, slice_unit=1).weights(9)
     merged = merge_states([{"judge/loss": [3.0 * 0.5, 3]}] * 8, weights)
