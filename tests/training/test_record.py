@@ -74,7 +74,8 @@ def test_a_terminal_shows_a_bar_below_the_lines(tmp_path, monkeypatch):
     bars = [state for state in states if "/10" in state]
     assert bars[0].startswith("40%|") and " 4/10 " in bars[0]  # a resumed run begins where it was
     assert bars[-1].startswith("joint:  50%|") and " 5/10 " in bars[-1] and "judge/loss 1.25 100.0 images/s" in bars[-1]
-    assert states.count("half way") == 1 and states.index("half way") < states.index(bars[-1])
+    # The bar before the line may have the same text as the one after it.
+    assert states.count("half way") == 1 and bars[-1] in states[states.index("half way") :]
     assert (tmp_path / "log.txt").read_text().rstrip().endswith("half way")
 
 
