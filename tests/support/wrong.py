@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import LearningRate, Plateau, Recipe, Stage, Update
+from hvdgan.recipe import Plateau, Stage, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -29,11 +29,6 @@ class NetworksList(Tiny):
         return list(super().networks().values())
 
 
-class NoModel(Tiny):
-    def networks(self):  # here
-        return {**super().networks(), "generator": [layers.Dense(3)]}
-
-
 class NotBuilt(Tiny):
     def networks(self):  # here
         return {**super().networks(), "generator": keras.Sequential([layers.Dense(3)])}
@@ -44,22 +39,9 @@ class BrokenNetwork(Tiny):
         return {"generator": keras.Sequential([keras.Input((4, 4, 1)), layers.Conv2D(3, 9)])}  # here
 
 
-class NoOptimizers(Recipe):  # here
-    networks = Tiny.networks
-    stages = Tiny.stages
-
-    def optimiser(self):
-        return {}
-
-
 class MisspeltOptimizer(Tiny):
     def optimizers(self):  # here
         return {"generator": keras.optimizers.Adam(), "discriminater": keras.optimizers.Adam()}
-
-
-class OneMoreOptimizer(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "critic": keras.optimizers.Adam()}
 
 
 class NamedOptimizer(Tiny):
@@ -67,17 +49,8 @@ class NamedOptimizer(Tiny):
         return dict.fromkeys(("generator", "discriminator"), "adam")
 
 
-class SharedOptimizer(Tiny):
-    def optimizers(self):  # here
-        return dict.fromkeys(("generator", "discriminator"), keras.optimizers.Adam())
-
-
 class Letters(Tiny):
     ema = "generator"  # here
-
-
-class ChangeableLetters(Tiny):
-    may_change = "steps"  # here
 
 
 class ChangesNothing(Tiny):
@@ -89,42 +62,9 @@ class OneStage(Tiny):
         return super().stages()[0]
 
 
-class Updates(Tiny):
-    def stages(self):  # here
-        return tuple(super().stages()[0].updates)
-
-
-class OneUpdate(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, Update("fool", ["generator"], self.fool))]  # here
-
-
 class WrongArgument(Tiny):
     def stages(self):
         return [Stage("joint", 3, [Update("fool", own=["generator"], loss=self.fool)])]  # here
-
-
-class OwnsLetters(Tiny):
-    def stages(self):
-        fool = Update("fool", owns="generator", loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class OwnsModels(Tiny):
-    def stages(self):
-        fool = Update("fool", owns=[keras.Sequential()], loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class OwnsUnknown(Tiny):
-    def stages(self):
-        fool = Update("fool", owns=["critic"], loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class Called(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], loss=self.fool())])]  # here
 
 
 class NoFunction(Tiny):
@@ -132,42 +72,10 @@ class NoFunction(Tiny):
         return [Stage("joint", 3, [Update("fool", ["generator"], loss="hinge")])]  # here
 
 
-class Never(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=0)])]  # here
-
-
-class Half(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=1.5)])]  # here
-
-
 class KerasRate(Tiny):
     def stages(self):
         rate = keras.optimizers.schedules.CosineDecay(1e-3, 100)
         return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
-
-
-class ZeroRate(Tiny):
-    def stages(self):
-        rate = LearningRate(0.0)
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
-
-
-class NoSteps(Tiny):
-    def stages(self):
-        return [Stage("joint", 0, super().stages()[0].updates)]  # here
-
-
-class FloatSteps(Tiny):
-    def stages(self):
-        return [Stage("joint", 1e3, super().stages()[0].updates)]  # here
-
-
-class Twins(Tiny):
-    def stages(self):
-        judge = Update("fool", owns=["discriminator"], loss=self.judge)
-        return [Stage("joint", 3, [judge, Update("fool", ["generator"], self.fool)])]  # here
 
 
 class UnknownPlateau(Tiny):
@@ -190,19 +98,9 @@ class SelectsNumber(Selective):
         return metrics["real"]
 
 
-class DrawsList(Tiny):
-    def draw(self, random):  # here
-        return {"latents": [0.0] * 8}
-
-
 class DrawsTwo(Tiny):
     def draw(self, random):  # here
         return {"latents": tf.zeros((2, 8))}
-
-
-class DrawsTensor(Tiny):
-    def draw(self, random):  # here
-        return random.normal("latents", (8,))
 
 
 class DrawsNumpy(Tiny):
@@ -210,24 +108,9 @@ class DrawsNumpy(Tiny):
         return {"latents": np.random.normal(size=(4, 8))}
 
 
-class DrawsShape(Tiny):
-    def draw(self, random):
-        return {"latents": random.normal("latents", 8)}  # here
-
-
 class SamplesUint8(Tiny):
     def sample(self, nets, batch):  # here
         return tf.cast(nets.generator(batch.latents), tf.uint8)
-
-
-class SamplesOne(Tiny):
-    def sample(self, nets, batch):  # here
-        return nets.generator(batch.latents)[0]
-
-
-class SamplesNothing(Tiny):
-    def sample(self, nets, batch):  # here
-        nets.generator(batch.latents)
 
 
 class BlankImages(Tiny):
@@ -235,21 +118,9 @@ class BlankImages(Tiny):
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
 
 
-class BlankInputs(Tiny):
-    paired = True
-
-    def sample(self, nets, batch):  # here
-        return nets.generator(batch.latents) + batch.inputs
-
-
 class BlankImagesToGenerate(Tiny):
     def generate(self, nets, batch):  # here
         return nets.generator(batch.latents) + batch.images
-
-
-class ScalesLosses(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(loss_scale_factor=128.0)}
 
 
 class ScalesLossesByItself(Tiny):
@@ -278,16 +149,6 @@ class Evaluates(Tiny):
         return tf.reduce_mean(batch.images)
 
 
-class EvaluatesText(Tiny):
-    def evaluate(self, nets, batch):  # here
-        return {"name": "x"}
-
-
-class FewInitArguments(Tiny):
-    def __init__(self, options):  # here
-        super().__init__(options, None)
-
-
 class NoSuperInit(Tiny):
     def __init__(self, options, data):  # here
         self.width = options.width if hasattr(options, "width") else 3
@@ -297,11 +158,6 @@ class BrokenInit(Tiny):
     def __init__(self, options, data):
         super().__init__(options, data)
         self.layers = math.log2(data.image_size, 2)  # here
-
-
-class PlainOptions(Tiny):
-    class Options:  # here
-        steps = 3
 
 
 class Thawed(Tiny):
@@ -323,10 +179,6 @@ class Even(Tiny):
         def __post_init__(self):
             if self.steps % 2:
                 raise ValueError(f"steps is {self.steps}; it must be even")  # here
-
-
-class Instance:
-    """A class that is none of Recipe's."""
 
 
 class OutOfRange(Tiny):
