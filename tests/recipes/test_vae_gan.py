@@ -1,15 +1,13 @@
 """The recipe vae_gan."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
-from hvdgan.recipe import DataSpec, UserError, losses
+from hvdgan.recipe import DataSpec, losses
 from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
-from hvdgan.train import main
 
 SMALL = VAEGANOptions(nf=2, latent_size=4, steps=3, margin=10.0)
 
@@ -33,7 +31,7 @@ def test_at_64_pixels_they_are_the_networks_of_the_paper():
     assert kernels == {(5, 5)}
 
 
-@pytest.mark.parametrize("image_size", [32, 64, 128, 256])
+@pytest.mark.parametrize("image_size", [32, 256])
 def test_every_size_is_encoded_decoded_and_judged(image_size):
     shape = {"image_size": image_size, "channels": 1, "nf": 2}
     images = np.zeros((2, image_size, image_size, 1), np.float32)
@@ -42,11 +40,6 @@ def test_every_size_is_encoded_decoded_and_judged(image_size):
     assert vae_decoder(**shape, latent_size=4)(mean).shape == images.shape
     logits, features = vae_discriminator(**shape)(images)
     assert logits.shape == (2,) and features.shape[0] == 2
-
-
-def test_other_sizes_are_refused():
-    with pytest.raises(UserError, match="--image-size 48: VAE/GAN takes 32, 64, 128 or 256 pixels"):
-        vae_encoder(image_size=48, channels=1, latent_size=4, nf=2)
 
 
 def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
@@ -112,10 +105,3 @@ def test_a_network_that_waits_keeps_its_weights_and_slots():
     trainable = {f"networks/discriminator/{v.path}" for v in run.state.networks["discriminator"].trainable_variables}
     moved = changed(before, values_of(run))
     assert not moved & trainable and not [name for name in moved if name.startswith("optimizers/discriminator")]
-
-
-def test_the_command_runs_and_evaluates(tmp_path):
-    arguments = "--recipe vae_gan --nf 2 --latent-size 4 --steps 2 --global-batch-size 8".split()
-    assert main([*arguments, "--run-dir", str(tmp_path)]) == 0
-    assert "eval/psnr" in (tmp_path / "metrics.jsonl").read_text()
-    assert keras.config.floatx() == "float32"
