@@ -32,6 +32,9 @@ from hvdgan.checkpoints.files import (
 from hvdgan.cli.errors import RunError, unwritable
 from hvdgan.cli.files.replacing import finish_replacing, flush, whole_file, whole_folder
 
+Tensors = Mapping[str, keras.Variable]
+_RANKS = "ranks/statistics"
+
 
 def versions() -> dict[str, str]:
     """Return the version of each library by name."""
@@ -42,10 +45,6 @@ def versions() -> dict[str, str]:
         "keras": keras.__version__,
         "numpy": np.__version__,
     }
-
-
-Tensors = Mapping[str, keras.Variable]
-_RANKS = "ranks/statistics"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ from hvdgan.inference.inputs import blank_inputs, data_inputs
 from hvdgan.inference.trained import TrainedNetworks, Weights
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe.drawing import Drawing, Input
-from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.shared_forward import Call, SharedForward
+from hvdgan.recipe.nets import Call, Nets, SharedForward
 
 
 def set_standing_statistics(

@@ -21,6 +21,11 @@ from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.training.state import seed_generators
 
+_COMMAND = Parameter(group=Group("Command", sort_key=0))
+_HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
+
+Flags override the values of --config, which override the defaults."""
+
 
 def to_json(config: Config, options: Any) -> dict[str, Any]:
     """Make one flat object of all settings, by their names on the command line."""
@@ -45,12 +50,6 @@ def read_json(path: Path, named: str = "") -> dict[str, Any]:
     if not isinstance(values.get("pipeline", {}), dict):
         raise UserError(f"{named}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
     return values
-
-
-_COMMAND = Parameter(group=Group("Command", sort_key=0))
-_HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
-
-Flags override the values of --config, which override the defaults."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,9 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _BLOCK = 4  # numbers of 32 bits that Philox makes from one value of its counter
 
 
+_LONGEST = 200  # characters of XLA's own words
+
+
 class CompiledRandom(Random):
     """Draws the numbers of Random: uniform ones are equal, normal ones within rounding."""
 
@@ -101,9 +104,6 @@ def _normal(bits: tf.Tensor) -> tf.Tensor:
     radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(radius, 1e-7)))  # TensorFlow's own lower limit
     angle *= 2.0 * math.pi
     return tf.stack([tf.sin(angle) * radius, tf.cos(angle) * radius], axis=1)
-
-
-_LONGEST = 200  # characters of XLA's own words
 
 
 @dataclasses.dataclass(frozen=True)

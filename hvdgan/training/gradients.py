@@ -17,9 +17,8 @@ from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
-from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.results import PreparedBatch, loss_of, prepare
-from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.compiler import Compiler, on_device
 from hvdgan.training.state import TrainState

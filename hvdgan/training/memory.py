@@ -14,6 +14,9 @@ from hvdgan.recipe.stages import Stage
 from hvdgan.training.run import Run
 from hvdgan.training.step import Compute, Steps
 
+OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
+_LONGEST = 200
+
 
 def peak_memory() -> dict[str, int | None]:
     """Read the peak memory of this process, on the host and on its GPU."""
@@ -49,10 +52,6 @@ def used_by(stage: Stage, ranks: Ranks) -> str:
 
 def _has_gpu() -> bool:
     return bool(tf.config.list_logical_devices("GPU"))
-
-
-OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
-_LONGEST = 200
 
 
 class MemoryGuard:

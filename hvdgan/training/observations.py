@@ -23,6 +23,13 @@ from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.window import Watch, Window, merge_states
 
+_STEPS = 100
+"""number of steps after which the verdict is logged"""
+_WARM_UP = 5
+"""number of first steps that do not count: they compile, and fill the queue"""
+_TOLERATED = 0.1
+"""largest fraction of the time that the slowest rank may wait for its images"""
+
 
 class BadFiles:
     """The broken files that all ranks have met."""
@@ -66,14 +73,6 @@ class BadFiles:
             if name not in self.known:
                 self._tell(SkippedFile(name=name, reason=reason))
                 self.known[name] = reason
-
-
-_STEPS = 100
-"""number of steps after which the verdict is logged"""
-_WARM_UP = 5
-"""number of first steps that do not count: they compile, and fill the queue"""
-_TOLERATED = 0.1
-"""largest fraction of the time that the slowest rank may wait for its images"""
 
 
 class InputCheck:

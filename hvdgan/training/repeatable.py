@@ -20,6 +20,21 @@ Handles = Mapping[int, tf.Tensor]
 """for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
 
 
+_HERE = Path(__file__).parents[1]
+# With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
+_RECIPES = f"{_HERE / 'recipes'}{os.sep}"
+# Operations of tf.random.Generator; all others that draw have an attribute "seed".
+_OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
+_WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
+_USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
+_OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
+_INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
+# Operations whose results are the same on all ranks, whatever they are given.
+_SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
+_KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
+
+
 def operations(
     graph: tf.Graph, handles: Handles | None = None, chain: tuple[tf.Operation, ...] = ()
 ) -> Iterator[tuple[tuple[tf.Operation, ...], Handles]]:
@@ -163,22 +178,6 @@ def _kind(operation: tf.Operation) -> Kind:
     definition = operation.op_def
     calls = tuple(each.name for each in definition.attr if each.type in ("func", "list(func)"))
     return Kind(frozenset(each.name for each in definition.attr), calls, definition.is_stateful)
-
-
-_HERE = Path(__file__).parents[1]
-# With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
-_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
-_RECIPES = f"{_HERE / 'recipes'}{os.sep}"
-# Operations of tf.random.Generator; all others that draw have an attribute "seed".
-_OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
-_WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
-_USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
-_OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
-_INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
-
-# Operations whose results are the same on all ranks, whatever they are given.
-_SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
-_KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 
 
 def refuse_unrepeatable(

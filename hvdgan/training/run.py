@@ -47,6 +47,9 @@ from hvdgan.values.sample_values import SampleValues, are_pixels
 _MOST_STEPS = 2**63 - 1  # steps are counted in int64
 
 
+T = TypeVar("T")
+
+
 @dataclasses.dataclass(frozen=True)
 class Parts:
     """The parts that a recipe defines.
@@ -164,9 +167,6 @@ def _check_plateau(step: StageStep, evaluated: set[str]) -> None:
             f"{', '.join(sorted(step.metrics | evaluated))}",
             step.stage,
         )
-
-
-T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,6 +32,10 @@ Steps = Iterable[tuple[int, Position, Compute]]
 """steps of a run, each with its place in the schedule and what runs it"""
 
 
+Before = Sequence[tuple[keras.Variable, tf.Tensor]]
+"""variables with their earlier values"""
+
+
 class StageStep:
     """Runs the steps of one stage; one graph is traced for each set of updates that are due together.
 
@@ -193,10 +197,6 @@ def switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
     found = (chain[-1] for chain, _ in operations(graph))
     if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
         tf.config.optimizer.set_experimental_options({"remapping": False})
-
-
-Before = Sequence[tuple[keras.Variable, tf.Tensor]]
-"""variables with their earlier values"""
 
 
 def values_of(variables: Sequence[keras.Variable]) -> Before:

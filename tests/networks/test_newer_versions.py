@@ -1,6 +1,6 @@
 """A run with a Keras and a TensorFlow that have lost the private names which hvdgan reads.
 
-Modules: networks.fast.choice, networks.nested_layers, recipe.shared_forward, training.repeatable.
+Modules: networks.fast.choice, networks.nested_layers, recipe.nets, training.repeatable.
 """
 
 import sys

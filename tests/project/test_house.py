@@ -73,6 +73,27 @@ def test_no_circle_between_folders():
     assert not left
 
 
+def closure(start, rooms=("recipe", "distributed", "training")):
+    """A module with all that it imports, directly or not, within some packages."""
+    found, waiting = set(), [start]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += [other for other in IMPORTS[module] if room(other) in rooms]
+    return found
+
+
+def test_what_a_reader_of_the_step_and_of_the_loop_meets(capsys):
+    """Printed, so that a change shows what it adds; the step knows nothing of the loop."""
+    for start in ("hvdgan.training.step", "hvdgan.training.loop"):
+        found = closure(start)
+        lines = sum(len(MODULES[module].read_text().splitlines()) for module in found)
+        with capsys.disabled():
+            print(f"\n{start} with all that it imports of its floors: {len(found)} modules, {lines:,} lines")
+    assert closure("hvdgan.training.step") < found and "hvdgan.training.loop" not in closure("hvdgan.training.step")
+
+
 def test_each_package_stands_on_a_floor():
     assert {path.parent.name for path in MODULES.values() if path.parent.parent == PACKAGE} == set(FLOOR)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.recipe import losses
-from hvdgan.recipe.shared_forward import SharedForward
+from hvdgan.recipe.nets import SharedForward
 from hvdgan.recipe.stages import Stage, Update
 from nested import within_cond, within_function, within_loop
 from tiny import Tiny, TinyOptions
