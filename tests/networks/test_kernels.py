@@ -163,18 +163,6 @@ def test_convolutions_and_their_gradients_of_both_orders(name, positions, convol
         np.testing.assert_allclose(mine, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
 
 
-def test_products_are_for_many_weights_at_few_positions():
-    options = {"kernel_size": 4, "strides": 2, "padding": "same", "kernel_initializer": "zeros"}
-    inner, middle, outer = (keras.layers.Conv2D(filters, **options) for filters in (512, 256, 64))
-    sizes = {(8, 8, 256): inner, (16, 16, 256): middle, (32, 32, 64): outer}
-    use_fast_kernels([keras.Sequential([keras.Input(size), layer]) for size, layer in sizes.items()], [])
-    assert _convolutions(inner, (16, 8, 8, 256)) == 0
-    assert _convolutions(inner, (1024, 8, 8, 256)) == 3
-    assert _convolutions(inner, (None, 8, 8, 256)) == 3
-    assert _convolutions(middle, (4, 16, 16, 256)) == 2
-    assert _convolutions(outer, (16, 32, 32, 64)) == 3
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_leaky_relu_has_keras_values_and_gradients(policy):
     x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))

@@ -9,7 +9,7 @@ import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stage_checks import checked_stages
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 
 def loss(nets, batch):
@@ -59,9 +59,3 @@ def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
 def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
     with pytest.raises(UserError, match=f"^stage both, update judge: .*{complaint}"):
         checked_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
-
-
-def test_a_plateau_knows_two_modes_and_none():
-    stage = Stage("both", 9, [JUDGE, FOOL], until=Plateau("judge/loss", mode="minimum"))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min, max or None"):
-        checked_stages([stage], NETWORKS)

@@ -91,9 +91,3 @@ def test_inputs_and_constants_show_the_same_region(is_random):
     np.testing.assert_array_equal(parts.inputs, parts.images[:, ::2, ::3])
     np.testing.assert_array_equal(parts.constants, parts.images + 1000)
     assert len(set(map(tuple, parts.images[:, 0, 0].numpy()))) > 3 if is_random else True
-
-
-def test_volumes_are_cropped_along_three_axes():
-    volume = np.arange(5 * 6 * 7, dtype=np.float32).reshape(1, 5, 6, 7, 1)
-    centre = unpack(tf.constant(volume), spec_of(Layout((5, 6, 7, 1), crop=(3, 2, 7)))).images
-    np.testing.assert_array_equal(centre, volume[:, 1:4, 2:4])

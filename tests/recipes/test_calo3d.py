@@ -11,8 +11,6 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
-from hvdgan.networks.calo3d import calo3d_discriminator
 from hvdgan.recipe import Batch, Nets, Random
 from hvdgan.recipes.calo3d import Calo3D, Calo3DOptions
 from hvdgan.train import main
@@ -184,22 +182,6 @@ def test_sizes_are_halved_until_the_shortest_side_has_four_cells(shape, steps):
         sum(type(each) is kind for each in networks[name].layers) for name, kind in zip(networks, kinds, strict=True)
     ]
     assert found == [steps, steps]
-
-
-@pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        ((8, 8, 2, 1), "sides have 4 cells at least, and the data have .8, 8, 2."),
-        ((8, 8, 8, 2), "shape .8, 8, 8, 2"),
-        ((8, 8, 1), "--axes DHW"),
-        ((16,), "--axes DHW"),
-    ],
-)
-def test_other_sizes_are_refused_by_name(shape, said):
-    with pytest.raises(UserError, match=said):
-        calo3d_discriminator(shape=shape, nf=2, num_features=2, num_angles=0)
-    with pytest.raises(UserError, match=said):
-        Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape)).networks()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Optional
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import layers
 
@@ -24,19 +23,9 @@ class Inherited(Tiny):
         return {**networks, "generator": wide}
 
 
-class NetworksList(Tiny):
-    def networks(self):  # here
-        return list(super().networks().values())
-
-
 class NotBuilt(Tiny):
     def networks(self):  # here
         return {**super().networks(), "generator": keras.Sequential([layers.Dense(3)])}
-
-
-class BrokenNetwork(Tiny):
-    def networks(self):
-        return {"generator": keras.Sequential([keras.Input((4, 4, 1)), layers.Conv2D(3, 9)])}  # here
 
 
 class MisspeltOptimizer(Tiny):
@@ -44,17 +33,8 @@ class MisspeltOptimizer(Tiny):
         return {"generator": keras.optimizers.Adam(), "discriminater": keras.optimizers.Adam()}
 
 
-class NamedOptimizer(Tiny):
-    def optimizers(self):  # here
-        return dict.fromkeys(("generator", "discriminator"), "adam")
-
-
 class Letters(Tiny):
     ema = "generator"  # here
-
-
-class ChangesNothing(Tiny):
-    may_change = ("step",)  # here
 
 
 class OneStage(Tiny):
@@ -103,11 +83,6 @@ class DrawsTwo(Tiny):
         return {"latents": tf.zeros((2, 8))}
 
 
-class DrawsNumpy(Tiny):
-    def draw(self, random):  # here
-        return {"latents": np.random.normal(size=(4, 8))}
-
-
 class SamplesUint8(Tiny):
     def sample(self, nets, batch):  # here
         return tf.cast(nets.generator(batch.latents), tf.uint8)
@@ -142,11 +117,6 @@ class Frozen(Tiny):
     def stages(self):
         both = ["generator", "discriminator"]
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]  # here
-
-
-class Evaluates(Tiny):
-    def evaluate(self, nets, batch):  # here
-        return tf.reduce_mean(batch.images)
 
 
 class NoSuperInit(Tiny):
@@ -221,9 +191,3 @@ class Lists(Tiny):
         perhaps: Optional[list[int]] = None  # noqa: UP045
         both: tuple[int, int] | None = None
         several: Sequence[int] = (7,)
-
-
-class Several(Tiny):
-    def optimizers(self):  # here
-        several = keras.optimizers.MultiOptimizer(lambda variable: keras.optimizers.Adam())
-        return {**super().optimizers(), "generator": several}

@@ -46,11 +46,6 @@ class NoScalarMetric(Tiny):
         return tf.reduce_mean(fake), {"fake": fake}
 
 
-class NumberedMetrics(Tiny):
-    def fool(self, nets, batch):  # here
-        return super().fool(nets, batch)[0], {1: 1.0}
-
-
 class UnknownName(Tiny):
     def fool(self, nets, batch):
         return reduce_mean(nets.generator(batch.latents)), {}  # here # noqa: F821

@@ -4,19 +4,12 @@ Modules: training.pending, training.bad_updates.
 """
 
 import dataclasses
-import threading
-
-import numpy as np
 
 import saved
-from building import tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.training.observations import Observations
-from hvdgan.training.pending import PendingStep, PendingSteps
-from hvdgan.training.resume_point import ResumePoint
 
 
 def test_updates_that_were_skipped_before_the_data_failed_are_named(tmp_path, capsys, monkeypatch):
@@ -46,38 +39,3 @@ def test_updates_that_were_skipped_before_the_data_failed_are_named(tmp_path, ca
         assert error.count(line) == log.count(line) == 1, error
         assert f"({step + 1} in a row)" in log
     assert "stopped: the data are gone" in log and happened[happened.index("failed") :] == ["failed"]
-
-
-class Verdict:
-    """Verdicts of which one is not finite, and known when an event has happened."""
-
-    def __init__(self, known):
-        self.known = known
-
-    def numpy(self):
-        assert self.known.wait(60)
-        return np.array([True, False])  # of the discriminator and the generator
-
-
-def test_a_verdict_that_never_comes_is_not_awaited():
-    """As if another rank were lost."""
-    run, never, said = tiny_run(), threading.Event(), []
-
-    class Said:
-        def say(self, line):
-            pass
-
-        def tell(self, event):
-            pass
-
-        def tell_alone(self, event, rank):
-            said.append(event.line)
-
-    now = threading.Event()
-    now.set()
-    outstanding = PendingSteps(Observations(run, ResumePoint(), Said()), 4)
-    for step, known in enumerate((now, never, now)):
-        outstanding.add(PendingStep(step, run.schedule.at(step), {}, {}, Verdict(known), 0.0, 0.0, 0.0))
-    outstanding.settle_after_failure(seconds=0.2)
-    never.set()
-    assert [line.partition(",")[0] for line in said] == ["warning: step 0"]

@@ -1,7 +1,6 @@
 """Flips, and the augmentations of --diff-augment, of pictures, fields and volumes."""
 
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -61,20 +60,12 @@ def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message
         check_augmentations(Config(**settings), shape)
 
 
-@pytest.mark.parametrize(
-    ("settings", "shape", "input_shape"),
-    [
-        ({"flip": True}, (4, 4, 1), (3,)),
-        ({"arrays": ArrayConfig(flip_axes=("depth",))}, (4, 8, 8, 1), (8, 8, 1)),
-    ],
-)
-def test_flips_of_samples_whose_inputs_have_other_axes_are_refused(settings, shape, input_shape):
+def test_flips_of_samples_whose_inputs_have_other_axes_are_refused():
     """A vector has no width: mirrored along it, inputs would go to other samples of the batch."""
-    flag = "--flip" if settings.get("flip") else "--flip-axes"
-    message = f"^{flag}: mirrors inputs .* of shape {re.escape(str(input_shape))} have other .*; leave the flag out$"
-    with pytest.raises(UserError, match=message):
-        check_augmentations(Config(**settings), shape, input_shape)
-    check_augmentations(Config(), shape, input_shape)
+    with pytest.raises(
+        UserError, match=r"^--flip: mirrors inputs .* of shape \(3,\) have other .*; leave the flag out$"
+    ):
+        check_augmentations(Config(flip=True), (4, 4, 1), (3,))
 
 
 @pytest.mark.parametrize("kind", ["translation", "cutout"])
@@ -100,24 +91,6 @@ def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(ki
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     for other in (diff_augment(given, (kind,), random(1), "real"), diff_augment(given, (kind,), random(), "fake")):
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
-
-
-def test_translation_shifts_by_up_to_an_eighth_and_brings_in_zeros():
-    given = images().numpy()
-    seen = set()
-    for image, shifted in zip(
-        given, diff_augment(tf.constant(given), ("translation",), random(), "x").numpy(), strict=True
-    ):
-        padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
-        found = [
-            (down, across)
-            for down in range(5)
-            for across in range(5)
-            if np.array_equal(padded[down : down + 16, across : across + 16], shifted)
-        ]
-        assert len(found) == 1
-        seen.add(found[0])
-    assert {down for down, _ in seen} == {across for _, across in seen} == set(range(5))
 
 
 def test_colour_keeps_the_shape_of_an_image():

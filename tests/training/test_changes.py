@@ -133,14 +133,10 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
     assert train(tmp_path, "Each", "--steps", "2", "--stages", "generator=2,discriminator=3,joint=4") == 2
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flags", "named"),
-    [("Own", ("--warmup", "3"), "warmup 2"), ("Peak", ("--steps", "6"), "steps 4")],
-)
-def test_an_option_that_changes_more_is_refused_by_name(tmp_path, capsys, recipe, flags, named):
-    assert train(tmp_path, recipe) == 0
-    assert train(tmp_path, recipe, *flags) == 2
-    assert f"was made with {named}, and this run has" in capsys.readouterr().err
+def test_an_option_that_changes_more_is_refused_by_name(tmp_path, capsys):
+    assert train(tmp_path, "Peak") == 0
+    assert train(tmp_path, "Peak", "--steps", "6") == 2
+    assert "was made with steps 4, and this run has" in capsys.readouterr().err
 
 
 def test_a_rate_that_decays_over_the_steps_is_warned_of(tmp_path):

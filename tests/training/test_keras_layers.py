@@ -24,24 +24,6 @@ from keras_parts import (
 )
 
 
-class Dilating(Critic):
-    """A penalty through an operation that TensorFlow differentiates once, as it does cuDNN's recurrent layers."""
-
-    shape = (8, 8, 1)
-
-    def judge(self, name, nets, batch):
-        images = self.samples(batch)
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            scores = nets.critic(tf.nn.dilation2d(images, tf.zeros((3, 3, 1)), [1] * 4, "SAME", "NHWC", [1] * 4))
-        return tf.reduce_mean(tape.gradient(scores, images) ** 2) + tf.reduce_mean(scores), {}
-
-
-def test_an_operation_without_a_second_gradient_is_refused_with_what_to_write():
-    with pytest.raises(UserError, match=r"stage judge, update judge_critic: its gradient .* no entry for: Dilation2D"):
-        tiny_run(Dilating)
-
-
 def test_the_losses_of_layers_count_once_per_update_as_in_a_plain_loop():
     """Those of weights once, those of outputs once for each call; the step is that of Keras' optimizer on their sum."""
     run = tiny_run(Regularised)

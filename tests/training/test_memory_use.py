@@ -3,22 +3,16 @@
 Modules: training.memory.
 """
 
-import contextlib
 import dataclasses
 import re
 import sys
 
 import pytest
-import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.memory import MemoryGuard
-from hvdgan.training.observations import Observations
-from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
 from launching import launcher, run, train
-from tiny import Staged
 
 ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
 
@@ -28,27 +22,6 @@ def test_each_stage_is_measured_at_its_end(tmp_path):
     log = (tmp_path / "run" / "log.txt").read_text()
     for stage in ("generator", "discriminator", "joint"):
         assert re.search(rf"stage {stage}: peak memory of a process [\d.]+ GB, on rank [01]$", log, re.MULTILINE), log
-
-
-def test_the_peak_of_a_gpu_is_that_of_the_stage(tmp_path, monkeypatch):
-    """Without a GPU: TensorFlow's answers are pretended."""
-    built = tiny_run(Staged)
-    most = {"current": 0, "peak": 9e9}
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: dict(most))
-    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", lambda name: most.update(peak=0))
-    with contextlib.closing(Record(tmp_path, is_root=True, start_step=0, total_steps=8)) as record:
-        observations = Observations(built, ResumePoint(), record)
-        step = 0
-        for stage, size in zip(built.schedule.stages, (3e9, 1e9, 2e9), strict=True):
-            at = built.schedule.at(step)
-            observations.begin_stage(at)
-            most["peak"] = max(most["peak"], size)
-            observations.end_stage(at)
-            step += stage.steps
-    lines = (tmp_path / "log.txt").read_text().splitlines()
-    found = [re.search(r"stage (\w+): peak memory of a GPU (\d) GB, on rank 0$", line).groups() for line in lines]
-    assert found == [("generator", "3"), ("discriminator", "1"), ("joint", "2")]
 
 
 def test_out_of_memory_is_one_line(tmp_path):

@@ -4,14 +4,13 @@ import os
 import re
 import signal
 import stat
-import subprocess
 
 import pytest
 
 import saved
 from hvdgan import report
 from hvdgan.training import page
-from launching import BIN, environment, train
+from launching import train
 
 TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
 reports = pytest.mark.reports
@@ -97,20 +96,3 @@ def test_a_run_that_is_finished_stays_so_if_a_signal_ends_the_wait(program, tmp_
         mine.run_dir, mine.is_finished = tmp_path, True
     assert "warning: no report was written" in capsys.readouterr().err
     assert signal.getsignal(number) == handler
-
-
-@reports
-def test_it_is_no_rank(tmp_path, monkeypatch):
-    """It runs where a launcher has started this process as one of two, which hvdgan.report alone would refuse."""
-    assert saved.train(tmp_path / "run", "--report", "never") == 0
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    monkeypatch.setenv("HOROVOD_RANK", "0")
-    assert page.write(tmp_path / "run")
-    refused = subprocess.run(
-        [BIN / "python", "-m", "hvdgan.report", tmp_path / "run"],
-        env=environment(HOROVOD_SIZE="2", HOROVOD_RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert refused.returncode == 2 and "has started 2" in refused.stderr

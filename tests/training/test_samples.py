@@ -8,7 +8,6 @@ from PIL import Image
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.showing import to_uint8
@@ -74,24 +73,3 @@ def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsy
     assert saved.train(tmp_path) == 0 and saved.steps(tmp_path)[-1] == 8
     line = "warning: samples cannot be written: RuntimeError('real.png'); the run continues"
     assert capsys.readouterr().err.count(line) == (tmp_path / "log.txt").read_text().count(line) == 1
-
-
-def test_a_checkpoint_is_written_after_the_grid_of_its_step(tmp_path, monkeypatch):
-    """A run that is killed between the two would resume after the grid, and not draw it again."""
-    begun, order = threading.Event(), []
-    save, write = Sampler.save, checkpoint.write
-
-    def patient(self, path, samples):
-        begun.wait(0.5)  # a checkpoint that does not wait begins meanwhile
-        save(self, path, samples)
-        order.append(path.name)
-
-    def noted(folder, snapshot):
-        begun.set()
-        order.append(snapshot.step)
-        return write(folder, snapshot)
-
-    monkeypatch.setattr(Sampler, "save", patient)
-    monkeypatch.setattr(checkpoint, "write", noted)
-    assert saved.train(tmp_path / "run", "--sample-every", "4", "--checkpoint-every", "4") == 0
-    assert order == ["real.png", "step-00000004.png", 4, "step-00000008.png", 8]

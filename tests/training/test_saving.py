@@ -77,16 +77,6 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch,
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
 
 
-def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
-    done = iter([3.0, 1.0, 2.0, 4.0])
-    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
-    failing(monkeypatch, {4})
-    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
-    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
-    assert steps(tmp_path) == [6, 8]
-    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
-
-
 def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path):
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--best-metric", "judge/nothing"]
     assert train(tmp_path, "--checkpoint-every", "4", flags=flags) == 0
@@ -362,13 +352,6 @@ def load(tmp_path):
         load_file(tmp_path / name / "checkpoints" / f"step-0000000{step}" / "state.safetensors")
         for name, step in (("first", 8), ("second", 1))
     ]
-
-
-def test_a_resumed_run_does_not_look_at_init_from(tmp_path):
-    assert train(tmp_path / "a", "--max-steps", "2") == 0
-    assert train(tmp_path / "b") == 0
-    assert train(tmp_path / "a", "--init-from", str(tmp_path / "nowhere")) == 0
-    assert state(tmp_path / "a", 8) == state(tmp_path / "b", 8)
 
 
 def test_deterministic_operations_train_too(tmp_path):

@@ -98,22 +98,6 @@ def test_axes_that_are_assumed(folder, capsys):
     assert "assumed" not in capsys.readouterr().out
 
 
-def test_names_with_control_codes_and_long_ones(folder, capsys):
-    photos = "two\nlines \x1b[31m"
-    (folder / photos).mkdir()
-    for number in range(8):
-        np.save(folder / photos / f"{number}.npy", np.zeros((8, 8, 1), np.uint8))
-    words = ["--recipe", "tiny:Tiny", "--data", photos, "--global-batch-size", "4", "--log-every", "1"]
-    run_dir = "a/" + "very-" * 14 + "long-name"
-    assert main([*words, "--run-dir", run_dir]) == 0
-    assert main([*words, "--run-dir", run_dir, "--steps", "6"]) == 0
-    check(
-        first_screen(capsys.readouterr().err),
-        r"two\nlines \x1b[31m",
-        "long-name: resuming at step 4 of 6; its config.json",
-    )
-
-
 def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch):
     said = "Slurm job 31, restart 2"
     monkeypatch.setenv("SLURM_JOB_ID", "31")

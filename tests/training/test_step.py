@@ -13,7 +13,7 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Stage, Update
-from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched
+from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
 @pytest.mark.parametrize(
@@ -101,39 +101,9 @@ def test_each_set_of_due_updates_is_traced_once():
     assert sorted(traced) == ["fool", "judge", "judge"]  # {judge} and {judge, fool}
 
 
-def test_a_stage_may_reset_the_optimizers_it_owns():
-    run = tiny_run(Staged)
-    fresh = values_of(run)
-    stage_step(run, 2)(0, 0, data_of(run))
-    trained = values_of(run)
-    run.state.reset_optimizers(run.recipe, ["generator"])
-    after = values_of(run)
-    reset = {name for name in after if name.startswith("optimizers/generator/")}
-    assert not changed({name: fresh[name] for name in reset}, after)
-    assert not changed({name: trained[name] for name in trained if name not in reset}, after)
-
-
-def test_labels_reach_the_loss():
-    run = tiny_run(Labelled)
-    labels = run.source.labels[:16]
-    metrics, _ = stage_step(run)(0, 0, {**data_of(run), "labels": tf.constant(labels)})
-    assert float(metrics["judge/label"]) == pytest.approx(labels.mean())
-
-
-def test_the_seed_decides_weights_and_latents():
-    def first_step(seed):
-        run = tiny_run(seed=seed)
-        before = values_of(run)["networks/generator/generator/dense/kernel"]
-        for name, variable in run.state.tensors().items():
-            variable.assign(np.zeros_like(variable) if "/learning_rate" not in name else 0.001)
-        for variable in run.state.networks["generator"].trainable_variables:
-            variable.assign(np.full(variable.shape, 0.01, np.float32))
-        for variable in run.state.networks["discriminator"].trainable_variables:
-            variable.assign(np.full(variable.shape, 0.01, np.float32))
-        return before, float(stage_step(run)(0, 0, data_of(run))[0]["judge/loss"])
-
-    (weights, loss), (other_weights, other_loss) = first_step(0), first_step(1)
-    assert not np.array_equal(weights, other_weights) and loss != other_loss
+def test_the_seed_decides_the_weights():
+    (zero, again, one) = (values_of(tiny_run(seed=seed)) for seed in (0, 0, 1))
+    assert not changed(zero, again) and "networks/generator/generator/dense/kernel" in changed(zero, one)
 
 
 class Waiting(Tiny):
