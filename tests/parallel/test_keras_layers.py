@@ -5,7 +5,7 @@ import pytest
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from keras_parts import Critic, Recurrent, Regularised, Spectral, SubclassSynchronized, Synchronized, Wide
+from keras_parts import Critic, Regularised, Spectral, SubclassSynchronized, Synchronized, Wide
 
 
 def trained(recipe, ranks, **settings):
@@ -32,10 +32,6 @@ def assert_as_on_one_rank(ranks, recipe, **settings):
 def test_a_gradient_penalty_of_any_rank_of_tensor(ranks, shape):
     measured = assert_as_on_one_rank(ranks, type("Penalised", (Critic,), {"shape": shape}))
     assert measured["judge_critic/penalty"] < 10  # |gradient| - 1 of one sample, and not of a batch of them
-
-
-def test_recurrent_layers(ranks):
-    assert_as_on_one_rank(ranks, Recurrent)
 
 
 def test_layers_in_other_types(ranks):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.files import field_pictures
 from hvdgan.recipe import DataSpec, showing
 from hvdgan.recipe.showing import save_samples, shown
 from hvdgan.values.sample_values import SampleValues, of_pixels
@@ -81,18 +80,3 @@ def test_every_shape_makes_a_picture(tmp_path, shape, text):
     save_samples(tmp_path / "new" / "grid.png", samples, spec_of(shape, text))
     with Image.open(tmp_path / "new" / "grid.png") as picture:
         assert min(picture.size) > 300 and len(np.unique(np.asarray(picture))) > 15
-
-
-def test_a_field_keeps_its_aspect_and_place(tmp_path):
-    """The left half is low and the right half high; 10 x 40 numbers are four times as wide as high."""
-    field = np.zeros((1, 10, 40), np.float32)
-    field[..., 20:] = 1
-    field_pictures.save_panels(tmp_path / "a.png", [field_pictures.Fields("a", field, (0.0, 1.0))])
-    pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).astype(int)
-    low, high = ((abs(pixels - colour).sum(axis=-1) < 12) for colour in ((68, 1, 84), (253, 231, 37)))
-    for found in (low, high):
-        rows, columns = np.nonzero(found)
-        assert columns.size > 100 and rows.size > 100
-    half = (low.sum(axis=0) > 20).sum()
-    assert (low.sum(axis=1) > half / 2).sum() * 2 == pytest.approx(half, rel=0.15)
-    assert np.nonzero(low.sum(axis=0) > 20)[0].max() < np.nonzero(high.sum(axis=0) > 20)[0].max()

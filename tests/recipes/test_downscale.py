@@ -3,8 +3,6 @@
 Modules: recipes.downscale, networks.fields.downscale
 """
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +10,6 @@ import tensorflow as tf
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipes.downscale import Downscale, DownscaleOptions
 from hvdgan.train import main
-from launching import train as launch
 from tiny_arrays import pairs
 
 SMALL = {"nf": 2, "blocks": 1, "noise_channels": 3, "steps": 4, "n_critic": 2}
@@ -211,22 +208,3 @@ def test_the_metrics_are_those_of_an_ensemble_of_eight():
 
 
 # runs
-
-
-def records(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
-    flags = [*FLAGS, "--constant-values", "none", "--crop", "8,12", "--check-ranks-every", "1"]
-    launch(folder, *flags, "--run-dir", "one")
-    launch(folder, *flags, "--run-dir", "two", "--max-steps", "2", ranks=2)
-    launch(folder, *flags, "--run-dir", "two")
-    varying = ("images_per_sec", "step_seconds", "wait_seconds", "between_seconds", "wait_seconds_max", "wait_rank")
-    steps = [[record for record in records(folder / name) if "critic/loss" in record] for name in ("one", "two")]
-    assert len(steps[0]) == 4
-    for mine, theirs in zip(*steps, strict=True):
-        assert mine.keys() - set(varying) == theirs.keys() - set(varying)
-        for name in mine.keys() - set(varying):
-            if isinstance(mine[name], float):
-                assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name

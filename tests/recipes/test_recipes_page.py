@@ -9,7 +9,6 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.recipe import Stage, Update, recipe, stages
@@ -132,26 +131,6 @@ def test_updates_that_own_one_network_share_its_slots_and_count():
         stage_step(run)(step, step, data_of(run, step))
     assert int(run.state.optimizers["discriminator"].iterations) == 3
     assert int(run.state.optimizers["generator"].iterations) == 2
-
-
-class Constrained(Tiny):
-    """The clipped weights of the first Wasserstein GAN."""
-
-    def networks(self):
-        shape = (self.data.image_size, self.data.image_size, self.data.channels)
-        clip = keras.constraints.Constraint
-        clip = type("Clip", (clip,), {"__call__": lambda _, weights: keras.ops.clip(weights, -0.01, 0.01)})()
-        critic = [keras.Input(shape), layers.Flatten(), layers.Dense(16, activation="relu", kernel_constraint=clip)]
-        critic.append(layers.Dense(1))
-        return {**super().networks(), "discriminator": keras.Sequential(critic, name="discriminator")}
-
-
-def test_constraints_are_applied_after_each_update():
-    run = tiny_run(Constrained)
-    stage_step(run)(0, 0, data_of(run))
-    after = values_of(run)
-    (kernel,) = [value for name, value in after.items() if re.fullmatch(r"networks/discriminator/.*kernel", name)][:1]
-    assert 0 < np.abs(kernel).max() <= np.float32(0.01)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -94,14 +94,3 @@ def test_each_update_changes_its_one_network(update, owned):
     before = values_of(run)
     stage_step(run)(0, 0, data_of(run))
     assert {name.split("/")[1] for name in changed(before, values_of(run))} == {owned}
-
-
-def test_a_network_that_waits_keeps_its_weights_and_slots():
-    impatient = VAEGANOptions(nf=2, latent_size=4, steps=3, equilibrium=5.0, margin=1.0)  # all costs are below 4
-    run = tiny_run(VAEGAN, impatient, image_size=32)
-    before = values_of(run)
-    metrics, _ = stage_step(run)(0, 0, data_of(run))
-    assert float(metrics["judge/applied"]) == 0 and float(metrics["decode/applied"]) == 1
-    trainable = {f"networks/discriminator/{v.path}" for v in run.state.networks["discriminator"].trainable_variables}
-    moved = changed(before, values_of(run))
-    assert not moved & trainable and not [name for name in moved if name.startswith("optimizers/discriminator")]

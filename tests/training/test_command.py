@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
 from hvdgan.training.command import parse, parse_saved, to_json
@@ -23,18 +23,6 @@ def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
     changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--flip=false"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
     assert (again.config.flip, changed.config.flip) == (True, False)
-
-
-def test_the_features_of_tfrecords_are_one_group_and_flat_in_the_saved_settings():
-    command = parse("--tfrecord-image picture --tfrecord-label kind --tfrecord-input sketch".split())
-    assert command.config.tfrecord == TFRecordConfig(image="picture", label="kind", input="sketch")
-    saved = to_json(command.config, command.options)
-    assert [name for name in saved if "tfrecord" in name] == [
-        *("tfrecord_image", "tfrecord_label", "tfrecord_input", "tfrecord_shape"),
-        *("tfrecord_dtype", "tfrecord_input_shape"),
-    ]
-    assert (saved["tfrecord_input"], saved["tfrecord_shape"]) == ("sketch", None)
-    assert parse_saved(saved, "run") == command
 
 
 def test_saved_options_have_their_types_again():

@@ -10,11 +10,9 @@ from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from frozen_parts import Layerwise, Perceptual, make_features
-from hvdgan.cli.errors import UserError
 from hvdgan.recipe.nets import Nets
 from launching import launcher, run, train
 from saved import manifest
-from tiny import Tiny
 
 SIZE = "--image-size 8 --global-batch-size 16 --sample-every 0 --report never --run-dir run".split()
 MODULE = [sys.executable, "-m"]
@@ -101,23 +99,6 @@ def test_it_runs_in_inference_mode_and_an_update_leaves_it_as_it_is(here, recipe
     assert all(finite) and np.isfinite(metrics["fool/loss"])
     assert {name.split("/")[1] for name in changed(before, values_of(built))} >= {"generator", "discriminator"}
     assert all(np.array_equal(one, other) for one, other in zip(frozen, features.get_weights(), strict=True))
-
-
-class Unowned(Tiny):
-    """A network that no update owns, and that is not frozen."""
-
-    def networks(self):
-        return {**super().networks(), "features": make_features()}
-
-    def optimizers(self):
-        return {**super().optimizers(), "features": keras.optimizers.SGD()}
-
-
-def test_a_network_that_no_update_owns_must_be_frozen():
-    with pytest.raises(
-        UserError, match="no update owns features; name it in some update's owns, set its trainable = F"
-    ):
-        tiny_run(Unowned)
 
 
 def test_a_variable_outside_of_the_networks_that_is_not_the_same_everywhere_is_refused_by_name(tmp_path):

@@ -70,16 +70,6 @@ def test_options(name):
     assert faults(recipe, **{"precision": "mixed_float16", **settings}) == []
 
 
-WITHOUT_BATCH_NORM = ("calo3d", "downscale", "stylegan2")
-"""recipes that refuse --sync-batch-norm"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("recipe", small.RECIPES)
-def test_each_recipe_in_micro_batches_with_a_half_life(recipe):
-    assert faults(recipe, precision="mixed_float16", accumulate=2, ema_half_life=1000.0) == []
-
-
 ARRAYS = DataSpec((32, 32, 2), 100, values=SampleValues(traced.ONE_STEP))
 
 
@@ -128,15 +118,6 @@ def test_several_ranks(recipe, size, settings, horovod, monkeypatch):
     sent = Counter(chain[-1].type for step in steps for chain, _ in operations(step.graph))
     assert [name for name in sent if name.startswith("Horovod")]
     assert not [fault for step in steps for fault in faults_of(step, traced.on_host(step))]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("recipe", small.RECIPES)
-def test_each_recipe_on_two_ranks(recipe, horovod, monkeypatch):
-    """With the statistics of BatchNorm reduced too, and with gradients reduced in float16."""
-    monkeypatch.setattr(horovod, "size", lambda: 2)
-    settings = {"compression": "fp16", "sync_batch_norm": recipe not in WITHOUT_BATCH_NORM}
-    assert faults(recipe, ranks=Ranks(size=2, on_gpu=True), precision="mixed_float16", **settings) == []
 
 
 class Resizing(Tiny):

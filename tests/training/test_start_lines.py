@@ -12,7 +12,6 @@ from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.train import main
 from launching import train as launch
-from tiny_arrays import UNITS, volumes
 
 COMPLETION = "--recipe completion --image-size 32 --nf 2 --global-batch-size 4 --holdout 0.1 --sample-every 0".split()
 GOLDEN = """\
@@ -69,22 +68,6 @@ def test_completion_with_holdout_on_two_ranks(folder):
     assert text == GOLDEN
     # The terminal shows the same.
     assert all(f"[0]<stderr>:{line}\n" in done.stderr for line in screen)
-
-
-def test_arrays_with_values(folder, capsys):
-    volumes(folder / "v.npz")
-    arrays = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
-    arrays += ["--axes", "DHW", "--global-batch-size", "12", "--holdout", "0.25", "--eval-samples", "8"]
-    assert main([*arrays, "--run-dir", "run", "--log-every", "1"]) == 0
-    check(
-        first_screen(capsys.readouterr().err),
-        "data: v.npz:ECAL, 76 float32 arrays of shape (4, 6, 8, 1), and 20 held out",
-        "values of images: log1p+standard (mean",
-        "values of conditions",
-        "energy=range:0,100; theta=none",
-        "8 generated samples, compared with 8 real ones",
-        "--values log1p+standard",
-    )
 
 
 def test_axes_that_are_assumed(folder, capsys):
