@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, tiny_run
-from hvdgan.networks.pix2pix import mask_shapes, patch_discriminator, unet_generator
+from hvdgan.networks.pix2pix import patch_discriminator, unet_generator
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions
@@ -31,11 +31,6 @@ def batch_of(run, update="fool"):
     random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     images, inputs, _ = unpack(data_of(run)["images"], run.recipe.data)
     return Batch(images, None, random.scoped(update), run.recipe.draw(random.scoped("draw")), inputs=inputs)
-
-
-def keep_masks(recipe, count):
-    drawn = recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count))
-    return {name: mask.numpy() for name, mask in drawn.items()}
 
 
 # networks
@@ -73,28 +68,7 @@ def test_the_receptive_field_of_the_discriminator(halvings, expected):
     assert network.output.shape == (None, 256 >> halvings, 256 >> halvings, 1)
 
 
-@pytest.mark.parametrize(("image_size", "halvings"), [(32, 1), (256, 3)])
-def test_the_networks_fit_the_image_size(image_size, halvings):
-    recipe = Pix2Pix(options(outputs=ALL), DataSpec((image_size, image_size, 3), 1))
-    networks = recipe.networks()
-    images = np.zeros((1, image_size, image_size, 3), np.float32)
-    outputs = networks["generator"]([images, *keep_masks(recipe, 1).values()])
-    shapes = {name: output.shape[1] for name, output in outputs.items()}
-    assert shapes == {"images": image_size, "half": image_size // 2, "quarter": image_size // 4}
-    logits = networks["discriminator"]([images, images])
-    assert logits.shape == (1, image_size >> halvings, image_size >> halvings, 1)
-
-
 # dropout
-
-
-def test_masks_keep_the_asked_part_and_its_mean():
-    masks = keep_masks(recipe_of(nf=8, dropout=0.25), 100)
-    assert [mask.shape[1:] for mask in masks.values()] == mask_shapes(image_size=32, nf=8)
-    for mask in masks.values():
-        assert set(np.unique(mask)) == {0, np.float32(1 / 0.75)}
-        assert mask.mean() == pytest.approx(1, abs=0.02)
-        assert len(np.unique(mask.reshape(100, -1), axis=0)) == 100  # each sample its own
 
 
 def test_the_masks_decide_the_output_in_sampling_too():
@@ -160,11 +134,6 @@ def test_outputs_that_cannot_be_are_refused_with_what_can(part):
     message = str(caught.value)
     assert message.startswith(f'--outputs images=mse:1,{part}: "{part.rpartition(",")[2]}" is not NAME=LOSS:WEIGHT')
     assert "one of images, half, quarter, LOSS one of l1, mse, bce" in message and "\n" not in message
-
-
-def test_a_discriminator_with_too_many_layers_is_refused():
-    with pytest.raises(UserError, match="--d-layers 4: expected at most 3 with --image-size 32"):
-        recipe_of(d_layers=4).networks()
 
 
 # steps

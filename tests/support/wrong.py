@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Plateau, Stage, Update
+from hvdgan.recipe import Stage, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -23,45 +23,15 @@ class Inherited(Tiny):
         return {**networks, "generator": wide}
 
 
-class NotBuilt(Tiny):
-    def networks(self):  # here
-        return {**super().networks(), "generator": keras.Sequential([layers.Dense(3)])}
-
-
-class MisspeltOptimizer(Tiny):
-    def optimizers(self):  # here
-        return {"generator": keras.optimizers.Adam(), "discriminater": keras.optimizers.Adam()}
-
-
-class Letters(Tiny):
-    ema = "generator"  # here
-
-
-class OneStage(Tiny):
-    def stages(self):  # here
-        return super().stages()[0]
-
-
 class WrongArgument(Tiny):
     def stages(self):
         return [Stage("joint", 3, [Update("fool", own=["generator"], loss=self.fool)])]  # here
-
-
-class NoFunction(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], loss="hinge")])]  # here
 
 
 class KerasRate(Tiny):
     def stages(self):
         rate = keras.optimizers.schedules.CosineDecay(1e-3, 100)
         return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
-
-
-class UnknownPlateau(Tiny):
-    def stages(self):
-        until = Plateau("fool/los")
-        return [Stage("joint", 3, super().stages()[0].updates, until=until)]  # here
 
 
 class Selective(Tiny):
@@ -71,16 +41,6 @@ class Selective(Tiny):
 
     def wanted(self, metrics):
         return metrics["reall"] > 0.0  # here
-
-
-class SelectsNumber(Selective):
-    def wanted(self, metrics):  # here
-        return metrics["real"]
-
-
-class DrawsTwo(Tiny):
-    def draw(self, random):  # here
-        return {"latents": tf.zeros((2, 8))}
 
 
 class SamplesUint8(Tiny):
@@ -103,11 +63,6 @@ class ScalesLossesByItself(Tiny):
         return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
 
 
-class AveragesByItself(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(use_ema=True)}
-
-
 class Frozen(Tiny):
     def networks(self):
         networks = super().networks()
@@ -117,11 +72,6 @@ class Frozen(Tiny):
     def stages(self):
         both = ["generator", "discriminator"]
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]  # here
-
-
-class NoSuperInit(Tiny):
-    def __init__(self, options, data):  # here
-        self.width = options.width if hasattr(options, "width") else 3
 
 
 class BrokenInit(Tiny):
@@ -134,13 +84,6 @@ class Thawed(Tiny):
     @dataclasses.dataclass  # here
     class Options:
         steps: int = 3
-
-
-class Untyped(Tiny):
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        steps: int = 3
-        width = 64  # here
 
 
 class Even(Tiny):

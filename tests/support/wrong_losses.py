@@ -10,11 +10,6 @@ class NoPair(Tiny):
         return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents)))
 
 
-class NoScalar(Tiny):
-    def fool(self, nets, batch):  # here
-        return nets.discriminator(nets.generator(batch.latents)), {}
-
-
 class TrainingGiven(Tiny):
     def fool(self, nets, batch):
         fake = nets.generator(batch.latents, training=False)  # here
@@ -26,24 +21,12 @@ class UnknownNetwork(Tiny):
         return tf.reduce_mean(nets.critic(nets.generator(batch.latents))), {}  # here
 
 
-class Float(Tiny):
-    def fool(self, nets, batch):
-        loss, _ = super().fool(nets, batch)
-        return loss, {"real": float(loss)}  # here
-
-
 class If(Tiny):
     def fool(self, nets, batch):
         loss, _ = super().fool(nets, batch)
         if loss > 1.0:  # here
             loss = loss * 0.5
         return loss, {}
-
-
-class NoScalarMetric(Tiny):
-    def fool(self, nets, batch):  # here
-        fake = nets.discriminator(nets.generator(batch.latents))
-        return tf.reduce_mean(fake), {"fake": fake}
 
 
 class UnknownName(Tiny):
@@ -65,17 +48,3 @@ class Deep(Tiny):
     @staticmethod
     def mean(images):
         return tf.reduce_mean(images, axis=9)  # here
-
-
-class Compiled(Tiny):
-    """AutoGraph reports its own copy of the code."""
-
-    @tf.function
-    def fool(self, nets, batch):
-        fake = nets.generator(batch.latents)
-        return tf.reduce_mean(fake, axis=9), {}  # here
-
-
-class FewArguments(Tiny):
-    def fool(self, nets):  # here
-        return tf.constant(1.0), {}

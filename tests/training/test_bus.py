@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from gpu_graphs import faults_of
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.batches import specs_of
 from hvdgan.data.statistics import with_statistics
-from hvdgan.networks.devices.device import GPU, computing_as, to_device
 from hvdgan.recipe.batch import unpack
-from hvdgan.recipe.draws import Random
 from hvdgan.train import main
 from hvdgan.training.run import spec_of
 from packed_arrays import pack
@@ -116,22 +113,6 @@ def test_the_step_maps_numbers_to_the_bits_that_numpy_computes(opened):
     if inputs is not None:
         np.testing.assert_array_equal(seen[1], source.values.inputs.forward(inputs))
     assert all(part is None or part.dtype == tf.float32 for part in seen)
-
-
-@pytest.mark.parametrize("opened", ["digits", "float16", "int16", "uint16, standard", "crops"], indirect=True)
-def test_a_gpu_maps_them_by_itself(opened):
-    """Each operation has a kernel for the type of the data, and nothing is copied between host and GPU."""
-    _, source, _ = opened
-    spec = spec_of(source)
-
-    def seen(step, records):
-        random = Random(0, step, 0, 6, to_device=to_device)
-        parts = tf.reshape(records, (2, 3, *records.shape[1:]))  # as for micro-batches
-        return unpack(tf.concat([parts[0], parts[1]], 0), spec, random)[:2]
-
-    number, records = tf.TensorSpec((), tf.int64), tf.TensorSpec((6, *source.record_shape), source.dtype)
-    with computing_as(GPU):
-        assert faults_of(tf.function(seen, autograph=False).get_concrete_function(number, records), on_host=1) == []
 
 
 FLAGS = ["--recipe", "tiny_arrays:Volumes", "--conditions", "energy", "--condition-values", "range:0,100"]

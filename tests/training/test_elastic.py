@@ -15,16 +15,13 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from hvdgan.prepare import main as prepare
 from hvdgan.train import main
 from hvdgan.training.command import parse
 from launching import ROOT, environment, run
-from small import write_showers
 
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
-SHARED = ("--global-batch-size", "--log-every", "--sample-every", "--checkpoint-every", "--peer-timeout")
 # Longer than horovodrun takes to look for hosts, also on a busy machine: with 1 s it may count a lost host in without
 # starting it (docs/elastic.md).
 COOLDOWN = "--cooldown 5,5".split()
@@ -104,30 +101,6 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
     for folder in (tmp_path / "run", alone):
         assert main([*FLAGS, *data, "--steps", "410", "--run-dir", str(folder)]) == 0
     assert_same_samples(tmp_path / "run", alone, 410)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_a_lost_rank_changes_nothing_for_volumes(tmp_path, monkeypatch):
-    """With crops, on packed shards; the run to compare with reads the arrays."""
-    monkeypatch.chdir(tmp_path)
-    write_showers(tmp_path / "showers.npz")
-    packing = ["--axes", "DHW", "--conditions", "energy,theta"]
-    assert prepare(["showers.npz:ECAL", "shards", "--shards", "3", "--workers", "1", *packing]) == 0
-    usual = "--recipe failing_arrays:Showers --steps 16 --commit-every 3 --nf 2 --latent-size 4 --r1-every 2".split()
-    usual += "--conditions energy,theta --values power:0.85 --crop 4,8,8".split()
-    usual += [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] in SHARED for word in pair]
-    code, said = elastic(tmp_path, "--data", str(tmp_path / "shards"), faults=["6-1-kill"], usual=usual)
-    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
-    went_on = re.findall(r"1 rank\(s\) resume at step (\d+) of", (tmp_path / "run" / "log.txt").read_text())
-    assert went_on and 1 < int(went_on[0]) <= 7, said
-    assert main([*usual, "--data", "showers.npz:ECAL", "--axes", "DHW", "--run-dir", "alone"]) == 0
-    ours, theirs = ([e for e in records(tmp_path / each) if "judge/loss" in e] for each in ("run", "alone"))
-    assert [each["step"] for each in ours] == [each["step"] for each in theirs] == list(range(1, 17))
-    for one, other in zip(ours, theirs, strict=True):
-        for part in ("judge/images", "judge/conditions"):
-            assert one[part] == pytest.approx(other[part], rel=1e-4, abs=1e-6), (one["step"], part)
-        assert one["judge/loss"] == pytest.approx(other["judge/loss"], rel=1e-3), one["step"]
 
 
 @pytest.mark.long

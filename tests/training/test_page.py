@@ -1,15 +1,11 @@
 """report.html of a run that the trainer writes at its end: of which ends, and what it never does."""
 
-import os
 import re
-import signal
-import stat
 
 import pytest
 
 import saved
 from hvdgan import report
-from hvdgan.training import page
 from launching import train
 
 TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
@@ -72,27 +68,3 @@ def test_rank_0_of_two_writes_it(tmp_path):
     text = (tmp_path / "run" / "report.html").read_text()
     assert "Finished at step 4" in text and "<dt>ranks</dt><dd>2</dd>" in text
     assert "the rank that waits longest" in text
-
-
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """A function that replaces the program of the page by a shell script."""
-
-    def replace(text):
-        script = tmp_path / "program"
-        script.write_text(f"#!/bin/sh\n{text}\n")
-        script.chmod(script.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(page.sys, "executable", str(script))
-
-    return replace
-
-
-@reports
-def test_a_run_that_is_finished_stays_so_if_a_signal_ends_the_wait(program, tmp_path, capsys):
-    number = signal.SIGTERM
-    handler = signal.getsignal(number)
-    program(f"kill -{int(number)} {os.getpid()} $$")
-    with page.Page("end") as mine:
-        mine.run_dir, mine.is_finished = tmp_path, True
-    assert "warning: no report was written" in capsys.readouterr().err
-    assert signal.getsignal(number) == handler
