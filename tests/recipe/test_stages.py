@@ -1,9 +1,10 @@
 """Stages and updates are data; those that cannot run are refused.
 
-Modules: recipe.stage_checks.
+Modules: recipe.stage_checks, recipe.schedule.
 """
 
 import dataclasses
+import re
 
 import pytest
 
@@ -59,3 +60,16 @@ def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
 def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
     with pytest.raises(UserError, match=f"^stage both, update judge: .*{complaint}"):
         checked_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("third=5", '--stages: "third=5" is not NAME=STEPS with a stage of the recipe, which are both=9'),
+        ("both=-1", '--stages: "both=-1" is not'),
+        ("both=2", "every is 3; it must be from 1 to the stage's 2 steps"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice, complaint):
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        checked_stages([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice)

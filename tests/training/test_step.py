@@ -12,7 +12,7 @@ import tensorflow as tf
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe.stages import Stage
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
@@ -73,32 +73,6 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
     after = changed(before, values_of(run))
     assert not [name for name in after if "/discriminator/" in name]
     assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
-
-
-def test_each_set_of_due_updates_is_traced_once():
-    traced = []
-
-    class Critic(Tiny):
-        def stages(self):
-            judge = Update("judge", owns=["discriminator"], loss=self.judge)
-            fool = Update("fool", owns=["generator"], loss=self.fool, every=2)
-            return [Stage("adversarial", 8, [judge, fool])]
-
-        def judge(self, nets, batch):
-            traced.append("judge")
-            return super().judge(nets, batch)
-
-        def fool(self, nets, batch):
-            traced.append("fool")
-            return super().fool(nets, batch)
-
-    run = tiny_run(Critic)
-    step = stage_step(run)
-    metrics = [set(step(number, number, data_of(run, number))[0]) for number in range(8)]
-    assert metrics[0] == {"judge/loss", "judge/real"}
-    assert metrics[1] == {"judge/loss", "judge/real", "fool/loss"}
-    assert metrics == metrics[:2] * 4
-    assert sorted(traced) == ["fool", "judge", "judge"]  # {judge} and {judge, fool}
 
 
 def test_the_seed_decides_the_weights():
