@@ -42,6 +42,7 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "8", flags=flags) == 1
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
+    assert "step 3, " not in error
 
 
 def test_a_checkpoint_holds_the_counts_of_its_own_step(tmp_path, monkeypatch):
