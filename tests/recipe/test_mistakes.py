@@ -118,19 +118,6 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsy
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        ("wrong_losses:NoPairs", "NoPairs in wrong_losses is not a subclass of hvdgan.recipe.Recipe; the module is "),
-        ("wrong_losses.py:NoPair", "expected package.module:Attribute, as in wrong_losses:NoPair"),
-    ],
-)
-def test_a_wrong_name_is_one_line(capsys, name, complaint):
-    assert main(["--recipe", name, *FLAGS]) == 2
-    error = capsys.readouterr().err
-    assert complaint in error and error.count("\n") == 1
-
-
 def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HVDGAN_TRACEBACK", "1")

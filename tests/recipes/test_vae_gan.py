@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
 from hvdgan.recipe import DataSpec, losses
 from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
-
-SMALL = VAEGANOptions(nf=2, latent_size=4, steps=3, margin=10.0)
 
 
 def widths(network):
@@ -73,24 +70,3 @@ def test_who_waits_outside_the_margins(real_cost, fake_cost, discriminator, deco
     metrics = {"real_cost": tf.constant(real_cost), "fake_cost": tf.constant(fake_cost)}
     assert bool(recipe.discriminator_may_step(metrics)) == discriminator
     assert bool(recipe.decoder_may_step(metrics)) == decoder
-
-
-def only(update):
-    class Only(VAEGAN):
-        def stages(self):
-            (stage,) = super().stages()
-            alone = [each for each in stage.updates if each.name == update]
-            others = [each for each in stage.updates if each.name != update]
-            return [type(stage)("alone", 3, alone), type(stage)("rest", 3, others)]
-
-    return Only
-
-
-@pytest.mark.parametrize(
-    ("update", "owned"), [("encode", "encoder"), ("decode", "decoder"), ("judge", "discriminator")]
-)
-def test_each_update_changes_its_one_network(update, owned):
-    run = tiny_run(only(update), SMALL, image_size=32)
-    before = values_of(run)
-    stage_step(run)(0, 0, data_of(run))
-    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {owned}

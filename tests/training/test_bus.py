@@ -14,13 +14,11 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
-from hvdgan.data.batches import specs_of
 from hvdgan.data.statistics import with_statistics
 from hvdgan.recipe.batch import unpack
 from hvdgan.train import main
 from hvdgan.training.run import spec_of
 from packed_arrays import pack
-from reading import batches_of
 from saved import state
 
 RNG = np.random.default_rng(0)
@@ -80,28 +78,9 @@ def opened(request, tmp_path):
     return stored, stored.mapped(with_statistics(stored, ALONE)), dtype
 
 
-def batch_of(source, **changes):
-    with batches_of(source, global_batch_size=6, **changes) as batches:
-        return next(batches)
-
-
-def test_a_batch_has_the_type_of_the_data_and_the_step_expects_it(opened):
+def test_the_step_maps_numbers_of_the_type_of_the_data_to_the_bits_that_numpy_computes(opened):
     stored, source, dtype = opened
-    batch = batch_of(source, device="cpu:0")
-    specs = specs_of(source, 6, on_device=True)
-    assert {name: (each.dtype, each.shape) for name, each in batch.items() if name != "index"} == {
-        name: (spec.dtype, spec.shape) for name, spec in specs.items()
-    }
-    assert batch["images"].dtype == dtype and batch["images"].shape[1:] == stored.layout.record
-    # Fields that all samples share are part of the step, and labels are sent as int64, as the samples' numbers are.
-    assert batch.keys() <= {"images", "labels", "conditions", "index", "numbers"}
-    assert {name for name, each in batch.items() if each.dtype == tf.int64} == (
-        {"index", "numbers"} | ({"labels"} & batch.keys())
-    )
-
-
-def test_the_step_maps_numbers_to_the_bits_that_numpy_computes(opened):
-    stored, source, _ = opened
+    assert source.fetch_batch(np.arange(6)).dtype == dtype
     indices = np.arange(6)
     inputs, images = stored.layout.split(stored.fetch_batch(indices))
     whole = dataclasses.replace(spec_of(source), layout=dataclasses.replace(source.layout, crop=None))

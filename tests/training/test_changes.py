@@ -63,15 +63,6 @@ class Fixed(Own):
         return [dataclasses.replace(first, **FIRST), dataclasses.replace(last, **LAST)]
 
 
-class Peak(Own):
-    """An option that also changes what is not the number of steps."""
-
-    def stages(self):
-        first, last = super().stages()
-        updates = [dataclasses.replace(update, learning_rate=1 / last.steps) for update in last.updates]
-        return [first, dataclasses.replace(last, updates=updates)]
-
-
 class Each(Staged):
     """One option for the steps of every stage."""
 
@@ -131,12 +122,6 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
     (stages,) = re.findall(r"with (--stages [\w=,]+), start", error)
     assert train(tmp_path, "Each", "--steps", "2", *stages.split()) == 0
     assert train(tmp_path, "Each", "--steps", "2", "--stages", "generator=2,discriminator=3,joint=4") == 2
-
-
-def test_an_option_that_changes_more_is_refused_by_name(tmp_path, capsys):
-    assert train(tmp_path, "Peak") == 0
-    assert train(tmp_path, "Peak", "--steps", "6") == 2
-    assert "was made with steps 4, and this run has" in capsys.readouterr().err
 
 
 def test_a_rate_that_decays_over_the_steps_is_warned_of(tmp_path):

@@ -15,8 +15,6 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.pending import PendingStep, PendingSteps
-from hvdgan.training.step import StageStep
-from hvdgan.training.stopping import STOPPED
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -97,23 +95,6 @@ def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
     assert "step 3, " not in error and f"computed again with the weights after step {2 + behind})" in error
-
-
-def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
-    """The checkpoint has counted every update that was skipped."""
-    begin = StageStep.__call__
-
-    def stopping(compute, step, *more):
-        if step == 4:
-            (tmp_path / "stop").touch()
-        return begin(compute, step, *more)
-
-    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(StageStep, "__call__", stopping)
-    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
-    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
-        assert saved.train(tmp_path, flags=flags) == STOPPED
-    assert saved.manifest(tmp_path, 5)["progress"]["bad_updates"] == {"adversarial/fool": 5}
 
 
 def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path):

@@ -5,17 +5,10 @@ Modules: training.state.
 
 import json
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from building import tiny_run, values_of
-from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main
-from hvdgan.training import restore
-from hvdgan.training.command import Resume
-from hvdgan.training.saving import snapshot
-from tiny import TinyOptions
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
 LAST = "checkpoints/step-00000004"
@@ -48,33 +41,6 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     first, second = [line for line in (tmp_path / "log.txt").read_text().splitlines() if f"the {dropped}" in line]
     assert "step-00000002" in first and absent in first
     assert "step-00000004" in second and second.endswith("are dropped")
-
-
-def saved(tmp_path, size=1, **settings):
-    """A run of 3 steps in tmp_path whose ranks have statistics of their own, and its values."""
-    run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, seed=1, **settings)
-    own = run.state.statistics.read()
-    everyones = np.stack([own + rank for rank in range(size)])
-    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", everyones, {}))
-    with run.state.statistics.set_to_means(everyones):
-        return values_of(run)
-
-
-def resumed(tmp_path, **settings):
-    """What another run, with other weights, finds there."""
-    run = tiny_run(options=TinyOptions(norm="batch"), run_dir=tmp_path, **settings)
-    found = restore.from_disk(run, Resume(allow_changed=("seed", "ema_decay", "precision")))
-    found.lock.close()
-    return found, values_of(run)
-
-
-def test_without_their_averages_the_statistics_of_each_rank_give_way_to_the_means(tmp_path):
-    before = saved(tmp_path, size=2, ema_decay=0.5)
-    found, after = resumed(tmp_path, ema_decay=0.0)
-    assert found.statistics is None
-    assert all(after[name].tobytes() == before[name].tobytes() for name in after)
-    found, _ = resumed(tmp_path, ema_decay=0.5)
-    assert found.statistics.shape[0] == 2
 
 
 def test_a_checkpoint_past_the_end_of_the_stages_is_refused_and_leaves_nothing(tmp_path, capsys):
