@@ -20,8 +20,8 @@ networks: completion 4,434 trainable parameters, 138 other; discriminator 7,613 
 data: digits, 1,576 pictures of shape (32, 32, 1) in 10 classes, and 221 held out
 stage completion, 90,000 steps: reconstruct owns completion and all-reduces 17,736 bytes
 stage discriminator, 10,000 steps: judge owns discriminator and all-reduces 30,452 bytes
-stage joint, 400,000 steps: judge owns discriminator and all-reduces 30,452 bytes;
-    fool owns completion and all-reduces 17,736 bytes
+stage joint, 400,000 steps: judge owns discriminator and all-reduces 30,452 bytes; fool owns completion and
+    all-reduces 17,736 bytes
 2 rank(s) on 1 host(s), launcher horovodrun, controller Gloo, collectives Gloo; 2 images each per step
 HOST: ranks 0-1: CPU, CORES each
 evaluations every 500 steps: 221 held-out images

@@ -53,4 +53,4 @@ def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, 
     with pytest.raises(UserError, match="--allow-changed data"):
         resumed(tmp_path)
     (line,) = (line for line in resumed(tmp_path, "data") if "value map of the images" in line)
-    assert f"mean {was:.4g}" in line and f"mean {(fields + 0.5).mean(dtype=np.float64):.4g}" in line
+    assert f"mean {was:.6g}" in line and f"mean {(fields + 0.5).mean(dtype=np.float64):.6g}" in line
