@@ -7,6 +7,7 @@ training.restore, training.session, training.summary.
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 
@@ -97,10 +98,11 @@ def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
     foreign = tmp_path / "run" / "checkpoints"
     (foreign / "step-00000000").mkdir()
     (foreign / "step-00000000" / "notes.txt").write_text("mine")
-    (tmp_path / "other" / "checkpoints" / "step-00000001").rename(foreign / "step-00000009x")
+    shutil.rmtree(foreign / "step-00000003")
+    (tmp_path / "other" / "checkpoints" / "step-00000003").rename(foreign / "step-00000003")
     assert train(tmp_path / "run", "--keep", "1", "--checkpoint-every", "1", "--max-steps", "8") == 0
     names = sorted(path.name for path in foreign.glob("step-*"))
-    assert names == ["step-00000000", "step-00000008", "step-00000009x"]
+    assert names == ["step-00000000", "step-00000003", "step-00000008"]
     assert (foreign / "step-00000000" / "notes.txt").read_text() == "mine"
 
 
