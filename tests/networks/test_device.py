@@ -3,15 +3,11 @@
 Modules: networks.devices.device, networks.devices.blurring.
 """
 
-import re
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import hvdgan
 from hvdgan.networks.devices import blurring, device
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.fast.kernels import FastConv2D, FastLeakyReLU, FusedAdam, FusedBatchNormalization
@@ -67,12 +63,3 @@ def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize, size)
     assert "DepthwiseConv2dNative" in of_apart
     for mine, expected in zip(apart, joined, strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-
-
-def test_one_module_chooses_kernels_by_the_device():
-    """Those that claim, name, feed or measure a device are in other places."""
-    folder = Path(hvdgan.__file__).parent
-    asks = re.compile(r"list_(physical|logical)_devices|get_visible_devices")
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text())}
-    computing = {path for path in found if path.split("/")[0] in ("networks", "recipe", "recipes", "training")}
-    assert computing == {"networks/devices/device.py", "training/session.py", "training/memory.py"}

@@ -120,18 +120,6 @@ def test_several_ranks(recipe, size, settings, horovod, monkeypatch):
     assert not [fault for step in steps for fault in faults_of(step, traced.on_host(step))]
 
 
-class Resizing(Tiny):
-    def judge(self, nets, batch):
-        small = tf.image.resize(nets.generator(batch.latents), (4, 4), antialias=True)
-        return super().judge(nets, batch)[0] + tf.reduce_mean(small), {}
-
-
-class Adding(Tiny):
-    def judge(self, nets, batch):
-        places = batch.random.integers("places", (), 3) + 1
-        return super().judge(nets, batch)[0] + tf.reduce_mean(tf.gather(tf.ones(4), places)), {}
-
-
 class Branching(Tiny):
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)
@@ -150,8 +138,6 @@ class Copying(Tiny):
     ("recipe", "expected"),
     [
         (Copying, {("copies", "Mul")}),
-        (Resizing, {("no kernel", "ScaleAndTranslate"), ("waits", "ScaleAndTranslate")}),
-        (Adding, {("waits", "AddV2")}),
         (Branching, {("waits", "StatelessIf")}),
     ],
 )

@@ -3,7 +3,6 @@
 Modules: training.observations.
 """
 
-import dataclasses
 import json
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
 from hvdgan.training.window import Window, merge_states
 
 
@@ -24,22 +22,6 @@ def test_a_window_averages_each_metric_over_the_steps_that_had_it():
     assert window.means() == pytest.approx(
         {"step_seconds": 1.0, "wait_seconds": 0.2, "judge/loss": 1.5, "fool/loss": 5.0}
     )
-
-
-def test_the_host_waits_once_for_many_metrics_of_a_gpu(monkeypatch):
-    """Four steps of 100 metrics, as on a GPU; the sums have the bits that they have on a CPU."""
-    reads, kind = [], type(tf.constant(0.0))
-    find = kind._numpy_internal  # not public; without it this test fails
-    monkeypatch.setattr(kind, "_numpy_internal", lambda tensor: reads.append(tensor) or find(tensor))
-    states = []
-    for own_memory in (False, True):
-        window, reads[:] = Window(), []
-        with device.computing_as(dataclasses.replace(device.CPU, own_memory=own_memory)):
-            for step in range(4):
-                some = {f"judge/{number}": tf.constant(0.1 * number + step) for number in range(100)}
-                window.add({**some, "step_seconds": 0.5})
-            states.append((window.state(), len(reads)))
-    assert states[0][0] == states[1][0] and [count for _, count in states] == [400, 2]
 
 
 @pytest.mark.parametrize("size", [2, 7])
