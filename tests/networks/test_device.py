@@ -1,4 +1,4 @@
-"""What is chosen by the device computes the same, and no other module decides by it.
+"""What is chosen by the device computes the same.
 
 Modules: networks.devices.device, networks.devices.blurring.
 """
