@@ -25,6 +25,8 @@ DOCUMENTED = {
     "hvdgan.recipe.measures": None,
 }
 INTERNAL = {
+    "hvdgan.recipe.batch": ["Parts", "unpack"],
+    "hvdgan.recipe.nets": ["Call", "SharedForward"],
     "hvdgan.recipe.data_spec": ["of_json"],
     "hvdgan.cli.types": ["read_kinds"],
     "hvdgan.cli.errors": ["RunError", "LostPeer", "RankFailed", "in_one_line", "unwritable"],

@@ -7,7 +7,6 @@ import stat
 from functools import partial
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -43,33 +42,11 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
     assert not changed(saved, values_of(other))
     assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
     assert files.newest(tmp_path) == folder == tmp_path / "step-00000003"
-
-
-def test_tensors_are_named_after_what_they_are(trained, tmp_path):
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
-    names = load_file(folder / "state.safetensors").keys()
     assert {
         "networks/generator/generator/dense/kernel",
-        "networks/generator/generator/batch_normalization/moving_mean",
         "ema/generator/generator/batch_normalization/moving_mean",
         "optimizers/generator/generator/dense/kernel/momentum",
-        "optimizers/generator/generator/dense/kernel/velocity",
-        "optimizers/generator/iteration",
-    } <= names
-
-
-def test_slots_of_variables_with_a_common_prefix_are_kept_apart():
-    from hvdgan.training.state import TrainState
-
-    network = keras.Sequential(
-        [keras.Input((2,)), keras.layers.Dense(2, name="a"), keras.layers.Dense(2, name="a_kernel")]
-    )
-    optimizer = keras.optimizers.Adam()
-    optimizer.build(network.trainable_variables)
-    slots = [
-        name for name in TrainState({"n": network}, {"n": optimizer}, {}, {}).tensors() if name.endswith("/momentum")
-    ]
-    assert slots == [f"optimizers/n/{variable.path}/momentum" for variable in network.trainable_variables]
+    } <= manifest["tensors"].keys()
 
 
 def _flip_a_bit(folder):
@@ -84,9 +61,11 @@ def _truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _future(folder):
+def _change_manifest(folder, change):
     path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
+    facts = json.loads(path.read_text())
+    change(facts)
+    path.write_text(json.dumps(facts))
 
 
 @pytest.mark.parametrize(
@@ -94,11 +73,13 @@ def _future(folder):
     [
         (_flip_a_bit, "state.safetensors is damaged: .* differs from what was written"),
         (_truncate, "state.safetensors cannot be read"),
-        (lambda folder: (folder / "state.safetensors").unlink(), "state.safetensors cannot be read"),
         (lambda folder: (folder / "manifest.json").unlink(), "is not a checkpoint: manifest.json cannot be read"),
-        (lambda folder: (folder / "manifest.json").write_text("[1"), "manifest.json cannot be read"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
-        (_future, "format version 99; this hvdgan .* reads version 1"),
+        (lambda folder: _change_manifest(folder, lambda facts: facts.pop("data")), "is damaged: it lacks data"),
+        (
+            lambda folder: _change_manifest(folder, lambda facts: facts.update(format_version=99)),
+            "format version 99; this hvdgan .* reads version 1",
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, damage, complaint):
@@ -136,25 +117,6 @@ def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
 
 
-def test_the_newest_is_the_last_complete_one_also_if_latest_names_another(trained, tmp_path):
-    assert files.newest(tmp_path) is None
-    for step in (3, 4):
-        write_checkpoint(tmp_path, step, trained.state.tensors(), ALONE, FACTS)
-    assert files.newest(tmp_path).name == "step-00000004"
-    (tmp_path / "step-00000005").mkdir()  # no manifest: nobody's checkpoint
-    for content in ("step-00000003\n", "step-00000009\n", "", "../elsewhere\n"):
-        (tmp_path / "latest").write_text(content)
-        assert files.newest(tmp_path).name == "step-00000004"
-    (tmp_path / "latest").unlink()
-    assert files.newest(tmp_path).name == "step-00000004"
-
-
-def test_a_manifest_without_what_a_resume_needs_is_damaged(trained, tmp_path):
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {"config": {}})
-    with pytest.raises(RunError, match="manifest.json is damaged: it lacks data"):
-        files.read_manifest(folder)
-
-
 def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
     run = tiny_run(options=TinyOptions(norm="batch"))
     own = run.state.statistics.read()
@@ -166,20 +128,6 @@ def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
     restored = checkpoint.restore(folder, files.read_manifest(folder), run.state.tensors())
     np.testing.assert_array_equal(restored, everyones)
     np.testing.assert_allclose(run.state.statistics.read(), own + 4, rtol=1e-6)
-
-
-@pytest.mark.parametrize("size", [2, 3, 5, 7])
-def test_the_mean_of_equal_statistics_has_their_bits(size):
-    run = tiny_run(options=TinyOptions(norm="batch"))
-    odd = np.random.default_rng(0).normal(size=run.state.statistics.read().shape).astype(np.float32)
-    with run.state.statistics.set_to_means(np.stack([odd] * size)):
-        assert run.state.statistics.read().tobytes() == odd.tobytes()
-
-
-def test_scalars_keep_their_shape(trained, tmp_path):
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
-    iteration = load_file(folder / "state.safetensors")["optimizers/generator/iteration"]
-    assert iteration.shape == () and iteration == 3 and iteration.dtype == np.int64
 
 
 OPERATIONS = [(Path, name) for name in ("rename", "mkdir", "rmdir", "unlink")]
@@ -216,37 +164,11 @@ def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(t
     assert cut_off > 6 and seen == sorted(seen) and set(seen) == {1.0, 2.0}
 
 
-def test_a_replacement_that_fails_leaves_the_older_one_in_its_place(tmp_path, monkeypatch):
-    old, new = ({"a": np.full(3, value, np.float32)} for value in (1, 2))
-    folder = checkpoint.write(tmp_path, checkpoint.Snapshot(3, old, FACTS))
-    rename = Path.rename
-
-    def refused(path, target):
-        if path.name.endswith(".partial") and path.is_dir():
-            raise OSError(5, "Input/output error")
-        return rename(path, target)
-
-    monkeypatch.setattr("hvdgan.cli.files.replacing.exchange", lambda *_: False)
-    monkeypatch.setattr(Path, "rename", refused)
-    with pytest.raises(RunError, match="Input/output error"):
-        checkpoint.write(tmp_path, checkpoint.Snapshot(3, new, FACTS))
-    assert load_file(folder / "state.safetensors")["a"][0] == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
-
-
-@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
-def test_a_checkpoint_can_be_read_by_whom_the_umask_says(tmp_path, umask):
-    before = os.umask(umask)
+def test_a_checkpoint_can_be_read_by_whom_the_umask_says(tmp_path):
+    before = os.umask(0o027)
     try:
         folder = checkpoint.write(tmp_path, checkpoint.Snapshot(3, {"a": np.zeros(3, np.float32)}, FACTS))
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(("manifest.json", "state.safetensors"), 0o666 & ~umask)
-
-
-def test_more_digits_are_a_later_step(tmp_path):
-    for step in (99_999_999, 100_000_000):
-        checkpoint.write(tmp_path, checkpoint.Snapshot(step, {"a": np.zeros(3, np.float32)}, FACTS))
-    (tmp_path / "latest").unlink()
-    assert files.newest(tmp_path).name == "step-100000000"
+    assert modes == dict.fromkeys(("manifest.json", "state.safetensors"), 0o640)

@@ -1,14 +1,12 @@
 """Which checkpoints are kept, and how the others are removed."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.saver import Retention
 from hvdgan.train import main
-from hvdgan.training.stopping import Stopping
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
 
@@ -46,29 +44,6 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_fails_nothing(
     stuck.clear()
     assert main([*TINY, "--steps", "5", "--run-dir", str(tmp_path)]) == 0
     assert left(tmp_path) == ["step-00000005"]
-
-
-def test_one_that_cannot_be_moved_is_tried_again_at_the_next_save(tmp_path, monkeypatch):
-    rename, failed = Path.rename, []
-
-    def busy(path, target):
-        if path.name == "step-00000001" and len(failed) < 2:
-            failed.append(path)
-            raise OSError(16, "Device or resource busy", str(path))
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", busy)
-    assert main([*TINY, "--steps", "5", "--run-dir", str(tmp_path)]) == 0
-    assert len(failed) == 2 and left(tmp_path) == ["step-00000005"]
-    assert (tmp_path / "log.txt").read_text().count("step-00000001 cannot be removed") == 2
-
-
-def test_a_run_that_was_asked_to_stop_can_go_on_all_the_same(tmp_path, stuck, monkeypatch):
-    stuck += [".step-00000002"]
-    asked = []
-    monkeypatch.setattr(Stopping, "is_time", lambda self: asked.append(self) or len(asked) == 4)
-    assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 75
-    assert "cannot be removed" in (tmp_path / "log.txt").read_text()
 
 
 def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):

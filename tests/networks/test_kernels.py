@@ -52,8 +52,8 @@ def _run_norm(layer, images):
     return output.numpy(), [g.numpy() for g in gradients], [v.numpy() for v in layer.non_trainable_variables]
 
 
-@pytest.mark.parametrize("shape", [(8, 6, 4, 5), (1, 1, 1, 5), (3, 1, 1, 5)])
-@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False, "scale": False}])
+@pytest.mark.parametrize("shape", [(8, 6, 4, 5), (1, 1, 1, 5)])
+@pytest.mark.parametrize("options", [{}, {"center": False, "scale": False}])
 def test_batch_norm_and_its_gradients_of_both_orders(shape, options):
     images = np.random.default_rng(0).normal(2.0, 3.0, shape).astype(np.float32)
     plain, fused = _norm(**options), _norm(**options)
@@ -63,19 +63,6 @@ def test_batch_norm_and_its_gradients_of_both_orders(shape, options):
     for mine, expected in zip(_run_norm(fused, images), _run_norm(plain, images), strict=True):
         for one, other in zip(mine, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32(policy):
-    images = np.random.default_rng(0).normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
-    fused, plain = _norm(policy), _norm()
-    use_fast_kernels([keras.Sequential([keras.Input((None, None, 5)), fused])], [])
-    output, _, statistics = _run_norm(fused, images)
-    expected, _, expected_statistics = _run_norm(plain, images)
-    assert output.dtype == tf.as_dtype(policy.removeprefix("mixed_")).as_numpy_dtype
-    np.testing.assert_allclose(output.astype(np.float32), expected, atol=0.06)
-    for mine, other in zip(statistics, expected_statistics, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=0.01)
 
 
 def test_batch_norm_at_inference_frozen_on_vectors_or_on_volumes_is_keras_own():
@@ -91,7 +78,7 @@ def test_batch_norm_at_inference_frozen_on_vectors_or_on_volumes_is_keras_own():
             np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize("options", [{}, {"beta_1": 0.0, "beta_2": 0.9}, {"epsilon": 1e-3}])
+@pytest.mark.parametrize("options", [{}, {"beta_1": 0.0, "beta_2": 0.9, "epsilon": 1e-3}])
 def test_adam_steps_as_keras_does(options):
     def train(fused):
         variables = [keras.Variable(np.linspace(-1, 1, size).astype(np.float32)) for size in (7, 3)]
@@ -107,12 +94,9 @@ def test_adam_steps_as_keras_does(options):
 
     for mine, expected in zip(train(True), train(False), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_other_optimizers_are_left_alone():
-    kept = [keras.optimizers.SGD(), keras.optimizers.AdamW(), keras.optimizers.Adam(amsgrad=True)]
+    kept = [keras.optimizers.AdamW(), keras.optimizers.Adam(amsgrad=True)]
     use_fast_kernels([], kept)
-    assert [type(each).__name__ for each in kept] == ["SGD", "AdamW", "Adam"]
+    assert [type(each) for each in kept] == [keras.optimizers.AdamW, keras.optimizers.Adam]
 
 
 conv, conv_transpose = keras.layers.Conv2D, keras.layers.Conv2DTranspose
@@ -120,20 +104,9 @@ conv, conv_transpose = keras.layers.Conv2D, keras.layers.Conv2DTranspose
 LAYERS = {
     "stride 2": (conv, {"kernel_size": 4, "strides": 2, "padding": "same"}, (2, 8, 8, 16)),
     "odd sizes": (conv, {"kernel_size": 5, "strides": 2, "padding": "same", "use_bias": False}, (2, 7, 5, 16)),
-    "stride 1": (conv, {"kernel_size": 3, "padding": "same", "activation": "relu"}, (1, 4, 4, 16)),
-    "valid": (conv, {"kernel_size": (4, 3)}, (2, 4, 4, 16)),
+    "valid": (conv, {"kernel_size": (4, 3), "activation": "relu"}, (2, 4, 4, 16)),
     "transposed, stride 2": (conv_transpose, {"kernel_size": 4, "strides": 2, "padding": "same"}, (2, 4, 4, 16)),
     "transposed, valid": (conv_transpose, {"kernel_size": 4, "padding": "valid", "use_bias": False}, (2, 1, 1, 16)),
-    "transposed, activation": (
-        conv_transpose,
-        {"kernel_size": 3, "padding": "same", "activation": "tanh"},
-        (1, 4, 4, 9),
-    ),
-}
-KEPT = {
-    "dilated": (conv, {"kernel_size": 3, "dilation_rate": 2, "padding": "same"}, (1, 4, 4, 16)),
-    "in groups": (conv, {"kernel_size": 3, "groups": 2, "padding": "same"}, (1, 4, 4, 16)),
-    "transposed, dilated": (conv_transpose, {"kernel_size": 3, "dilation_rate": 2}, (1, 4, 4, 16)),
 }
 
 
@@ -190,29 +163,7 @@ def test_convolutions_and_their_gradients_of_both_orders(name, positions, convol
         np.testing.assert_allclose(mine, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_other_convolutions_are_keras_own(name, monkeypatch):
-    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
-    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
-    kind, options, shape = KEPT[name]
-    plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
-    assert _convolutions(fast, shape) == _convolutions(plain, shape)
-    np.testing.assert_array_equal(fast(tf.ones(shape)), plain(tf.ones(shape)))
-
-
-def test_products_are_for_many_weights_at_few_positions():
-    options = {"kernel_size": 4, "strides": 2, "padding": "same", "kernel_initializer": "zeros"}
-    inner, middle, outer = (keras.layers.Conv2D(filters, **options) for filters in (512, 256, 64))
-    sizes = {(8, 8, 256): inner, (16, 16, 256): middle, (32, 32, 64): outer}
-    use_fast_kernels([keras.Sequential([keras.Input(size), layer]) for size, layer in sizes.items()], [])
-    assert _convolutions(inner, (16, 8, 8, 256)) == 0
-    assert _convolutions(inner, (1024, 8, 8, 256)) == 3
-    assert _convolutions(inner, (None, 8, 8, 256)) == 3
-    assert _convolutions(middle, (4, 16, 16, 256)) == 2
-    assert _convolutions(outer, (16, 32, 32, 64)) == 3
-
-
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_leaky_relu_has_keras_values_and_gradients(policy):
     x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))
     plain, fast = (keras.layers.LeakyReLU(0.2, dtype=policy) for _ in range(2))
@@ -229,28 +180,8 @@ def test_leaky_relu_has_keras_values_and_gradients(policy):
         results.append([tf.cast(value, tf.float32).numpy() for value in (y, slope, outer.gradient(slope, x))])
     for mine, expected in zip(*results, strict=True):
         # TensorFlow rounds the slope to the narrow type before it multiplies.
-        narrow = {"float32": 0.0, "mixed_bfloat16": 2**-7, "mixed_float16": 2**-10}[policy]
+        narrow = {"float32": 0.0, "mixed_bfloat16": 2**-7}[policy]
         np.testing.assert_allclose(mine, expected, rtol=narrow)
-
-
-def test_convolutions_with_leaky_relu_pass_the_graph_optimizer(capfd):
-    layers = [
-        keras.Input((8, 8, 1)),
-        *(keras.layers.Conv2D(4, 3, padding="same"), keras.layers.LeakyReLU(0.2)),
-        *(keras.layers.Conv2D(8, 3, padding="same"), keras.layers.LeakyReLU(0.2)),
-        *(keras.layers.Flatten(), keras.layers.Dense(1)),
-    ]
-    network = keras.Sequential(layers)
-    use_fast_kernels([network], [])
-
-    @tf.function(autograph=False)
-    def gradients(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.nn.softplus(network(x, training=True)))
-        return tape.gradient(loss, [variable.value for variable in network.trainable_variables])
-
-    gradients(tf.ones((2, 8, 8, 1)))
-    assert "remapper failed" not in capfd.readouterr().err
 
 
 KERNELS = [FusedBatchNormalization, FastLeakyReLU, FastConv2D, FastConv2DTranspose, FusedAdam]
@@ -266,11 +197,6 @@ def newer(monkeypatch):
     choice.problem_of.cache_clear()
 
 
-def test_a_newer_keras_that_has_changed_nothing_gets_all_fast_kernels(newer, capfd):
-    assert [kernel for kernel in KERNELS if not choice.works(kernel)] == []
-    assert capfd.readouterr().err == ""
-
-
 def test_the_newest_tested_versions_are_the_pinned_ones():
     """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
     newest = Path(__file__).parents[2] / "launch"
@@ -284,10 +210,8 @@ def test_the_newest_tested_versions_are_the_pinned_ones():
     ("owner", "name", "kernel"),
     [
         (keras.layers.BatchNormalization, "call", FusedBatchNormalization),
-        (keras.layers.LeakyReLU, "call", FastLeakyReLU),
         (keras.optimizers.Adam, "_get_variable_index", FusedAdam),
         (keras.layers.Conv2D, "compute_output_shape", FastConv2D),
-        (keras.layers.Conv2DTranspose, "compute_output_shape", FastConv2DTranspose),
     ],
 )
 def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
@@ -318,3 +242,26 @@ def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
     assert said.startswith(f"hvdgan: {kernel.__name__} does not fit Keras {keras.__version__} and TensorFlow ")
     assert ("its results differ from those of Keras" if name == "call" else f"no {name}") in said
     assert said.endswith("; Keras' own kernel is used, which is slower\n") and said.count("\n") == 1
+
+
+def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32():
+    images = np.random.default_rng(0).normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
+    fused, plain = _norm("mixed_bfloat16"), _norm()
+    use_fast_kernels([keras.Sequential([keras.Input((None, None, 5)), fused])], [])
+    output, _, statistics = _run_norm(fused, images)
+    expected, _, expected_statistics = _run_norm(plain, images)
+    assert output.dtype == tf.bfloat16.as_numpy_dtype
+    np.testing.assert_allclose(output.astype(np.float32), expected, atol=0.06)
+    for mine, other in zip(statistics, expected_statistics, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0.01)
+
+
+@pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"groups": 2}])
+def test_dilated_and_grouped_convolutions_are_keras_own(options, monkeypatch):
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
+    plain, fast = (
+        _layer(conv, {"kernel_size": 3, "padding": "same", **options}, (1, 4, 4, 16), fast=fast)
+        for fast in (False, True)
+    )
+    np.testing.assert_array_equal(fast(tf.ones((1, 4, 4, 16))), plain(tf.ones((1, 4, 4, 16))))

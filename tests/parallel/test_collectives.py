@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import RankFailed, RunError, UserError
-from hvdgan.cli.shared_errors import agree, from_root
+from hvdgan.cli.errors import RankFailed, RunError
+from hvdgan.cli.shared_errors import from_root
 from hvdgan.evaluation.moments import Moments
 
 
@@ -22,34 +22,6 @@ def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
 def test_ranks_that_gather_different_things_all_stop(ranks):
     with pytest.raises(RunError, match="out of step: they gather save, bad files"):
         ranks.gather(1, "bad files" if ranks.rank else "save")
-
-
-def test_ranks_that_agree_continue_and_others_all_stop_with_the_field(ranks):
-    agree({"seed": 3, "data": "digits"}, ranks, "what to train")
-    with pytest.raises(RunError, match="disagree on what to train: seed is 0 on rank 0 and 1 on rank 1"):
-        agree({"seed": ranks.rank, "data": "digits"}, ranks, "what to train")
-    with pytest.raises(RunError, match='extra is null on rank 0 and "x" on rank 1'):
-        agree({"extra": "x"} if ranks.rank else {}, ranks, "what to train")
-
-
-def test_the_result_of_rank_0_reaches_all(ranks):
-    calls = []
-    assert from_root(lambda: calls.append(ranks.rank) or {"step": 7}, ranks, "a") == {"step": 7}
-    assert calls == ([0] if ranks.is_root else [])
-
-
-def test_an_error_on_rank_0_is_raised_on_all_with_its_kind(ranks):
-    def fail():
-        raise UserError("--run-dir x: cannot be written")
-
-    with pytest.raises(UserError, match="--run-dir x: cannot be written"):
-        from_root(fail, ranks, "a")
-
-
-def test_arrays_are_stacked_in_the_order_of_the_ranks(ranks):
-    mine = np.array([1.0, 2.0], np.float32) + 10 * ranks.rank
-    np.testing.assert_array_equal(ranks.stack(mine), [[1, 2], [11, 12]])
-    assert ranks.stack(np.zeros(0, np.float32)).shape == (2, 0)
 
 
 def test_arrays_in_double_precision_lose_no_digits(ranks):
@@ -72,12 +44,6 @@ def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     assert ranks.total(np.zeros((0, 3))).shape == (0, 3)
 
 
-def test_an_array_of_rank_0_reaches_all(ranks):
-    np.testing.assert_array_equal(
-        ranks.broadcast_array(np.full((2, 3), 7.0 + ranks.rank, np.float32)), np.full((2, 3), 7)
-    )
-
-
 def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
     def fail():
         raise KeyError("data")
@@ -94,13 +60,6 @@ def test_broadcast_gives_all_the_values_of_rank_0(ranks):
     ranks.broadcast([weights, frozen, count])
     np.testing.assert_array_equal(weights.numpy(), [0, 1, 2])
     assert count.numpy() == 5 and float(frozen.numpy()) == 1.5
-
-
-def test_each_rank_keeps_to_cores_of_its_own(ranks):
-    """On a machine with a core for each rank, under a launcher that does not bind ranks."""
-    everyones = ranks.gather(sorted(os.sched_getaffinity(0)), "cores")
-    assert all(len(cores) == ranks.cores for cores in everyones)
-    assert not set(everyones[0]) & set(everyones[1])
 
 
 def test_all_threads_of_a_rank_are_on_its_cores_and_horovods_do_not_preempt(ranks):

@@ -3,11 +3,9 @@
 Modules: training.drift.
 """
 
-import contextlib
 import importlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -17,7 +15,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.drift import check_ranks
-from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.loop import Loop
 from hvdgan.training.observations import Observations
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
@@ -52,13 +50,6 @@ def test_ranks_that_have_drifted_apart_stop_and_name_the_variables(ranks):
         check_ranks(ranks, run.state, 1)
 
 
-def test_statistics_are_each_ranks_own_and_no_drift(ranks):
-    run = tiny_run(ranks=ranks)
-    for variable in run.state.statistics.variables():
-        variable.assign(variable + float(ranks.rank))
-    check_ranks(ranks, run.state, 1)
-
-
 def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
     class OnRank1(Tiny):
         def judge(self, nets, batch):
@@ -74,31 +65,6 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
         loop.step(batches, 1, Position(0, stage, 1), compute)
         loop.settle(1)
-
-
-def test_data_that_fail_on_a_rank_do_not_hide_the_updates_that_were_skipped_before(ranks, loop_of, tmp_path, capfd):
-    """Each rank says so itself, without the others, and rank 0 in the log."""
-
-    class Infinite(Tiny):
-        def fool(self, nets, batch):
-            loss, metrics = super().fool(nets, batch)
-            return loss * float("inf"), metrics
-
-    class Batches(contextlib.nullcontext):
-        loaded, bad_files, left = 0, (), 1
-
-        def __next__(self):
-            if not self.left:
-                raise OSError(f"disk of rank {ranks.rank}")
-            self.left -= 1
-            return data_of(run)
-
-    folder = ranks.gather(str(tmp_path), "folder")[0]
-    run, loop, _ = loop_of(Infinite, run_dir=Path(folder))
-    with pytest.raises(OSError, match=f"disk of rank {ranks.rank}"):
-        loop.train(Batches(), steps_from(run, 0))
-    line = f"hvdgan: rank {ranks.rank}: warning: step 0, stage adversarial, update fool: loss or gradients are not"
-    assert capfd.readouterr().err.count(line) == 1
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

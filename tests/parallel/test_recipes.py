@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from building import changed, data_of, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from small import RECIPES, SMALL_GRAPHS, long_but, settings, small, write_showers
+from small import SMALL_GRAPHS, long_but, settings, small, write_showers
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +46,9 @@ def assert_owned(run, stage, before, after):
     assert len(set(run.ranks.gather(weights, "weights"))) == 1
 
 
-# In float32 it is asserted below. These three have tests of both in one process; half a minute each is saved here.
-_TESTED_ALONE = {"sngan": ["mixed_float16"], "stylegan2": ["mixed_bfloat16"], "wgan_gp": ["mixed_float16"]}
-_IN_HALVES = [
-    pytest.param(name, precision, marks=() if name in ("dcgan", "completion") else pytest.mark.long)
-    for name in RECIPES
-    for precision in _TESTED_ALONE.get(name, ["mixed_float16", "mixed_bfloat16"])
-]
-
-
-@pytest.mark.parametrize(("name", "precision"), _IN_HALVES)
+# In float32 it is asserted below.
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", long_but("dcgan", "completion"))
 def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, name, precision):
     run = built(name, ranks, precision=precision)
     for scale in run.state.loss_scales.values():

@@ -24,9 +24,8 @@ def _network():
     return keras.Sequential([keras.Input((6, 6, 2)), inner, keras.layers.Flatten(), keras.layers.Dense(1)])
 
 
-@pytest.mark.parametrize("offset", [0.0, 5.0])
-def test_output_statistics_and_gradients_are_those_of_the_whole_batch(ranks, offset):
-    images = (np.random.default_rng(0).normal(size=(8, 6, 6, 2)) + offset).astype(np.float32)
+def test_output_statistics_and_gradients_are_those_of_the_whole_batch(ranks):
+    images = (np.random.default_rng(0).normal(size=(8, 6, 6, 2)) + 5.0).astype(np.float32)
     images[4:] *= 3  # the ranks' parts are unlike each other
     synchronised, plain = _network(), _network()
     (norm,) = change_classes([synchronised], {keras.layers.BatchNormalization: SynchronisedBatchNormalization})

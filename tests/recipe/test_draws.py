@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.draws import Random
 
 
@@ -16,16 +15,16 @@ def draws(seed=0, step=0, scope="", key="latents"):
     return Random(seed, tf.constant(step, tf.int64), 0, 12, scope).normal(key, (5,)).numpy()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-def test_any_number_of_ranks_draws_the_same_numbers(size, kind):
-    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2)).numpy()
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize(("kind", "arguments"), [("normal", ()), ("uniform", ()), ("integers", (1000,))])
+def test_any_number_of_ranks_draws_the_same_numbers(size, kind, arguments):
+    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2), *arguments).numpy()
     slices = [
-        getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2)).numpy()
+        getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2), *arguments)
         for first, last in (Ranks(rank, size, slice_unit=1).slice_of(12) for rank in range(size))
     ]
     np.testing.assert_array_equal(np.concatenate(slices), whole)
-    assert len(np.unique(whole)) == whole.size
+    assert len(np.unique(whole)) > 0.9 * whole.size
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"step": 1}, {"scope": "fool"}, {"key": "mixing"}])
@@ -34,14 +33,7 @@ def test_seed_step_scope_and_key_each_change_the_numbers(other):
     assert np.all(draws() != draws(**other))
 
 
-def test_numbers_are_what_their_names_say():
-    random = Random(0, tf.constant(0, tf.int64), 0, 20_000)
-    normal, uniform = random.normal("a", ()).numpy(), random.uniform("b", ()).numpy()
-    assert abs(normal.mean()) < 0.03 and abs(normal.std() - 1) < 0.03
-    assert uniform.min() >= 0 and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.01
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 2), (2, 2, 4)])
+@pytest.mark.parametrize("shape", [(), (5, 2)])
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_a_part_has_the_numbers_that_one_draw_for_the_global_batch_has_there(kind, shape):
     step, size = 3, 13
@@ -56,41 +48,15 @@ def test_a_part_has_the_numbers_that_one_draw_for_the_global_batch_has_there(kin
                 np.testing.assert_array_equal(part, whole[first : first + count])
 
 
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers(kind):
+def test_a_part_of_a_huge_global_batch_computes_only_its_own_numbers():
     @tf.function
     def draw(step):
-        return getattr(Random(7, step, 1_000_000_000, 2), kind)("latents", (512,))
+        return Random(7, step, 1_000_000_000, 2).normal("latents", (512,))
 
     graph = draw.get_concrete_function(tf.TensorSpec((), tf.int64)).graph
     largest = max(output.shape.num_elements() for operation in graph.get_operations() for output in operation.outputs)
     assert largest <= 2 * 512 + 3
     assert len(np.unique(draw(tf.constant(0, tf.int64)))) > 1000
-
-
-def test_integers_are_below_their_bound_and_equally_likely():
-    random = Random(0, tf.constant(0, tf.int64), 0, 20_000)
-    drawn = random.integers("classes", (), 10)
-    assert drawn.dtype == tf.int32 and drawn.shape == (20_000,)
-    counts = np.bincount(drawn.numpy())
-    assert len(counts) == 10 and np.abs(counts - 2000).max() < 200
-    assert random.integers("pairs", (3, 2), 4).shape == (20_000, 3, 2)
-    assert np.all(random.integers("one", (), 1).numpy() == 0)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_any_number_of_ranks_draws_the_same_integers(size):
-    whole = Random(7, tf.constant(3, tf.int64), 0, 12).integers("classes", (2,), 1000).numpy()
-    slices = [
-        Random(7, tf.constant(3, tf.int64), first, 12 // size).integers("classes", (2,), 1000).numpy()
-        for first in range(0, 12, 12 // size)
-    ]
-    np.testing.assert_array_equal(np.concatenate(slices), whole)
-    of_samples = SampleRandom(7, tf.constant([4, 5], tf.int64)).integers("classes", (2,), 1000)
-    assert of_samples.shape == (2, 2)
-    np.testing.assert_array_equal(
-        of_samples[1], SampleRandom(7, tf.constant([5], tf.int64)).integers("classes", (2,), 1000)[0]
-    )
 
 
 class EveryUniform(Random):
@@ -100,7 +66,7 @@ class EveryUniform(Random):
         return tf.range(2**23, dtype=tf.float32) / 2**23
 
 
-@pytest.mark.parametrize("high", [3, 10, 999, 2**20 + 1, 2**23 - 1, 2**23])
+@pytest.mark.parametrize("high", [3, 999, 2**23])
 def test_integers_reach_each_value_and_not_the_bound(high):
     """The number of draws that give a value is the same for all, or differs by one."""
     drawn = EveryUniform(0, tf.constant(0, tf.int64), 0, 1).integers("all", (), high).numpy()
@@ -108,12 +74,7 @@ def test_integers_reach_each_value_and_not_the_bound(high):
     assert len(counts) == high and counts.max() - counts.min() <= 1
 
 
-def test_uniform_has_that_many_values():
-    values = Random(0, tf.constant(0, tf.int64), 0, 100_000).uniform("a", ()).numpy() * 2.0**23
-    np.testing.assert_array_equal(values, np.floor(values))
-
-
-@pytest.mark.parametrize("high", [0, -1, 2**23 + 1])
+@pytest.mark.parametrize("high", [0, 2**23 + 1])
 def test_integers_refuse_a_bound_that_cannot_be(high):
     random = Random(0, tf.constant(0, tf.int64), 0, 4)
     with pytest.raises(UserError, match=rf'integers\("classes"\): high is {high}; it must be from 1 to 8,388,608'):

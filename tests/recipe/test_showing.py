@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.files import field_pictures
 from hvdgan.recipe import DataSpec, showing
 from hvdgan.recipe.showing import save_samples, shown
 from hvdgan.values.sample_values import SampleValues, of_pixels
@@ -42,12 +41,6 @@ def test_pictures_are_shown_as_uint8(tmp_path, values):
         assert grid.mode == "L" and np.asarray(grid)[:2, :3].tolist() == pixels[0, ..., 0].tolist()
 
 
-def test_arrays_are_shown_in_their_own_units():
-    spec = spec_of((4, 4, 2), "range:0,500")
-    samples = RNG.uniform(-1, 1, (3, 4, 4, 2)).astype(np.float32)
-    np.testing.assert_allclose(shown(samples, spec), (samples + 1) * 250, rtol=1e-5)
-
-
 def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path):
     spec = spec_of((4, 6, 2), "none", ("wind", "1"), ("m/s", ""))
     samples = RNG.normal(size=(5, 4, 6, 2)).astype(np.float32)
@@ -57,14 +50,6 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path)
     for place, panel in enumerate(panels):
         np.testing.assert_array_equal(panel.fields, samples[..., place])
         assert panel.limits == (real[..., place].min(), real[..., place].max())
-
-
-def test_colours_follow_the_map_of_the_values(panels, tmp_path):
-    samples = RNG.uniform(0, 100, (2, 4, 4, 1)).astype(np.float32)
-    save_samples(tmp_path / "grid.png", samples, spec_of((4, 4, 1), "log1p"))
-    numbers = np.array([[0.0], [99.0]])
-    np.testing.assert_allclose(panels[0].forward(numbers), np.log1p(numbers), rtol=1e-6)
-    np.testing.assert_allclose(panels[0].inverse(np.log1p(numbers)), numbers, rtol=1e-5)
 
 
 def test_a_volume_shows_its_three_middle_slices(panels, tmp_path):
@@ -86,14 +71,6 @@ def test_long_vectors_are_rows_and_short_ones_columns_beside_the_data(panels, tm
         np.testing.assert_array_equal(panel.data, data[:, place])
 
 
-def test_sequences_are_curves(panels, tmp_path):
-    sequences = RNG.normal(size=(5, 40, 2)).astype(np.float32)
-    save_samples(tmp_path / "grid.png", sequences, spec_of((40, 2), "none"), 3 * sequences)
-    for place, panel in enumerate(panels):
-        np.testing.assert_array_equal(panel.sequences, sequences[..., place])
-        assert panel.limits == (3 * sequences[..., place].min(), 3 * sequences[..., place].max())
-
-
 @pytest.mark.parametrize(
     ("shape", "text"),
     [((4, 6, 2), "log1p"), ((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((30,), "none"), ((9, 2), "none")],
@@ -103,23 +80,3 @@ def test_every_shape_makes_a_picture(tmp_path, shape, text):
     save_samples(tmp_path / "new" / "grid.png", samples, spec_of(shape, text))
     with Image.open(tmp_path / "new" / "grid.png") as picture:
         assert min(picture.size) > 300 and len(np.unique(np.asarray(picture))) > 15
-
-
-def test_a_field_keeps_its_aspect_and_place(tmp_path):
-    """The left half is low and the right half high; 10 x 40 numbers are four times as wide as high."""
-    field = np.zeros((1, 10, 40), np.float32)
-    field[..., 20:] = 1
-    field_pictures.save_panels(tmp_path / "a.png", [field_pictures.Fields("a", field, (0.0, 1.0))])
-    pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).astype(int)
-    low, high = ((abs(pixels - colour).sum(axis=-1) < 12) for colour in ((68, 1, 84), (253, 231, 37)))
-    for found in (low, high):
-        rows, columns = np.nonzero(found)
-        assert columns.size > 100 and rows.size > 100
-    half = (low.sum(axis=0) > 20).sum()
-    assert (low.sum(axis=1) > half / 2).sum() * 2 == pytest.approx(half, rel=0.15)
-    assert np.nonzero(low.sum(axis=0) > 20)[0].max() < np.nonzero(high.sum(axis=0) > 20)[0].max()
-
-
-def test_numbers_that_are_all_equal_make_a_picture(tmp_path):
-    field_pictures.save_panels(tmp_path / "a.png", [field_pictures.Fields("a", np.full((1, 4, 4), 3.0), (3.0, 3.0))])
-    assert (tmp_path / "a.png").stat().st_size > 1000

@@ -1,15 +1,16 @@
 """Stages and updates are data; those that cannot run are refused.
 
-Modules: recipe.stage_checks.
+Modules: recipe.stage_checks, recipe.schedule.
 """
 
 import dataclasses
+import re
 
 import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stage_checks import checked_stages
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 
 def loss(nets, batch):
@@ -30,23 +31,14 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
 @pytest.mark.parametrize(
     ("stages", "complaint"),
     [
-        ([], "no stages"),
         ([Stage("s", 0, [JUDGE])], "stage s: 0 steps"),
-        ([Stage("s", 5, [])], "stage s: no updates"),
         ([Stage("s", 5, [JUDGE]), Stage("s", 5, [FOOL])], "stage s is named twice"),
         ([Stage("s", 5, [JUDGE, JUDGE, FOOL])], "stage s: update judge is named twice"),
         ([Stage("s", 5, [JUDGE])], "no update owns generator"),
         ([Stage("s", 5, [JUDGE, Update("u", owns=[], loss=loss)])], "update u: owns is \\[\\]"),
-        ([Stage("s", 5, [JUDGE, Update("u", owns="generator", loss=loss)])], "must be a list"),
         ([Stage("s", 5, [JUDGE, Update("u", owns=["critic"], loss=loss)])], "owns critic, and networks\\(\\) returns"),
-        (
-            [Stage("s", 5, [Update("u", owns=["generator", "generator"], loss=loss)])],
-            "owned network generator is named twice",
-        ),
         ([Stage("s", 2, [JUDGE, FOOL])], "every is 3; it must be from 1 to the stage's 2 steps"),
-        ([Stage("s", 5, [JUDGE, Update("u", owns=["generator"], loss=loss, every=0)])], "every is 0"),
         ([Stage("two words", 5, [JUDGE, FOOL])], "stage two words: a name"),
-        ([Stage("s", 5, [JUDGE, Update("a/b", owns=["generator"], loss=loss)])], "update a/b: a name"),
     ],
 )
 def test_a_schedule_that_cannot_run_is_refused_by_name(stages, complaint):
@@ -70,7 +62,14 @@ def test_numbers_and_words_that_cannot_be_are_refused(changes, complaint):
         checked_stages([Stage("both", 9, [dataclasses.replace(JUDGE, owns=NETWORKS, **changes)])], NETWORKS)
 
 
-def test_a_plateau_knows_two_modes_and_none():
-    stage = Stage("both", 9, [JUDGE, FOOL], until=Plateau("judge/loss", mode="minimum"))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="^stage both: .*mode='minimum'.*; mode must be min, max or None"):
-        checked_stages([stage], NETWORKS)
+@pytest.mark.parametrize(
+    ("choice", "complaint"),
+    [
+        ("third=5", '--stages: "third=5" is not NAME=STEPS with a stage of the recipe, which are both=9'),
+        ("both=-1", '--stages: "both=-1" is not'),
+        ("both=2", "every is 3; it must be from 1 to the stage's 2 steps"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice, complaint):
+    with pytest.raises(UserError, match=re.escape(complaint)):
+        checked_stages([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice)

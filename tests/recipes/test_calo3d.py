@@ -4,7 +4,6 @@ Modules: networks.calo3d.
 """
 
 import dataclasses
-import json
 
 import keras
 import numpy as np
@@ -12,14 +11,9 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
-from hvdgan.networks.calo3d import calo3d_discriminator, calo3d_generator
-from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.recipe import Batch, Nets, Random
 from hvdgan.recipes.calo3d import Calo3D, Calo3DOptions
-from hvdgan.sample import main as sample
 from hvdgan.train import main
-from saved import state
 from small import data_flags, settings, spec, write_showers
 
 SMALL = Calo3DOptions(nf=2, latent_size=4, steps=100, r1_every=2)
@@ -108,32 +102,6 @@ def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_los
     np.testing.assert_allclose(metrics["judge/loss"], total - entropy.sum(axis=1).mean(), rtol=1e-3)
 
 
-@pytest.mark.long
-def test_the_generator_may_err_as_far_as_real_showers_fluctuate(run):
-    batch, plain = batch_of(run), Nets(run.state.networks, training=True)
-    _, energy, _ = physical(run, batch)
-    cells = np.float64(made_by(run, batch)[..., 0]) ** (1 / 0.85)
-    deposits = cells.sum(axis=(1, 2, 3))
-    generator = run.state.networks["generator"]
-    for shift in (0.0, 9.0):  # the sums are at their mean, and far above
-        generator.get_layer("response").bias.assign([shift])
-        fake = heads_of(run, seen(cells, energy * np.exp(-shift), features_of(run, batch, energy)))
-        usual = 3 * fake["spread"]
-        expected = {
-            "real_fake": np.logaddexp(0, -fake["logits"]).mean(),
-            "energy": percent(np.exp(fake["energy"] + shift) * deposits / energy - 1, usual),
-            "deposits": percent(deposits * np.exp(shift) / (np.exp(fake["deposits"]) * energy) - 1, usual),
-        }
-        recipe = Calo3D(dataclasses.replace(SMALL, profile_weight=0.0), run.recipe.data)
-        loss, metrics = recipe.fool(plain, batch)
-        for name, value in expected.items():
-            np.testing.assert_allclose(metrics[name], value, rtol=2e-3, err_msg=name)
-        assert (expected["deposits"] > 0) == (shift > 0)
-        angle = float(metrics["angle"])
-        total = 3 * expected["real_fake"] + 0.1 * (expected["energy"] + expected["deposits"]) + 25 * angle
-        np.testing.assert_allclose(loss, total, rtol=2e-3)
-
-
 def test_the_profile_loss_has_the_gradient_of_the_squared_relative_errors_of_the_mean_shares(run):
     """The batch has the same conditions for all, and the head for generated showers knows their means."""
     batch = batch_of(run)
@@ -197,58 +165,11 @@ def test_each_update_changes_only_what_it_owns_and_r1_is_due_at_each_second_step
     assert [update.name for update in off.stages()[0].updates] == ["judge", "fool"]
 
 
-@pytest.mark.long
-def test_the_estimates_of_the_heads_improve(run):
-    step = stage_step(run)
-    metrics = [step(number, number, data_of(run))[0] for number in range(60)]
-    assert float(metrics[-1]["judge/angle"]) < 0.7 * float(metrics[0]["judge/angle"])
-    assert float(metrics[-1]["judge/deposits"]) < 0.7 * float(metrics[0]["judge/deposits"])
-
-
-@pytest.mark.long
-def test_a_new_generator_gives_showers_with_the_energy_of_the_particle_and_empty_cells(run):
-    batch = batch_of(run)
-    _, energy, _ = physical(run, batch)
-    made = run.recipe.sample(Nets(run.state.networks, training=False), batch)
-    assert made.shape == (16, 8, 8, 8, 1) and made.dtype == tf.float32
-    cells = run.recipe.data.physical(made).numpy()
-    response = np.log(cells.sum(axis=(1, 2, 3, 4)) / energy)
-    np.testing.assert_allclose(response, np.exp(-4) * batch.latents[:, 0], atol=1e-4)
-    assert cells.min() == 0 and 0.05 < (cells == 0).mean() < 0.95
-
-
-@pytest.mark.long
-def test_evaluation_compares_deposits_and_depth_of_each_shower(run):
-    batch = batch_of(run)
-    cells, energy, _ = physical(run, batch)
-    made = np.float64(made_by(run, batch)[..., 0]) ** (1 / 0.85)
-    found = run.recipe.evaluate(Nets(run.state.networks, training=False), batch)
-    sums = [each.sum(axis=(2, 3)) for each in (made, cells)]
-    depths = [(each * np.arange(8)).sum(axis=1) / each.sum(axis=1) for each in sums]
-    error = (sums[0] - sums[1]).sum(axis=1) / energy
-    np.testing.assert_allclose(found["deposits_error"], error, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(found["deposits_absolute_error"], np.abs(error), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(found["depth_error"], depths[0] - depths[1], rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_showers_and_heads_are_float32_in_mixed_precision(folder, policy):
-    run = tiny_run(Calo3D, SMALL, precision=policy, **settings("calo3d", folder))
-    generator, discriminator = (run.state.networks[name] for name in ("generator", "discriminator"))
-    assert generator.get_layer("up_1").compute_dtype == policy.removeprefix("mixed_")
-    assert all(output.dtype == "float32" for output in [*generator.outputs, *discriminator.outputs])
-
-
 @pytest.mark.parametrize(
     ("shape", "steps"),
     [
-        ((8, 8, 8, 1), 2),
-        ((4, 12, 20, 1), 2),
         ((32, 32, 64, 1), 3),
-        ((48, 48, 24, 1), 2),
         ((51, 51, 25, 1), 2),
-        ((33, 64, 40, 1), 3),
         ((5, 4, 7, 1), 2),
     ],
 )
@@ -264,78 +185,11 @@ def test_sizes_are_halved_until_the_shortest_side_has_four_cells(shape, steps):
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
-    [
-        ((8, 8, 2, 1), "sides have 4 cells at least, and the data have .8, 8, 2."),
-        ((8, 8, 8, 2), "shape .8, 8, 8, 2"),
-        ((8, 8, 1), "--axes DHW"),
-        ((16,), "--axes DHW"),
-    ],
-)
-def test_other_sizes_are_refused_by_name(shape, said):
-    with pytest.raises(UserError, match=said):
-        calo3d_discriminator(shape=shape, nf=2, num_features=2, num_angles=0)
-    with pytest.raises(UserError, match=said):
-        Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape)).networks()
-
-
-def test_three_dimensional_convolutions_stay_keras_own():
-    generator = calo3d_generator(
-        shape=(8, 8, 8, 1), latent_size=4, nf=2, num_conditions=1, features=lambda c: (c, c + 5.0), exponent=1.0
-    )
-    inputs = [np.ones((2, 4), np.float32), np.ones((2, 8, 8, 8, 1), np.float32), np.ones((2, 1), np.float32)]
-    before = generator(inputs).numpy()
-    use_fast_kernels([generator], [])
-    assert {type(each) for each in generator.layers if "Conv" in type(each).__name__} == {
-        keras.layers.Conv3D,
-        keras.layers.Conv3DTranspose,
-    }
-    np.testing.assert_array_equal(generator(inputs).numpy(), before)
-
-
-@pytest.mark.long
-def test_the_energy_alone_is_a_condition_too(folder):
-    words = settings("calo3d", folder)
-    words["arrays"] = dataclasses.replace(words["arrays"], conditions=("energy",), values="none")
-    run = tiny_run(Calo3D, SMALL, **words)
-    metrics, finite = stage_step(run)(0, 0, data_of(run))
-    assert all(finite) and float(metrics["judge/angle"]) == 0
-    assert "angles" not in run.state.networks["discriminator"].output
-
-
-def command(folder, tmp_path, *more):
-    short = "--recipe calo3d --nf 2 --latent-size 4 --r1-every 2 --global-batch-size 4 --steps 4 --log-every 1".split()
-    return main([*short, *data_flags("calo3d", folder), "--run-dir", str(tmp_path / "run"), *more])
-
-
-@pytest.mark.long
-def test_the_command_resumes_exactly_and_samples_are_in_the_units_of_the_data(folder, tmp_path, capsys):
-    assert command(folder, tmp_path / "whole") == 0
-    assert command(folder, tmp_path / "parts", "--max-steps", "2") == 0
-    assert command(folder, tmp_path / "parts") == 0
-    assert state(tmp_path / "whole" / "run", 4) == state(tmp_path / "parts" / "run", 4)
-    lines = (tmp_path / "whole" / "run" / "metrics.jsonl").read_text().splitlines()
-    assert any("eval/deposits_error" in json.loads(line) for line in lines)
-    out = tmp_path / "drawn.npz"
-    words = ["--num", "3", "--condition", "energy=100,theta=1.5", "--out", str(out)]
-    assert sample([str(tmp_path / "whole" / "run"), *words]) == 0
-    drawn = np.load(out)
-    assert drawn["samples"].shape == (3, 8, 8, 8, 1) and drawn["samples"].min() == 0
-    np.testing.assert_allclose(drawn["samples"].sum(axis=(1, 2, 3, 4)), 100, rtol=0.3)
-    np.testing.assert_allclose(drawn["energy"], 100, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--conditions", ""], "give --conditions energy,theta"),
-        (["--conditions", "theta"], "--energy energy: no such condition; expected one of theta"),
         (["--energy", "E"], "--energy E: no such condition; expected one of energy, theta"),
         (["--values", "log1p"], "--values log1p: calo3d needs a map under which an empty cell is 0"),
-        (
-            ["--crop", "3,8,8"],
-            "sides have 4 cells at least, and the data have (3, 8, 8)",
-        ),
     ],
 )
 def test_a_mistake_is_one_line(folder, tmp_path, capsys, words, said):
@@ -348,3 +202,29 @@ def test_a_mistake_is_one_line(folder, tmp_path, capsys, words, said):
     assert main(["--recipe", "calo3d", *given, "--run-dir", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.long
+def test_the_generator_may_err_as_far_as_real_showers_fluctuate(run):
+    batch, plain = batch_of(run), Nets(run.state.networks, training=True)
+    _, energy, _ = physical(run, batch)
+    cells = np.float64(made_by(run, batch)[..., 0]) ** (1 / 0.85)
+    deposits = cells.sum(axis=(1, 2, 3))
+    generator = run.state.networks["generator"]
+    for shift in (0.0, 9.0):  # the sums are at their mean, and far above
+        generator.get_layer("response").bias.assign([shift])
+        fake = heads_of(run, seen(cells, energy * np.exp(-shift), features_of(run, batch, energy)))
+        usual = 3 * fake["spread"]
+        expected = {
+            "real_fake": np.logaddexp(0, -fake["logits"]).mean(),
+            "energy": percent(np.exp(fake["energy"] + shift) * deposits / energy - 1, usual),
+            "deposits": percent(deposits * np.exp(shift) / (np.exp(fake["deposits"]) * energy) - 1, usual),
+        }
+        recipe = Calo3D(dataclasses.replace(SMALL, profile_weight=0.0), run.recipe.data)
+        loss, metrics = recipe.fool(plain, batch)
+        for name, value in expected.items():
+            np.testing.assert_allclose(metrics[name], value, rtol=2e-3, err_msg=name)
+        assert (expected["deposits"] > 0) == (shift > 0)
+        angle = float(metrics["angle"])
+        total = 3 * expected["real_fake"] + 0.1 * (expected["energy"] + expected["deposits"]) + 25 * angle
+        np.testing.assert_allclose(loss, total, rtol=2e-3)

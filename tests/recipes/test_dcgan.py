@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
-from hvdgan.recipe import UserError
 
 
 def widths(network, layer):
@@ -26,8 +25,7 @@ def test_at_64_pixels_it_is_the_network_of_the_paper():
     assert sum(np.prod(v.shape) for v in discriminator.trainable_variables) == 2_765_568 + 64 + 1
 
 
-@pytest.mark.parametrize("image_size", [32, 64, 128, 256])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("image_size", "channels"), [(32, 1), (256, 3)])
 def test_every_size_makes_and_judges_images_of_that_size(image_size, channels):
     generator = dcgan_generator(image_size=image_size, channels=channels, latent_size=10, nf=2)
     discriminator = dcgan_discriminator(image_size=image_size, channels=channels, nf=2)
@@ -37,26 +35,7 @@ def test_every_size_makes_and_judges_images_of_that_size(image_size, channels):
     assert discriminator(images).shape == (2,)
 
 
-@pytest.mark.parametrize("image_size", [16, 33, 48, 512])
-def test_other_sizes_are_refused_by_flag(image_size):
-    with pytest.raises(UserError, match=f"--image-size {image_size}: DCGAN takes 32, 64, 128 or 256"):
-        dcgan_generator(image_size=image_size, channels=1, latent_size=10, nf=2)
-    with pytest.raises(UserError, match="--image-size"):
-        dcgan_discriminator(image_size=image_size, channels=1, nf=2)
-
-
 @pytest.mark.parametrize(("norm", "statistics"), [("batch", 6), ("none", 0)])
 def test_norm_none_has_no_statistics(norm, statistics):
     generator = dcgan_generator(image_size=32, channels=1, latent_size=10, nf=2, norm=norm)
     assert len(generator.non_trainable_variables) == statistics
-
-
-def test_layers_start_with_weights_of_their_own():
-    """A shared initializer would give layers of one shape the same weights."""
-    keras.utils.set_random_seed(0)
-    first = dcgan_generator(image_size=32, channels=1, latent_size=10, nf=2).trainable_variables[0].numpy()
-    again = dcgan_generator(image_size=32, channels=1, latent_size=10, nf=2).trainable_variables[0].numpy()
-    keras.utils.set_random_seed(0)
-    same = dcgan_generator(image_size=32, channels=1, latent_size=10, nf=2).trainable_variables[0].numpy()
-    assert not np.array_equal(first, again)
-    np.testing.assert_array_equal(first, same)

@@ -3,20 +3,13 @@
 Modules: recipes.downscale, networks.fields.downscale
 """
 
-import json
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.export import main as export
-from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
-from hvdgan.recipes.downscale import Downscale, DownscaleOptions, power_spectrum, spectrum_crps
+from hvdgan.recipes.downscale import Downscale, DownscaleOptions
 from hvdgan.train import main
-from launching import train as launch
-from saved import state
 from tiny_arrays import pairs
 
 SMALL = {"nf": 2, "blocks": 1, "noise_channels": 3, "steps": 4, "n_critic": 2}
@@ -60,8 +53,7 @@ def folder(tmp_path, monkeypatch):
 # networks
 
 
-@pytest.mark.parametrize("factor", [1, 2, 8])
-@pytest.mark.parametrize("constants", [0, 2])
+@pytest.mark.parametrize(("factor", "constants"), [(1, 0), (8, 2)])
 def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
     recipe = recipe_of((16, 8 * 5, 4), (16 // factor, 40 // factor, 3), constants)
     batch, networks = batch_of(recipe, "critic"), recipe.networks()
@@ -75,25 +67,11 @@ def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
 
 @pytest.mark.parametrize(
     ("image_shape", "input_shape"),
-    [((12, 12, 1), (4, 4, 1)), ((8, 8, 1), (2, 4, 1)), ((9, 8, 1), (4, 4, 1)), ((4, 4, 1), (8, 8, 1))],
+    [((12, 12, 1), (4, 4, 1)), ((8, 8, 1), (2, 4, 1)), ((4, 4, 1), (8, 8, 1))],
 )
 def test_other_factors_are_refused(image_shape, input_shape):
     with pytest.raises(UserError, match="power of two times those of the inputs"):
         recipe_of(image_shape, input_shape, 0).networks()
-
-
-def test_what_is_no_pair_of_fields_is_refused():
-    for image_shape, input_shape in (((8, 8, 8, 1), (4, 4, 4, 1)), ((8, 8, 1), None)):
-        with pytest.raises(UserError, match=r"expected fields \(H, W, C\) with inputs \(h, w, c\)"):
-            recipe_of(image_shape, input_shape, 0).networks()
-
-
-def test_a_refused_factor_is_one_line_of_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    pairs("p.npz", height=12, width=12, factor=3)
-    assert main([*FLAGS, "--constant-values", "none", "--run-dir", "run"]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "power of two" in line]
-    assert "fields of 12 x 12 with inputs of 4 x 4" in line
 
 
 def test_a_crop_is_not_periodic(folder, capsys):
@@ -113,7 +91,7 @@ def test_constants_of_all_samples_and_of_each_sample_give_the_same():
         assert np.abs(one - others).max() > 1e-3
 
 
-@pytest.mark.parametrize(("periodic", "axis"), [("both", 1), ("both", 2), ("width", 2)])
+@pytest.mark.parametrize(("periodic", "axis"), [("both", 1), ("width", 2)])
 def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score(periodic, axis):
     recipe = recipe_of((16, 32, 2), (4, 8, 3), periodic=periodic)
     batch, networks = batch_of(recipe, "sample"), recipe.networks()
@@ -131,15 +109,6 @@ def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score
     judged = [fields, batch.inputs, batch.constants]
     scores, others = (networks["critic"]([moved(each, by) for each in judged]) for by in (0, half))
     np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)
-
-
-def test_otherwise_the_two_ends_of_an_axis_are_no_neighbours():
-    """Each output within the reach of the last column would change with the first one."""
-    recipe = recipe_of((8, 64, 2), (2, 16, 3), 0, periodic="none")
-    batch, networks = batch_of(recipe, "sample"), recipe.networks()
-    changed = tf.concat([batch.inputs[:, :, :1] + 1, batch.inputs[:, :, 1:]], axis=2)
-    before, after = (networks["generator"]([inputs, batch.latents]).numpy() for inputs in (batch.inputs, changed))
-    assert (before[:, :, :4] != after[:, :, :4]).any() and (before[:, :, -4:] == after[:, :, -4:]).all()
 
 
 # losses, by hand
@@ -216,68 +185,7 @@ def rings(images):
     return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
 
 
-@pytest.mark.parametrize(("width", "modes"), [(4, [8, 6]), (8, [12, 16])])
-def test_a_wave_has_its_power_at_its_wavenumber(width, modes):
-    """A wave of amplitude a has the power a^2 / 2, or a^2 if its values are a and -a only, shared by a ring's modes.
-
-    At 4 x 8 pixels the wavenumber is that of the height: two waves along the width have the length of one down.
-    """
-    across = 3 + 2 * np.cos(np.pi * np.arange(width) / 2) * np.ones((4, 1))
-    down = np.array([[1], [-1], [1], [-1]]) * np.ones(width)
-    fields = tf.constant(np.stack([across, down], axis=-1)[None])
-    for turned in (fields, tf.transpose(fields, (0, 2, 1, 3))):
-        powers = power_spectrum(turned, "both")[0]
-        assert powers.dtype == tf.float32
-        np.testing.assert_allclose(powers, [[2 / modes[0], 0], [0, 1 / modes[1]]], atol=1e-6)
-
-
-def test_ends_that_are_no_neighbours_add_no_power_to_the_small_scales():
-    ramp = tf.broadcast_to(tf.linspace(-1.0, 1.0, 32)[:, None], (1, 32, 32))[..., None]
-    across = tf.transpose(ramp, (0, 2, 1, 3))
-    for periodic, fields, smooth in (("width", ramp, True), ("none", across, True), ("width", across, False)):
-        powers = power_spectrum(fields, periodic)[0, :, 0].numpy()
-        assert (powers[8] < 1e-5 * powers[0]) == smooth, periodic
-
-
-def test_the_score_of_the_spectrum_is_best_for_members_of_the_right_spectrum():
-    """Nor may all members have the mean spectrum: that of the true fields varies from field to field."""
-    numbers = np.random.default_rng(0).normal(size=(3, 100, 16, 16, 1)).astype(np.float32)
-    modes = np.fft.fft2(numbers[1:], axes=(2, 3))
-    equal = np.fft.ifft2(16 * modes / np.abs(modes), axes=(2, 3)).real.astype(np.float32)
-    members = {
-        "right": numbers[1:],
-        "smoothed": (1.5 * numbers[1:] + 0.5 * np.roll(numbers[1:], 1, axis=2)) / np.sqrt(2.5),
-        "weak": 0.9 * numbers[1:],
-        "strong": 1.1 * numbers[1:],
-        "all of the mean spectrum": equal,
-    }
-    truth = tf.constant(numbers[0])
-    scores = {name: float(tf.reduce_mean(spectrum_crps(truth, tf.constant(m), "both"))) for name, m in members.items()}
-    assert scores.pop("right") < 0.98 * min(scores.values()), scores
-
-
-def test_fields_without_rings_or_power_have_a_score_and_slopes():
-    for height, width in ((1, 8), (2, 3), (8, 8)):
-        members = tf.zeros((2, COUNT, height, width, 2))
-        with tf.GradientTape() as tape:
-            tape.watch(members)
-            scores = spectrum_crps(tf.ones((COUNT, height, width, 2)), members, "both")
-        assert scores.shape == (COUNT,)
-        slopes = tape.gradient(scores, members, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        assert np.isfinite(scores).all() and np.isfinite(slopes).all()
-
-
 # samples and metrics
-
-
-def test_members_differ_and_the_noise_decides_them():
-    recipe = recipe_of()
-    batch, nets = batch_of(recipe, "sample"), Nets(recipe.networks(), training=False)
-    first, again = (recipe.sample(nets, batch).numpy() for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    assert first.shape == batch.images.shape
-    batch.latents = -batch.latents
-    assert np.abs(recipe.sample(nets, batch) - first).max(axis=(1, 2, 3)).min() > 1e-3
 
 
 def test_the_metrics_are_those_of_an_ensemble_of_eight():
@@ -300,63 +208,3 @@ def test_the_metrics_are_those_of_an_ensemble_of_eight():
 
 
 # runs
-
-
-def records(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.long
-def test_a_resumed_run_of_crops_equals_the_uninterrupted_one(folder):
-    """Each crop has the constants of its own place."""
-    flags = [*FLAGS, "--constant-values", "none", "--crop", "8,8"]
-    assert main([*flags, "--run-dir", "whole"]) == 0
-    assert main([*flags, "--run-dir", "parts", "--max-steps", "3"]) == 0
-    assert main([*flags, "--run-dir", "parts"]) == 0
-    assert state(folder / "whole", 4) == state(folder / "parts", 4)
-    last = records(folder / "whole")
-    assert {"eval/crps", "eval/rmse", "eval/mae", "eval/rank_0", "eval/rank_8"} <= {
-        name for record in last for name in record
-    }
-    assert ["generator/loss" in record for record in last if "critic/loss" in record] == [False, True] * 2
-
-
-def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
-    flags = [*FLAGS, "--constant-values", "none", "--crop", "8,12", "--check-ranks-every", "1"]
-    launch(folder, *flags, "--run-dir", "one")
-    launch(folder, *flags, "--run-dir", "two", "--max-steps", "2", ranks=2)
-    launch(folder, *flags, "--run-dir", "two")
-    varying = ("images_per_sec", "step_seconds", "wait_seconds", "between_seconds", "wait_seconds_max", "wait_rank")
-    steps = [[record for record in records(folder / name) if "critic/loss" in record] for name in ("one", "two")]
-    assert len(steps[0]) == 4
-    for mine, theirs in zip(*steps, strict=True):
-        assert mine.keys() - set(varying) == theirs.keys() - set(varying)
-        for name in mine.keys() - set(varying):
-            if isinstance(mine[name], float):
-                assert theirs[name] == pytest.approx(mine[name], rel=2e-3, abs=1e-4), name
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "more", [["--precision", "mixed_float16"], ["--precision", "mixed_bfloat16"], ["--accumulate", "2"]]
-)
-def test_precision_and_accumulation(folder, more):
-    """float16 skips the first steps, until its loss scale fits."""
-    assert main([*FLAGS, "--constant-values", "none", "--run-dir", "run", *more]) == 0
-    values = [value for record in records(folder / "run") for name, value in record.items() if "/" in name]
-    assert values and np.isfinite(values).all()
-
-
-def test_the_exported_generator_takes_and_gives_the_units_of_the_data(folder):
-    assert main([*FLAGS, "--constant-values", "standard", "--run-dir", "run"]) == 0
-    assert export(["run", "--network", "generator", "--out", "mine.keras"]) == 0
-    data = np.load("p.npz")
-    noise = np.random.default_rng(0).normal(size=(4, 3, 5, 3)).astype(np.float32)
-    constants = np.repeat(data["ground"][None, ..., None], 4, axis=0)
-    fields = keras.models.load_model("mine.keras").predict([data["inputs"][:4], noise, constants], verbose=0)
-    run = load_trained(folder / "run")
-    values = run.recipe.data.values
-    seen = [values.inputs.forward(data["inputs"][:4]), noise, values.constants.forward(constants)]
-    made = run.nets("averaged").generator([tf.constant(each) for each in seen])
-    assert fields.shape == (4, 12, 20, 2)
-    np.testing.assert_allclose(fields, values.images.inverse(made.numpy()), rtol=1e-4, atol=1e-5)

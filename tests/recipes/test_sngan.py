@@ -1,20 +1,15 @@
 """The recipe sngan."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
-from hvdgan.networks.nested_layers import change_classes
+from building import data_of, stage_step, tiny_run
 from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
-from hvdgan.networks.spectral import Spectral, SpectralConv2D
-from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.networks.spectral import Spectral
+from hvdgan.recipe import DataSpec, Nets, Random
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
-from hvdgan.train import main
 
 
 def sngan_run(conditional="auto", d_updates=2, **settings):
@@ -44,16 +39,7 @@ def test_at_32_pixels_they_are_the_networks_of_table_4():
     assert [sizes[0], sizes[-1]] == [(32, 32, 128), (8, 8, 128)]
 
 
-def test_at_128_pixels_the_widths_are_those_of_table_6():
-    generator = sngan_generator(image_size=128, channels=3, latent_size=128, nf=1)
-    found = [tuple(generator.get_layer(f"block_{size}").output.shape[2:]) for size in (4, 8, 16, 32, 64, 128)]
-    assert found == [(4, 16), (8, 16), (16, 8), (32, 4), (64, 2), (128, 1)]
-    discriminator = sngan_discriminator(image_size=128, channels=3, nf=1)
-    found = [tuple(discriminator.get_layer(f"block_{number}").output.shape[2:]) for number in range(1, 7)]
-    assert found == [(64, 1), (32, 2), (16, 4), (8, 8), (4, 16), (4, 16)]
-
-
-@pytest.mark.parametrize(("image_size", "channels", "num_classes"), [(32, 1, 0), (64, 3, 3), (128, 1, 0), (256, 3, 3)])
+@pytest.mark.parametrize(("image_size", "channels", "num_classes"), [(64, 3, 0), (256, 1, 3)])
 def test_every_size_makes_and_judges_images_of_that_size(image_size, channels, num_classes):
     shape = {"image_size": image_size, "channels": channels, "nf": 2, "num_classes": num_classes}
     latents, classes = tf.random.stateless_normal((2, 8), (0, 0)), tf.constant([0, 2])
@@ -62,14 +48,6 @@ def test_every_size_makes_and_judges_images_of_that_size(image_size, channels, n
     assert images.shape == (2, image_size, image_size, channels)
     assert np.abs(images).max() <= 1
     assert discriminator([images, classes] if num_classes else images).shape == (2,)
-
-
-@pytest.mark.parametrize("image_size", [16, 48, 512])
-def test_other_sizes_are_refused_by_flag(image_size):
-    for network in (sngan_generator, sngan_discriminator):
-        more = {"latent_size": 8} if network is sngan_generator else {}
-        with pytest.raises(UserError, match=f"--image-size {image_size}: SNGAN takes 32, 64, 128 or 256 pixels"):
-            network(image_size=image_size, channels=1, nf=2, **more)
 
 
 def test_every_weight_of_the_discriminator_is_under_spectral_normalisation():
@@ -110,13 +88,6 @@ def test_conditional_batch_norm_scales_and_shifts_by_class():
     np.testing.assert_allclose(layer.norm.moving_mean, 0.1 * mean, rtol=1e-4)
 
 
-@pytest.mark.parametrize("num_classes", [0, 3])
-def test_every_batch_norm_of_the_generator_can_be_synchronised(num_classes):
-    generator = sngan_generator(image_size=32, channels=1, latent_size=8, nf=2, num_classes=num_classes)
-    norms = change_classes([generator], {keras.layers.BatchNormalization: SynchronisedBatchNormalization})
-    assert len(norms) == 3 * 2 + 1
-
-
 def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
     options = SNGANOptions(nf=2, latent_size=8)
     random = Random(0, tf.constant(0, tf.int64), 0, 500)
@@ -127,29 +98,6 @@ def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
     unconditional = SNGAN(SNGANOptions(nf=2, latent_size=8, conditional="none"), DataSpec((32, 32, 1), 1, 10))
     assert set(unconditional.draw(random)) == {"latents"}
     assert all(len(network.inputs) == 1 for network in unconditional.networks().values())
-
-
-@pytest.mark.parametrize("conditional", ["auto", "none"])
-def test_each_update_changes_only_what_it_owns(conditional):
-    """Also the vectors of the spectral norms, though the generator's update calls the discriminator in training."""
-    run = sngan_run(conditional)
-    vectors = {name for name in run.state.tensors() if name.endswith("/u")}
-    assert len(vectors) == (12 if conditional == "auto" else 11)
-    assert all(name.startswith("networks/discriminator/") for name in vectors)
-    step = stage_step(run)
-    before = values_of(run)
-    step(0, 0, data_with_labels(run))
-    moved = changed(before, values_of(run))
-    assert {name.split("/")[1] for name in moved} == {"discriminator"}
-    # The logit has one output: its vector has one number, 1 or -1, and nowhere to go.
-    assert len(vectors - moved) <= 1
-    random = Random(0, tf.constant(0, tf.int64), 0, 16)
-    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
-    batch = Batch(images, tf.constant(run.source.labels[:16]), random, run.recipe.draw(random))
-    before = values_of(run)
-    run.recipe.fool(Nets(run.state.networks, owned=["generator"], training=True), batch)
-    moved = changed(before, values_of(run))
-    assert moved and all("/generator/" in name and "moving_" in name for name in moved)
 
 
 def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
@@ -166,38 +114,3 @@ def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
     np.testing.assert_allclose(metrics["discriminator/loss"], by_hand, rtol=1e-4)
     np.testing.assert_allclose(metrics["discriminator/real_logits"], real_logits.mean(), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(metrics["discriminator/fake_logits"], fake_logits.mean(), rtol=1e-3, atol=1e-5)
-
-
-def test_samples_are_of_the_drawn_classes():
-    run = sngan_run()
-    drawn = {"latents": tf.ones((2, 8)), "classes": tf.constant([0, 1])}
-    batch = Batch(tf.zeros((2, 32, 32, 1)), None, Random(0, tf.constant(0, tf.int64), 0, 2), drawn)
-    norm = run.state.networks["generator"].get_layer("to_image_norm")
-    norm.beta.assign_add(tf.one_hot([1] * 10, norm.beta.shape[1]) * tf.range(10.0)[:, None])
-    first, second = run.recipe.sample(Nets(run.state.networks, training=False), batch).numpy()
-    assert not np.array_equal(first, second)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
-    run = tiny_run(SNGAN, SNGANOptions(nf=2, latent_size=8, d_updates=2), image_size=32, precision=policy)
-    for scale in run.state.loss_scales.values():
-        scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
-    metrics, finite = stage_step(run)(1, 1, data_with_labels(run))
-    assert all(np.isfinite(value) for value in metrics.values())
-    assert all(finite)
-    convolution = run.state.networks["discriminator"].get_layer("block_1_conv_1")
-    assert isinstance(convolution, SpectralConv2D)
-    assert convolution.compute_dtype == policy.removeprefix("mixed_")
-    assert {network.output.dtype for network in run.state.networks.values()} == {"float32"}
-
-
-@pytest.mark.parametrize("conditional", ["auto", "none"])
-def test_the_command_runs(conditional, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = ["--recipe", "sngan", "--nf", "2", "--global-batch-size", "8", "--steps", "4", "--d-updates", "2"]
-    assert main([*arguments, "--log-every", "1", "--conditional", conditional]) == 0
-    records = [json.loads(line) for line in (tmp_path / "runs/sngan/metrics.jsonl").read_text().splitlines()]
-    assert ["generator/loss" in record for record in records] == [False, True] * 2
-    assert all(np.isfinite(record["discriminator/loss"]) for record in records)

@@ -1,17 +1,12 @@
 """The recipe vae_gan."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
-from hvdgan.recipe import DataSpec, UserError, losses
+from hvdgan.recipe import DataSpec, losses
 from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
-from hvdgan.train import main
-
-SMALL = VAEGANOptions(nf=2, latent_size=4, steps=3, margin=10.0)
 
 
 def widths(network):
@@ -33,7 +28,7 @@ def test_at_64_pixels_they_are_the_networks_of_the_paper():
     assert kernels == {(5, 5)}
 
 
-@pytest.mark.parametrize("image_size", [32, 64, 128, 256])
+@pytest.mark.parametrize("image_size", [32, 256])
 def test_every_size_is_encoded_decoded_and_judged(image_size):
     shape = {"image_size": image_size, "channels": 1, "nf": 2}
     images = np.zeros((2, image_size, image_size, 1), np.float32)
@@ -42,11 +37,6 @@ def test_every_size_is_encoded_decoded_and_judged(image_size):
     assert vae_decoder(**shape, latent_size=4)(mean).shape == images.shape
     logits, features = vae_discriminator(**shape)(images)
     assert logits.shape == (2,) and features.shape[0] == 2
-
-
-def test_other_sizes_are_refused():
-    with pytest.raises(UserError, match="--image-size 48: VAE/GAN takes 32, 64, 128 or 256 pixels"):
-        vae_encoder(image_size=48, channels=1, latent_size=4, nf=2)
 
 
 def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
@@ -80,42 +70,3 @@ def test_who_waits_outside_the_margins(real_cost, fake_cost, discriminator, deco
     metrics = {"real_cost": tf.constant(real_cost), "fake_cost": tf.constant(fake_cost)}
     assert bool(recipe.discriminator_may_step(metrics)) == discriminator
     assert bool(recipe.decoder_may_step(metrics)) == decoder
-
-
-def only(update):
-    class Only(VAEGAN):
-        def stages(self):
-            (stage,) = super().stages()
-            alone = [each for each in stage.updates if each.name == update]
-            others = [each for each in stage.updates if each.name != update]
-            return [type(stage)("alone", 3, alone), type(stage)("rest", 3, others)]
-
-    return Only
-
-
-@pytest.mark.parametrize(
-    ("update", "owned"), [("encode", "encoder"), ("decode", "decoder"), ("judge", "discriminator")]
-)
-def test_each_update_changes_its_one_network(update, owned):
-    run = tiny_run(only(update), SMALL, image_size=32)
-    before = values_of(run)
-    stage_step(run)(0, 0, data_of(run))
-    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {owned}
-
-
-def test_a_network_that_waits_keeps_its_weights_and_slots():
-    impatient = VAEGANOptions(nf=2, latent_size=4, steps=3, equilibrium=5.0, margin=1.0)  # all costs are below 4
-    run = tiny_run(VAEGAN, impatient, image_size=32)
-    before = values_of(run)
-    metrics, _ = stage_step(run)(0, 0, data_of(run))
-    assert float(metrics["judge/applied"]) == 0 and float(metrics["decode/applied"]) == 1
-    trainable = {f"networks/discriminator/{v.path}" for v in run.state.networks["discriminator"].trainable_variables}
-    moved = changed(before, values_of(run))
-    assert not moved & trainable and not [name for name in moved if name.startswith("optimizers/discriminator")]
-
-
-def test_the_command_runs_and_evaluates(tmp_path):
-    arguments = "--recipe vae_gan --nf 2 --latent-size 4 --steps 2 --global-batch-size 8".split()
-    assert main([*arguments, "--run-dir", str(tmp_path)]) == 0
-    assert "eval/psnr" in (tmp_path / "metrics.jsonl").read_text()
-    assert keras.config.floatx() == "float32"

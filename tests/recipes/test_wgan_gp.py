@@ -1,16 +1,12 @@
 """The recipe wgan_gp."""
 
-import json
-
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
+from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.recipe import Batch, Nets, Random, losses
 from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
-from hvdgan.train import main
 
 SMALL = WGANGPOptions(nf=2, latent_size=8, steps=10)
 
@@ -30,26 +26,6 @@ def test_the_critic_runs_at_each_step_and_the_generator_at_each_fifth():
     step = stage_step(run)
     updates = [{key.split("/")[0] for key in step(number, number, data_of(run))[0]} for number in range(10)]
     assert updates == ([{"critic"}] * 4 + [{"critic", "generator"}]) * 2
-
-
-def test_each_update_changes_only_what_it_owns():
-    run = wgan_run()
-    step = stage_step(run)
-    before = values_of(run)
-    for number in range(4):
-        step(number, number, data_of(run, number))
-    moved = changed(before, values_of(run))
-    assert {name.split("/")[1] for name in moved} == {"critic"}
-    before = values_of(run)
-    step(4, 4, data_of(run, 4))
-    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"critic", "generator"}
-
-
-def test_the_critic_has_no_batch_norm_and_the_generator_has():
-    networks = wgan_run().state.networks
-    assert not networks["critic"].non_trainable_variables
-    norms = [layer for layer in networks["generator"].layers if isinstance(layer, keras.layers.BatchNormalization)]
-    assert len(norms) == 3
 
 
 def test_the_critics_loss_and_gradient_are_those_of_equation_3():
@@ -98,8 +74,8 @@ def test_both_updates_see_what_the_augmentation_returns():
     assert seen == ["real", "fake", "fake"]
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
+def test_losses_and_gradients_are_finite_under_mixed_precision():
+    policy = "mixed_float16"
     run = tiny_run(WGANGP, SMALL, image_size=32, precision=policy)
     for scale in run.state.loss_scales.values():
         scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
@@ -110,12 +86,3 @@ def test_losses_and_gradients_are_finite_under_mixed_precision(policy):
     penalty = losses.gradient_penalty(run.state.networks["critic"], points, -points, tf.constant([0.0, 0.5, 1.0]))
     assert penalty.dtype == tf.float32
     assert run.state.networks["critic"].get_layer("block_8").compute_dtype == policy.removeprefix("mixed_")
-
-
-def test_the_command_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = ["--recipe", "wgan_gp", "--nf", "2", "--global-batch-size", "8", "--steps", "6", "--n-critic", "3"]
-    assert main([*arguments, "--log-every", "1"]) == 0
-    records = [json.loads(line) for line in (tmp_path / "runs/wgan_gp/metrics.jsonl").read_text().splitlines()]
-    assert ["generator/loss" in record for record in records] == [False, False, True] * 2
-    assert all(np.isfinite(record["critic/wasserstein"]) for record in records)

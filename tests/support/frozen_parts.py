@@ -1,7 +1,5 @@
 """Recipes with a frozen network, and recipes that read something outside of their networks."""
 
-import os
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -58,12 +56,6 @@ class Layerwise(Perceptual):
         return tf.cond(
             tf.reduce_mean(fake) > -9, lambda: super(Layerwise, self).distance(nets, images, fake), lambda: 0.0
         )
-
-
-class OnRank1(Perceptual):
-    """Rank 1 has another file."""
-
-    file = "features-1.keras" if os.environ.get("HOROVOD_RANK") == "1" else "features.keras"
 
 
 AT_IMPORT = keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(6)])

@@ -99,13 +99,6 @@ class InBranch(Regularised):
         return tf.reduce_mean(scores), {}
 
 
-class Recomputed(Regularised):
-    """A call whose losses of layers no tape records."""
-
-    def judge(self, name, nets, batch):
-        return tf.reduce_mean(tf.recompute_grad(nets.critic)(self.samples(batch))), {}
-
-
 class Synchronized(Critic):
     """A critic whose BatchNorm is that of the batch of all ranks, by Keras' own argument."""
 
@@ -130,19 +123,6 @@ class SubclassSynchronized(Critic):
 
     def inner(self):
         return [layers.Dense(8), self.norm(), layers.ReLU()]
-
-
-class ScaledNormalization(SlowNormalization):
-    """A user's BatchNorm that computes in a way of its own."""
-
-    def call(self, inputs, training=None, mask=None):
-        return inputs / (1e-3 + keras.ops.std(inputs, axis=0))
-
-
-class OwnCall(SubclassSynchronized):
-    """A BatchNorm that cannot be synchronised."""
-
-    norm = ScaledNormalization
 
 
 class Wide(Critic):
@@ -258,30 +238,3 @@ class Recurrent(Critic):
             "both_ways": self.critic(layers.Bidirectional(layers.LSTM(3))),
             "convolution": self.critic(*pictures),
         }
-
-
-class Dropping(Recurrent):
-    """A recurrent critic that draws masks of its own."""
-
-    networks = Critic.networks
-
-    def inner(self):
-        return [layers.LSTM(3, dropout=0.5)]
-
-
-class HalfFeatures(Critic):
-    """A critic that returns features and a score."""
-
-    penalised = ()
-
-    def networks(self):
-        images = keras.Input(self.shape)
-        features = layers.Dense(8, "tanh")(images)
-        return {"critic": keras.Model(images, [features, layers.Dense(1, dtype="float32")(features)])}
-
-    def stages(self):
-        return [Stage("alone", 4, [Update("judge", ["critic"], self.match)])]
-
-    def match(self, nets, batch):
-        features, scores = nets.critic(self.samples(batch))
-        return tf.reduce_mean(scores) + tf.reduce_mean(tf.square(tf.cast(features, tf.float32))), {}

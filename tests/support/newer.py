@@ -10,7 +10,7 @@ import types
 import keras
 import tensorflow as tf
 
-READERS = ("nested_layers.py", "graphs.py", "kernels.py")
+READERS = ("nested_layers.py", "repeatable.py", "kernels.py")
 NAMES = ("_flatten_layers", "_non_trainable_variables", "_get_function", "_get_variable_index")
 
 

@@ -108,13 +108,6 @@ class Untouched(Tiny):
         return tf.reduce_mean(nets.discriminator(batch.images)), {}
 
 
-class Vector(Tiny):
-    """A loss that is no scalar."""
-
-    def judge(self, nets, batch):
-        return nets.discriminator(batch.images), {}
-
-
 class Exploding(Tiny):
     """A loss that is not finite in the third step, on one sample of the global batch."""
 
@@ -348,13 +341,6 @@ class PooledAlike(Stateful):
     layer = PoolAlike
 
 
-class PooledNoise(PooledIfBright):
-    """Keeps a value that depends on the latents alone."""
-
-    def judge(self, nets, batch):
-        return nets.discriminator(tf.reshape(batch.latents, (-1, 8, 1, 1)) + tf.zeros((1, 8, 8, 1)))[0, 0], {}
-
-
 class OfRank(Stateful):
     layer = RankPool
 
@@ -365,6 +351,3 @@ class Clashing(Recipe):
     @dataclasses.dataclass(frozen=True)
     class Options:
         seed: int = 3
-
-
-NotARecipe = 3

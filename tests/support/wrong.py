@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Optional
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import LearningRate, Plateau, Recipe, Stage, Update
+from hvdgan.recipe import Stage, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -24,156 +23,15 @@ class Inherited(Tiny):
         return {**networks, "generator": wide}
 
 
-class NetworksList(Tiny):
-    def networks(self):  # here
-        return list(super().networks().values())
-
-
-class NoModel(Tiny):
-    def networks(self):  # here
-        return {**super().networks(), "generator": [layers.Dense(3)]}
-
-
-class NotBuilt(Tiny):
-    def networks(self):  # here
-        return {**super().networks(), "generator": keras.Sequential([layers.Dense(3)])}
-
-
-class BrokenNetwork(Tiny):
-    def networks(self):
-        return {"generator": keras.Sequential([keras.Input((4, 4, 1)), layers.Conv2D(3, 9)])}  # here
-
-
-class NoOptimizers(Recipe):  # here
-    networks = Tiny.networks
-    stages = Tiny.stages
-
-    def optimiser(self):
-        return {}
-
-
-class MisspeltOptimizer(Tiny):
-    def optimizers(self):  # here
-        return {"generator": keras.optimizers.Adam(), "discriminater": keras.optimizers.Adam()}
-
-
-class OneMoreOptimizer(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "critic": keras.optimizers.Adam()}
-
-
-class NamedOptimizer(Tiny):
-    def optimizers(self):  # here
-        return dict.fromkeys(("generator", "discriminator"), "adam")
-
-
-class SharedOptimizer(Tiny):
-    def optimizers(self):  # here
-        return dict.fromkeys(("generator", "discriminator"), keras.optimizers.Adam())
-
-
-class Letters(Tiny):
-    ema = "generator"  # here
-
-
-class ChangeableLetters(Tiny):
-    may_change = "steps"  # here
-
-
-class ChangesNothing(Tiny):
-    may_change = ("step",)  # here
-
-
-class OneStage(Tiny):
-    def stages(self):  # here
-        return super().stages()[0]
-
-
-class Updates(Tiny):
-    def stages(self):  # here
-        return tuple(super().stages()[0].updates)
-
-
-class OneUpdate(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, Update("fool", ["generator"], self.fool))]  # here
-
-
 class WrongArgument(Tiny):
     def stages(self):
         return [Stage("joint", 3, [Update("fool", own=["generator"], loss=self.fool)])]  # here
-
-
-class OwnsLetters(Tiny):
-    def stages(self):
-        fool = Update("fool", owns="generator", loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class OwnsModels(Tiny):
-    def stages(self):
-        fool = Update("fool", owns=[keras.Sequential()], loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class OwnsUnknown(Tiny):
-    def stages(self):
-        fool = Update("fool", owns=["critic"], loss=self.fool)  # here
-        return [Stage("joint", 3, [fool])]
-
-
-class Called(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], loss=self.fool())])]  # here
-
-
-class NoFunction(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], loss="hinge")])]  # here
-
-
-class Never(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=0)])]  # here
-
-
-class Half(Tiny):
-    def stages(self):
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, every=1.5)])]  # here
 
 
 class KerasRate(Tiny):
     def stages(self):
         rate = keras.optimizers.schedules.CosineDecay(1e-3, 100)
         return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
-
-
-class ZeroRate(Tiny):
-    def stages(self):
-        rate = LearningRate(0.0)
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
-
-
-class NoSteps(Tiny):
-    def stages(self):
-        return [Stage("joint", 0, super().stages()[0].updates)]  # here
-
-
-class FloatSteps(Tiny):
-    def stages(self):
-        return [Stage("joint", 1e3, super().stages()[0].updates)]  # here
-
-
-class Twins(Tiny):
-    def stages(self):
-        judge = Update("fool", owns=["discriminator"], loss=self.judge)
-        return [Stage("joint", 3, [judge, Update("fool", ["generator"], self.fool)])]  # here
-
-
-class UnknownPlateau(Tiny):
-    def stages(self):
-        until = Plateau("fool/los")
-        return [Stage("joint", 3, super().stages()[0].updates, until=until)]  # here
 
 
 class Selective(Tiny):
@@ -185,49 +43,9 @@ class Selective(Tiny):
         return metrics["reall"] > 0.0  # here
 
 
-class SelectsNumber(Selective):
-    def wanted(self, metrics):  # here
-        return metrics["real"]
-
-
-class DrawsList(Tiny):
-    def draw(self, random):  # here
-        return {"latents": [0.0] * 8}
-
-
-class DrawsTwo(Tiny):
-    def draw(self, random):  # here
-        return {"latents": tf.zeros((2, 8))}
-
-
-class DrawsTensor(Tiny):
-    def draw(self, random):  # here
-        return random.normal("latents", (8,))
-
-
-class DrawsNumpy(Tiny):
-    def draw(self, random):  # here
-        return {"latents": np.random.normal(size=(4, 8))}
-
-
-class DrawsShape(Tiny):
-    def draw(self, random):
-        return {"latents": random.normal("latents", 8)}  # here
-
-
 class SamplesUint8(Tiny):
     def sample(self, nets, batch):  # here
         return tf.cast(nets.generator(batch.latents), tf.uint8)
-
-
-class SamplesOne(Tiny):
-    def sample(self, nets, batch):  # here
-        return nets.generator(batch.latents)[0]
-
-
-class SamplesNothing(Tiny):
-    def sample(self, nets, batch):  # here
-        nets.generator(batch.latents)
 
 
 class BlankImages(Tiny):
@@ -235,31 +53,14 @@ class BlankImages(Tiny):
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
 
 
-class BlankInputs(Tiny):
-    paired = True
-
-    def sample(self, nets, batch):  # here
-        return nets.generator(batch.latents) + batch.inputs
-
-
 class BlankImagesToGenerate(Tiny):
     def generate(self, nets, batch):  # here
         return nets.generator(batch.latents) + batch.images
 
 
-class ScalesLosses(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(loss_scale_factor=128.0)}
-
-
 class ScalesLossesByItself(Tiny):
     def optimizers(self):  # here
         return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
-
-
-class AveragesByItself(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(use_ema=True)}
 
 
 class Frozen(Tiny):
@@ -273,35 +74,10 @@ class Frozen(Tiny):
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]  # here
 
 
-class Evaluates(Tiny):
-    def evaluate(self, nets, batch):  # here
-        return tf.reduce_mean(batch.images)
-
-
-class EvaluatesText(Tiny):
-    def evaluate(self, nets, batch):  # here
-        return {"name": "x"}
-
-
-class FewInitArguments(Tiny):
-    def __init__(self, options):  # here
-        super().__init__(options, None)
-
-
-class NoSuperInit(Tiny):
-    def __init__(self, options, data):  # here
-        self.width = options.width if hasattr(options, "width") else 3
-
-
 class BrokenInit(Tiny):
     def __init__(self, options, data):
         super().__init__(options, data)
         self.layers = math.log2(data.image_size, 2)  # here
-
-
-class PlainOptions(Tiny):
-    class Options:  # here
-        steps = 3
 
 
 class Thawed(Tiny):
@@ -310,23 +86,12 @@ class Thawed(Tiny):
         steps: int = 3
 
 
-class Untyped(Tiny):
-    @dataclasses.dataclass(frozen=True)
-    class Options:
-        steps: int = 3
-        width = 64  # here
-
-
 class Even(Tiny):
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(TinyOptions):
         def __post_init__(self):
             if self.steps % 2:
                 raise ValueError(f"steps is {self.steps}; it must be even")  # here
-
-
-class Instance:
-    """A class that is none of Recipe's."""
 
 
 class OutOfRange(Tiny):
@@ -369,9 +134,3 @@ class Lists(Tiny):
         perhaps: Optional[list[int]] = None  # noqa: UP045
         both: tuple[int, int] | None = None
         several: Sequence[int] = (7,)
-
-
-class Several(Tiny):
-    def optimizers(self):  # here
-        several = keras.optimizers.MultiOptimizer(lambda variable: keras.optimizers.Adam())
-        return {**super().optimizers(), "generator": several}

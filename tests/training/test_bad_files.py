@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.train import main
-from hvdgan.training.observations import BadFiles
 
 
 @pytest.fixture
@@ -50,13 +46,3 @@ def test_a_log_sends_only_what_is_new_and_a_resumed_run_knows_all(tmp_path, data
     assert sorted(json.loads(manifest.read_text())["progress"]["bad_files"]) == sorted(
         f"{number}.png" for number in (1, 2, 5, 9, 11)
     )
-
-
-def test_too_many_are_refused_with_those_of_before():
-    said = []
-    bad_files = BadFiles("photos", [BadFile("a", "empty")], 10, 0.2, ALONE, said.append, saved={"b": "cut"})
-    bad_files.report([BadFile("b", "cut")])
-    assert [each.line for each in said] == ["skipped a: empty"]
-    with pytest.raises(RunError, match=r"--data photos: 3 of 10 images cannot be read: b \(cut\), a .*, c \(new\)"):
-        bad_files.report([BadFile("b", "cut"), BadFile("c", "new")])
-    assert [each.line for each in said] == ["skipped a: empty", "skipped c: new"]

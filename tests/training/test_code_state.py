@@ -1,19 +1,16 @@
 """The commit of the user's code, in the first lines of a run and in its report."""
 
-import importlib
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import hvdgan
 import saved
 import tiny
 from hvdgan.pages.reading import journal
 from hvdgan.pages.reading.untrusted import Folder
-from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.code_state import digest_of_code, folder_of_code, git_state
+from hvdgan.training.code_state import git_state
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -49,32 +46,6 @@ def test_a_program_that_the_repository_names_is_not_run(repository):
     git(repository, "config", "core.fsmonitor", str(repository / "monitor"))
     assert git_state(repository).startswith("git commit ")
     assert not (repository / "struck").exists()
-
-
-def test_no_repository_and_no_git_say_nothing(tmp_path, monkeypatch):
-    assert git_state(tmp_path) == ""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state(Path(hvdgan.__file__).parent) == ""
-
-
-def test_the_code_is_that_of_the_recipe_or_of_the_working_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert folder_of_code(object.__new__(tiny.Tiny)) == Path(tiny.__file__).parent
-    assert folder_of_code(object.__new__(load_recipe("dcgan"))) == tmp_path
-
-
-def test_the_digest_of_the_code_covers_the_classes_that_a_recipe_inherits_from(monkeypatch, tmp_path):
-    (tmp_path / "older_recipe.py").write_text("from tiny import Tiny\nclass Older(Tiny):\n    pass\n")
-    (tmp_path / "newer_recipe.py").write_text("from older_recipe import Older\nclass Newer(Older):\n    pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    recipe = object.__new__(importlib.import_module("newer_recipe").Newer)
-    digests = [digest_of_code(recipe), digest_of_code(recipe)]
-    for name in ("older_recipe.py", "newer_recipe.py"):
-        with (tmp_path / name).open("a") as file:
-            file.write("# another\n")
-        digests.append(digest_of_code(recipe))
-    (tmp_path / "newer_recipe.py").unlink()  # the module is loaded
-    assert len({*digests, digest_of_code(recipe)}) == 4 and digests[0] == digests[1]
 
 
 def test_the_first_lines_of_a_run_and_its_report_name_it(repository, monkeypatch, capsys):

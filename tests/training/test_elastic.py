@@ -15,17 +15,13 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from hvdgan.prepare import main as prepare
 from hvdgan.train import main
 from hvdgan.training.command import parse
 from launching import ROOT, environment, run
-from small import write_showers
-from tiny_arrays import pairs
 
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
 FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeout 5".split()
-SHARED = ("--global-batch-size", "--log-every", "--sample-every", "--checkpoint-every", "--peer-timeout")
 # Longer than horovodrun takes to look for hosts, also on a busy machine: with 1 s it may count a lost host in without
 # starting it (docs/elastic.md).
 COOLDOWN = "--cooldown 5,5".split()
@@ -107,49 +103,10 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
     assert_same_samples(tmp_path / "run", alone, 410)
 
 
-RECIPES = {
-    "Showers": "--nf 2 --latent-size 4 --r1-every 2 --conditions energy,theta --values power:0.85 --crop 4,8,8",
-    "Fields": "--nf 2 --blocks 1 --noise-channels 2 --n-critic 2 --values standard --input-values standard --crop 8,12",
-}
-PACKED = {
-    "Showers": ("showers.npz:ECAL", ["--axes", "DHW", "--conditions", "energy,theta"], []),
-    "Fields": ("p.npz", ["--pairs", "--constants", "ground"], ["--constants", "ground"]),
-}
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_lost_rank_changes_nothing_for_volumes_and_fields(tmp_path, monkeypatch, name):
-    """With crops, on packed shards, in several groups of gradients; the run to compare with reads the arrays."""
-    monkeypatch.chdir(tmp_path)
-    write_showers(tmp_path / "showers.npz") if name == "Showers" else pairs(tmp_path / "p.npz")
-    data, packing, reading = PACKED[name]
-    assert prepare([data, "shards", "--shards", "3", "--workers", "1", *packing]) == 0
-    usual = f"--recipe failing_arrays:{name} --steps 16 --commit-every 3 {RECIPES[name]}".split()
-    usual += [word for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] in SHARED for word in pair]
-    words = ["--data", str(tmp_path / "shards")]
-    code, said = elastic(tmp_path, *words, faults=["6-1-kill"], usual=usual)
-    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
-    went_on = re.findall(r"1 rank\(s\) resume at step (\d+) of", (tmp_path / "run" / "log.txt").read_text())
-    assert went_on and 1 < int(went_on[0]) <= 7, said
-    axes = ["--axes", "DHW"] if name == "Showers" else []
-    assert main([*usual, "--data", data, *axes, *reading, "--run-dir", "alone"]) == 0
-    update = "judge" if name == "Showers" else "critic"
-    ours, theirs = ([e for e in records(tmp_path / each) if f"{update}/loss" in e] for each in ("run", "alone"))
-    assert [each["step"] for each in ours] == [each["step"] for each in theirs] == list(range(1, 17))
-    parts = ("images", "conditions") if name == "Showers" else ("images", "inputs", "constants")
-    for one, other in zip(ours, theirs, strict=True):
-        for part in parts:
-            expected = pytest.approx(other[f"{update}/{part}"], rel=1e-4, abs=1e-6)
-            assert one[f"{update}/{part}"] == expected, (one["step"], part)
-        assert one[f"{update}/loss"] == pytest.approx(other[f"{update}/loss"], rel=1e-3), one["step"]
-
-
 @pytest.mark.long
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_on(tmp_path, rank):
+def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_on(tmp_path):
+    rank = 0
     words = "--recipe standing:Standing --steps 300 --peer-timeout 60 --stall-timeout 8".split()
     code, said = elastic(tmp_path, *words, faults=[f"{rank}-batch-sleep"])
     assert code == 0 and not list((tmp_path / "faults").iterdir()), said
@@ -174,23 +131,12 @@ def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize(
-    ("fault", "complaint"),
-    [
-        ("20-1-bug", "ValueError: a bug of the recipe"),
-        pytest.param(
-            "20-0-full",
-            "hvdgan: rank 0: checkpoint run/checkpoints/step-00000150 cannot be written",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path, fault, complaint):
-    code, said = elastic(tmp_path, "--steps", "150", faults=[fault])
+def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
+    code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])
     assert code == 1, said
     # Rank 0 says so in its own words or, where it hears of the other's failure first, in those of its heartbeats.
     ended = "stopped: " in said or "this run ends here" in said
-    assert complaint in said and ended and "resume at step" not in said, said
+    assert "ValueError: a bug of the recipe" in said and ended and "resume at step" not in said, said
 
 
 def elastic_sh(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -212,11 +158,8 @@ def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
     ("words", "complaint"),
     [
         ("", "no hosts: give -H or --hostfile"),
-        ("--hostfile nowhere", "--hostfile nowhere: cannot be read"),
         ("-H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 processes to start with (-np)"),
-        ("-H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 processes to start with (-np)"),
         ("-H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
-        ("-H a:1,b:1 --cooldown 9,3", "--cooldown 9,3: expected LOW,HIGH in seconds"),
         ("-H a:4", "with one host the network of later hosts is unknown"),
     ],
 )
@@ -224,12 +167,6 @@ def test_a_mistake_is_one_line(tmp_path, words, complaint):
     done = elastic_sh(tmp_path, *words.split())
     assert done.returncode == 2 and done.stdout == "", done.stdout
     assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
-
-
-def test_the_host_file_is_what_horovodrun_reads(tmp_path):
-    (tmp_path / "hosts").write_text("# mine\n\nnode1 slots=4\nnode2:2\nnode3\n")
-    done = run(["bash", ROOT / "launch" / "discover_hosts.sh", "--hostfile", "hosts", "--slots", "3"], tmp_path)
-    assert done.returncode == 0 and done.stdout.split() == ["node1:4", "node2:2", "node3:3"]
 
 
 @pytest.mark.parametrize("flags", [["--expect-size", "2"], ["--peer-timeout", "0"]])

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
-from tiny import Labelled, Staged, Tiny, TinyOptions, Untouched
+from tiny import Labelled, Staged, Tiny, TinyOptions
 
 
 def trained(recipe=Tiny, steps=5, **settings):
@@ -20,11 +20,10 @@ def trained(recipe=Tiny, steps=5, **settings):
     return values_of(run), {name: float(value) for name, value in metrics.items()}
 
 
-@pytest.mark.parametrize("parts", [2, 4, 16])
-@pytest.mark.parametrize("recipe", [Tiny, Staged])
-def test_micro_batches_equal_the_whole_batch(recipe, parts):
-    whole, metrics = trained(recipe)
-    cut, cut_metrics = trained(recipe, accumulate=parts)
+@pytest.mark.parametrize("parts", [2, 16])
+def test_micro_batches_equal_the_whole_batch(parts):
+    whole, metrics = trained(Staged)
+    cut, cut_metrics = trained(Staged, accumulate=parts)
     for name, value in whole.items():
         assert np.linalg.norm(cut[name] - value) <= 1e-4 * np.linalg.norm(value) + 1e-7, name
     assert cut_metrics == pytest.approx(metrics, rel=1e-4)
@@ -56,8 +55,3 @@ class Norm(Tiny):
 def test_parts_that_do_not_fit_are_refused():
     with pytest.raises(UserError, match="--accumulate 3: a rank's 16 images of each global batch of 16"):
         tiny_run(accumulate=3)
-
-
-def test_a_mistake_in_a_loss_is_named_as_without_it():
-    with pytest.raises(UserError, match="update fool: the loss does not depend on generator/dense"):
-        tiny_run(Untouched, accumulate=2)

@@ -5,17 +5,15 @@ Modules: training.optimizers.
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import LearningRate
 from hvdgan.training.optimizers import rate_at
 from hvdgan.training.step import StageStep
-from tiny import Staged, Tiny
+from tiny import Staged
 
 
 def _with_update(settings=None, **changes):
@@ -30,26 +28,13 @@ def _with_update(settings=None, **changes):
     return tiny_run(Changed, **(settings or {}))
 
 
-def _moved_by_one_step(run):
+def test_an_update_has_its_own_rate_and_one_without_a_rate_goes_back_to_the_optimizers():
+    """Two updates of one network in turn; Adam's first step is the rate wherever the gradient is not tiny."""
+    run = _with_update(learning_rate=0.02)
     before = values_of(run)
     stage_step(run)(0, 0, data_of(run))
-    after = values_of(run)
-    names = [name for name in before if name.startswith("networks/discriminator/")]
-    return np.concatenate([(after[name] - before[name]).ravel() for name in names])
-
-
-def test_an_update_has_its_own_learning_rate():
-    """Adam's first step is the learning rate wherever the gradient is not tiny."""
-    moved = np.abs(_moved_by_one_step(_with_update(learning_rate=0.02)))
-    assert np.median(moved) == pytest.approx(0.02, rel=0.01)
-    assert np.median(np.abs(_moved_by_one_step(_with_update()))) == pytest.approx(0.001, rel=0.01)
-
-
-def test_an_update_without_a_rate_goes_back_to_the_optimizers_own():
-    """Two updates of one network in turn; the second must not inherit the first's rate."""
-    run = _with_update(learning_rate=0.02)
-    stage_step(run)(0, 0, data_of(run))
-    assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.02)
+    name = "networks/discriminator/discriminator/dense_2/kernel"
+    assert np.median(np.abs(values_of(run)[name] - before[name])) == pytest.approx(0.02, rel=0.01)
     plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
     plain(1, 0, data_of(run))
     assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
@@ -84,11 +69,8 @@ def test_gradients_are_clipped_by_the_norm_of_all_owned_variables(clip_norm):
     ("rate", "expected"),
     [
         (0.5, [0.5, 0.5, 0.5, 0.5, 0.5]),
-        (LearningRate(0.5), [0.5, 0.5, 0.5, 0.5, 0.5]),
-        (LearningRate(0.4, "linear"), [0.4, 0.3, 0.2, 0.1, 0.0]),
         (LearningRate(0.4, "linear", final=0.2), [0.4, 0.35, 0.3, 0.25, 0.2]),
         (LearningRate(0.4, "cosine"), [0.4, 0.2 + 0.2 * 2**-0.5, 0.2, 0.2 - 0.2 * 2**-0.5, 0.0]),
-        (LearningRate(0.3, warmup_steps=2), [0.1, 0.2, 0.3, 0.3, 0.3]),
         (LearningRate(0.3, "linear", warmup_steps=2), [0.1, 0.2, 0.3, 0.15, 0.0]),
     ],
 )
@@ -104,17 +86,3 @@ def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
         run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
         stage_step(run)(0, 0, data_of(run))
         assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
-
-
-class Scheduled(Tiny):
-    """An optimizer with a schedule of its own."""
-
-    def optimizers(self):
-        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
-        return {**super().optimizers(), "generator": keras.optimizers.Adam(rate)}
-
-
-def test_a_schedule_of_the_optimizers_own_cannot_be_scaled():
-    tiny_run(Scheduled)
-    with pytest.raises(UserError, match="--lr-scaling linear: the optimizer of generator has a schedule of its own"):
-        tiny_run(Scheduled, lr_scaling="linear")

@@ -7,11 +7,7 @@ import json
 
 import pytest
 
-from building import tiny_run
-from ending import EndingOnDistance
 from hvdgan.train import main
-from hvdgan.training.changes import begin_anew, scale_of
-from hvdgan.training.resume_point import ResumePoint
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
 FLAGS += "--keep 0 --eval-features pooled:pooled --best-metric eval/frechet".split()
@@ -43,21 +39,3 @@ def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(resum
     assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
     resumed(6, samples)
     assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)
-
-
-def test_the_plateau_of_a_distance_begins_anew():
-    def resuming(samples, features="none"):
-        run = tiny_run(EndingOnDistance, eval_samples=samples, eval_features=features)
-        best = {"metric": "other/loss", "mode": "min", "value": 1.0, "step": 2}
-        ranks = [{"watch": {"best": 0.1, "waited": 1, "window": None}, "window": {}}]
-        scale = scale_of(tiny_run(eval_samples=60))
-        point = ResumePoint(step=2, progress={"best": best, "ranks": ranks, "scale": scale})
-        begin_anew(run, point)
-        assert point.progress["best"] == best
-        return point.progress["ranks"][0]["watch"], point.remarks
-
-    watch, remarks = resuming(60)
-    assert watch["best"] == 0.1 and not remarks
-    for others in ((70,), (60, "pooled:pooled")):
-        watch, (line,) = resuming(*others)
-        assert watch is None and "the plateau that ends the stage will be sought anew" in line

@@ -1,19 +1,12 @@
 """report.html of a run that the trainer writes at its end: of which ends, and what it never does."""
 
-import os
 import re
-import signal
-import stat
-import subprocess
-import sys
 
 import pytest
 
 import saved
 from hvdgan import report
-from hvdgan.checkpoints import contents
-from hvdgan.training import page
-from launching import BIN, EACH_CONTROLLER, environment, launcher, run, train
+from launching import train
 
 TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
 reports = pytest.mark.reports
@@ -70,80 +63,8 @@ def test_a_file_of_the_users_own_is_kept_and_named(tmp_path, capfd):
     assert "report.html: exists already" in said and "warning: no report was written" in said
 
 
-@pytest.mark.parametrize("controller", EACH_CONTROLLER)
-def test_rank_0_of_two_writes_it(tmp_path, controller):
-    train(tmp_path, *TINY, "--run-dir", "run", "--report", "end", ranks=2, controller=controller)
+def test_rank_0_of_two_writes_it(tmp_path):
+    train(tmp_path, *TINY, "--run-dir", "run", "--report", "end", ranks=2)
     text = (tmp_path / "run" / "report.html").read_text()
     assert "Finished at step 4" in text and "<dt>ranks</dt><dd>2</dd>" in text
     assert "the rank that waits longest" in text
-
-
-def test_a_stopped_run_asks_for_a_requeue(tmp_path):
-    command = [*launcher(1), sys.executable, "-m", "hvdgan.train", *TINY[2:], "--recipe", "stepping:OneStep"]
-    done = run([*command, "--run-dir", "run"], tmp_path)
-    assert done.returncode == 75 and "python -m hvdgan.report run makes a page" in done.stderr, done.stderr
-
-
-@pytest.fixture
-def program(tmp_path, monkeypatch):
-    """A function that replaces the program of the page by a shell script."""
-
-    def replace(text):
-        script = tmp_path / "program"
-        script.write_text(f"#!/bin/sh\n{text}\n")
-        script.chmod(script.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(page.sys, "executable", str(script))
-
-    return replace
-
-
-@reports
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
-def test_a_run_that_is_finished_stays_so_if_a_signal_ends_the_wait(program, tmp_path, number, capsys):
-    handler = signal.getsignal(number)
-    program(f"kill -{int(number)} {os.getpid()} $$")
-    with page.Page("end") as mine:
-        mine.run_dir, mine.is_finished = tmp_path, True
-    assert "warning: no report was written" in capsys.readouterr().err
-    assert signal.getsignal(number) == handler
-
-
-@reports
-def test_a_page_that_hangs_is_ended_and_named(program, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(page, "PATIENCE", 0.2)
-    program("exec sleep 600")
-    with page.Page("end") as mine:
-        mine.run_dir, mine.is_finished = tmp_path, True
-    assert f"warning: no report was written; python -m hvdgan.report {tmp_path}" in capsys.readouterr().err
-
-
-@reports
-def test_the_page_is_written_before_the_checkpoints_are_verified(tmp_path, monkeypatch):
-    assert saved.train(tmp_path / "run", "--report", "never") == 0
-    verified, found = contents.verified, []
-
-    def look(path):
-        found.append(sentence(tmp_path / "run"))
-        return verified(path)
-
-    monkeypatch.setattr(contents, "verified", look)
-    assert report.main([str(tmp_path / "run"), "--verify"]) == 0
-    assert found[0] == "Finished at step 8"
-    assert ">verified<" in (tmp_path / "run" / "report.html").read_text()
-
-
-@reports
-def test_it_is_no_rank(tmp_path, monkeypatch):
-    """It runs where a launcher has started this process as one of two, which hvdgan.report alone would refuse."""
-    assert saved.train(tmp_path / "run", "--report", "never") == 0
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    monkeypatch.setenv("HOROVOD_RANK", "0")
-    assert page.write(tmp_path / "run")
-    refused = subprocess.run(
-        [BIN / "python", "-m", "hvdgan.report", tmp_path / "run"],
-        env=environment(HOROVOD_SIZE="2", HOROVOD_RANK="0"),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert refused.returncode == 2 and "has started 2" in refused.stderr

@@ -3,23 +3,17 @@
 import threading
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from PIL import Image
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.training.samples import Sampler
 from hvdgan.training.step import StageStep
-from tiny import Tiny, TinyOptions
-
-
-def test_pixels_are_rounded_and_clipped():
-    assert to_uint8(np.array([-2.0, -1.0, 0.0, 1.0, 2.0])).tolist() == [0, 0, 128, 255, 255]
+from tiny import TinyOptions
 
 
 def test_a_grid_holds_every_image_in_reading_order(tmp_path):
@@ -29,11 +23,6 @@ def test_a_grid_holds_every_image_in_reading_order(tmp_path):
     assert grid.shape == (2 * 4 + 2, 3 * 4 + 2 * 2, 3)
     firsts = [grid[6 * row, 6 * column, 0] for row in range(2) for column in range(3)]
     assert firsts == [0, 10, 20, 30, 40, 128]  # the last place is empty
-
-
-def test_grey_images_make_a_grey_picture(tmp_path):
-    save_grid(tmp_path / "grid.png", np.zeros((4, 8, 8, 1), np.uint8))
-    assert Image.open(tmp_path / "grid.png").mode == "L"
 
 
 def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_nothing():
@@ -51,30 +40,6 @@ def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_
     random = Random(0, tf.constant(-1, tf.int64), 0, 64)
     images = network(run.recipe.draw(random.scoped("draw"))["latents"], training=False)
     np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
-
-
-def test_another_seed_draws_other_samples_and_the_same_one_the_same():
-    grids = [Sampler(run.recipe, run.state, run.source, seed)() for run in [tiny_run()] for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(grids[0], grids[1])
-    assert not np.array_equal(grids[0], grids[2])
-
-
-def test_real_images_are_spread_over_the_data():
-    run = tiny_run()
-    real = Sampler(run.recipe, run.state, run.source, 0).real
-    assert len(real) == 64
-    np.testing.assert_array_equal(real[[0, -1]], run.source.fetch_batch(np.array([0, len(run.source) - 1])))
-
-
-def test_the_first_grid_runs_what_was_traced_and_no_image_is_read_for_that(monkeypatch):
-    run = tiny_run()
-    sampler, draws = Sampler(run.recipe, run.state, run.source, 0), []
-    monkeypatch.setattr(run.source, "fetch", lambda index: draws.append("image") or np.zeros((8, 8, 1), np.uint8))
-    monkeypatch.setattr(run.recipe, "draw", lambda random: draws.append("draw") or Tiny.draw(run.recipe, random))
-    sampler.trace()
-    assert draws == ["draw"]
-    assert sampler().shape == (64, 8, 8, 1)
-    assert draws == ["draw"] + ["image"] * 64
 
 
 def test_steps_do_not_wait_until_a_grid_is_written(tmp_path, monkeypatch):
@@ -98,48 +63,13 @@ def test_steps_do_not_wait_until_a_grid_is_written(tmp_path, monkeypatch):
     assert names == ["real.png", *(f"step-{step:08d}.png" for step in (2, 4, 6, 8))]
 
 
-@pytest.mark.parametrize("kind", [OSError, RuntimeError])
-def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys, kind):
+def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys):
     """Of any kind: for a user without a name and without HOME, matplotlib raises a RuntimeError."""
 
     def failing(sampler, path, samples):
-        raise kind(path.name)
+        raise RuntimeError(path.name)
 
     monkeypatch.setattr(Sampler, "save", failing)
     assert saved.train(tmp_path) == 0 and saved.steps(tmp_path)[-1] == 8
-    found = "real.png" if kind is OSError else "RuntimeError('real.png')"
-    line = f"warning: samples cannot be written: {found}; the run continues"
+    line = "warning: samples cannot be written: RuntimeError('real.png'); the run continues"
     assert capsys.readouterr().err.count(line) == (tmp_path / "log.txt").read_text().count(line) == 1
-
-
-def test_what_is_due_is_saved_before_an_error_in_drawing_ends_the_run(tmp_path, monkeypatch, capsys):
-    draw, grids = Sampler.__call__, []
-
-    def failing(sampler):
-        grids.append(1)
-        return draw(sampler) if len(grids) < 2 else 1 // 0
-
-    monkeypatch.setattr(Sampler, "__call__", failing)
-    assert saved.train(tmp_path, "--sample-every", "2", "--checkpoint-every", "4") == 1
-    assert "ZeroDivisionError" in capsys.readouterr().err and saved.steps(tmp_path) == [4]
-
-
-def test_a_checkpoint_is_written_after_the_grid_of_its_step(tmp_path, monkeypatch):
-    """A run that is killed between the two would resume after the grid, and not draw it again."""
-    begun, order = threading.Event(), []
-    save, write = Sampler.save, checkpoint.write
-
-    def patient(self, path, samples):
-        begun.wait(0.5)  # a checkpoint that does not wait begins meanwhile
-        save(self, path, samples)
-        order.append(path.name)
-
-    def noted(folder, snapshot):
-        begun.set()
-        order.append(snapshot.step)
-        return write(folder, snapshot)
-
-    monkeypatch.setattr(Sampler, "save", patient)
-    monkeypatch.setattr(checkpoint, "write", noted)
-    assert saved.train(tmp_path / "run", "--sample-every", "4", "--checkpoint-every", "4") == 0
-    assert order == ["real.png", "step-00000004.png", 4, "step-00000008.png", 8]

@@ -16,13 +16,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan import train as train_module
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.evaluation.held_out import Evaluator
-from hvdgan.evaluation.results import records
 from hvdgan.training import session
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
@@ -35,8 +33,6 @@ STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".s
 def test_the_newest_stay(tmp_path):
     assert train(tmp_path, "--checkpoint-every", "1", "--keep", "2") == 0
     assert steps(tmp_path) == [7, 8]
-    assert train(tmp_path / "all", "--checkpoint-every", "1", "--keep", "0") == 0
-    assert steps(tmp_path / "all") == list(range(1, 9))
 
 
 def test_the_last_of_each_stage_stays_and_is_saved_without_being_asked(tmp_path):
@@ -70,35 +66,22 @@ def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 1.0, "step": 4}
 
 
-@pytest.mark.parametrize("every", ["0", "3", "4"])
+@pytest.mark.parametrize("every", ["0", "3"])
 def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch, every):
     """No checkpoint counts with the value of another step, and the best one is there although no other is due."""
     done = iter([3.0, 9.0, 1.0, 2.0])
     monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
     assert train(tmp_path, "--checkpoint-every", every, "--keep", "0", flags=flags) == 0
-    assert steps(tmp_path) == {"0": [2, 6, 8], "3": [2, 3, 6, 8], "4": [2, 4, 6, 8]}[every]
+    assert steps(tmp_path) == {"0": [2, 6, 8], "3": [2, 3, 6, 8]}[every]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
 
 
-def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
-    done = iter([3.0, 1.0, 2.0, 4.0])
-    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
-    failing(monkeypatch, {4})
-    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
-    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
-    assert steps(tmp_path) == [6, 8]
-    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
-
-
-@pytest.mark.parametrize("metric", ["eval/error", "judge/nothing"])
-def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path, monkeypatch, metric):
-    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": math.nan})
-    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", metric]
+def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path):
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--best-metric", "judge/nothing"]
     assert train(tmp_path, "--checkpoint-every", "4", flags=flags) == 0
-    step = 2 if metric == "eval/error" else 4
-    line = f"warning: step {step}: --best-metric {metric} is NaN; as long as it is, no checkpoint is kept as the best\n"
+    line = "warning: step 4: --best-metric judge/nothing is NaN; as long as it is, no checkpoint is kept as the best\n"
     log = (tmp_path / "log.txt").read_text()
     assert log.count(line) == log.count("is NaN") == 1
 
@@ -109,21 +92,17 @@ def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
     assert steps(tmp_path) == [3, 6, 8] and manifest(tmp_path, 3)["best"]["step"] == 3
 
 
-def test_a_best_metric_that_is_not_there_is_refused(tmp_path, capsys):
-    assert train(tmp_path, "--best-metric", "eval/error") == 2
-    assert "--best-metric eval/error: the run has fool/loss, judge/loss, judge/real" in capsys.readouterr().err
-
-
 def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
     assert train(tmp_path / "other", "--checkpoint-every", "1", "--keep", "0", "--seed", "3") == 0
     assert train(tmp_path / "run", "--max-steps", "4", "--keep", "0", "--checkpoint-every", "1") == 0
     foreign = tmp_path / "run" / "checkpoints"
     (foreign / "step-00000000").mkdir()
     (foreign / "step-00000000" / "notes.txt").write_text("mine")
-    (tmp_path / "other" / "checkpoints" / "step-00000001").rename(foreign / "step-00000009x")
+    shutil.rmtree(foreign / "step-00000003")
+    (tmp_path / "other" / "checkpoints" / "step-00000003").rename(foreign / "step-00000003")
     assert train(tmp_path / "run", "--keep", "1", "--checkpoint-every", "1", "--max-steps", "8") == 0
     names = sorted(path.name for path in foreign.glob("step-*"))
-    assert names == ["step-00000000", "step-00000008", "step-00000009x"]
+    assert names == ["step-00000000", "step-00000003", "step-00000008"]
     assert (foreign / "step-00000000" / "notes.txt").read_text() == "mine"
 
 
@@ -160,26 +139,13 @@ def failing(monkeypatch, bad):
     monkeypatch.setattr(checkpoint, "write", broken)
 
 
-def test_a_save_that_fails_is_reported_and_the_next_is_another_try(tmp_path, monkeypatch, capsys):
-    failing(monkeypatch, {4})
-    assert train(tmp_path, "--checkpoint-every", "2") == 0
-    assert steps(tmp_path) == [2, 6, 8]
-    assert "warning: checkpoint cannot be written: [Errno 28]" in capsys.readouterr().err
-
-
-def test_the_last_save_that_fails_is_an_error_and_the_others_are_there(tmp_path, monkeypatch, capsys):
-    failing(monkeypatch, {8})
+def test_a_save_that_fails_is_reported_and_the_last_one_is_an_error(tmp_path, monkeypatch, capsys):
+    failing(monkeypatch, {4, 8})
     assert train(tmp_path, "--checkpoint-every", "2") == 1
-    assert steps(tmp_path) == [2, 4, 6]
-    assert capsys.readouterr().err.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
-
-
-@pytest.mark.parametrize("flag", [["--stages", f"adversarial={10**21}"], ["--steps", str(10**21)]])
-def test_an_absurd_number_of_steps_is_refused(tmp_path, capsys, flag):
-    assert train(tmp_path / "run", *flag, "--max-steps", "2") == 2
+    assert steps(tmp_path) == [2, 6]
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"--stages adversarial={10**21}: expected at most 9,223," in error
-    assert not (tmp_path / "run").exists()
+    assert "warning: checkpoint cannot be written: [Errno 28]" in error
+    assert error.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
 
 
 @pytest.fixture
@@ -200,7 +166,7 @@ def signalled(monkeypatch):
     return at
 
 
-@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(
     tmp_path, signalled, monkeypatch, capsys, which
 ):
@@ -281,16 +247,6 @@ def test_a_second_signal_leaves_at_once(tmp_path, number, steps_begin):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + number
 
 
-def test_a_signal_ends_a_dry_run(tmp_path):
-    """In a child, since it ends the process."""
-    child = os.fork()
-    if not child:
-        train_module.build = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
-        train(tmp_path, "--dry-run")
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-
-
 def test_two_runs_cannot_write_into_one_folder(tmp_path, capsys):
     assert train(tmp_path, "--max-steps", "4") == 0
     held = lock(tmp_path)
@@ -303,67 +259,21 @@ def test_two_runs_cannot_write_into_one_folder(tmp_path, capsys):
     assert train(tmp_path) == 0
 
 
-def test_the_lock_of_a_process_that_was_killed_is_open(tmp_path):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        held = lock(tmp_path)
-        os.write(writer, b"x")
-        signal.pause()
-        held.close()
-    assert os.read(reader, 1) == b"x"
-    with pytest.raises(RunError):
-        lock(tmp_path)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    lock(tmp_path).close()
-
-
 def damage(path):
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("how", ["flipped", "truncated", "no state", "no manifest", "empty manifest"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys, how):
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys):
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     whole = state(tmp_path, 8)
-    folder = tmp_path / "checkpoints" / "step-00000008"
-    tensors, facts = folder / "state.safetensors", folder / "manifest.json"
-    {
-        "flipped": lambda: damage(tensors),
-        "truncated": lambda: tensors.write_bytes(tensors.read_bytes()[:-100]),
-        "no state": tensors.unlink,
-        "no manifest": facts.unlink,
-        "empty manifest": lambda: facts.write_text(""),
-    }[how]()
+    damage(tmp_path / "checkpoints" / "step-00000008" / "state.safetensors")
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     error = capsys.readouterr().err
     assert "step-00000008" in error and "resuming from step-00000006 instead" in error
     assert "resuming at step 6 of 8" in error
     assert state(tmp_path, 8) == whole
-
-
-BRACKETS = "[" * 100_000
-
-
-def test_files_of_too_many_brackets_are_damaged_files(tmp_path, capsys):
-    assert train(tmp_path, "--checkpoint-every", "4") == 0
-    for name in ("metrics.jsonl", "evaluation.jsonl"):
-        with (tmp_path / name).open("a") as file:
-            file.write(f"{BRACKETS}\n")
-    assert list(records(tmp_path)) == []
-    (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").write_text(BRACKETS)
-    capsys.readouterr()
-    assert train(tmp_path) == 0
-    error = capsys.readouterr().err
-    assert "warning: " in error and "manifest.json cannot be read: RecursionError" in error and "Traceback" not in error
-    (tmp_path / "config.json").write_text(BRACKETS)
-    shutil.rmtree(tmp_path / "checkpoints")
-    capsys.readouterr()
-    assert train(tmp_path) == 2
-    assert capsys.readouterr().err.startswith(f"hvdgan: {tmp_path / 'config.json'}: cannot be read as JSON")
 
 
 def test_without_any_good_checkpoint_it_does_not_start_over(tmp_path, capsys):
@@ -389,18 +299,6 @@ def test_another_batch_size_continues_with_the_very_next_images(tmp_path, capsys
     assert [manifest(tmp_path, step)["samples_seen"] for step in (4, 6)] == [32, 64]
     assert train(tmp_path, "--max-steps", "8", "--global-batch-size", "8") == 0
     assert manifest(tmp_path, 8)["data"]["position"] == 80
-
-
-def test_the_batches_begin_at_a_position_of_the_order():
-    from hvdgan.cli.config import Config
-    from hvdgan.data import open_source
-    from hvdgan.data.order import sample_indices
-    from reading import batches_of
-
-    source = open_source(Config(image_size=8))
-    with batches_of(source, global_batch_size=4, position=3) as batches:
-        indices = np.concatenate([next(batches)["index"] for _ in range(2)])
-    np.testing.assert_array_equal(indices, sample_indices(0, 3, 8, len(source)))
 
 
 def test_what_may_not_change_is_refused_by_name_unless_it_is_allowed(tmp_path, capsys):
@@ -456,13 +354,6 @@ def load(tmp_path):
         load_file(tmp_path / name / "checkpoints" / f"step-0000000{step}" / "state.safetensors")
         for name, step in (("first", 8), ("second", 1))
     ]
-
-
-def test_a_resumed_run_does_not_look_at_init_from(tmp_path):
-    assert train(tmp_path / "a", "--max-steps", "2") == 0
-    assert train(tmp_path / "b") == 0
-    assert train(tmp_path / "a", "--init-from", str(tmp_path / "nowhere")) == 0
-    assert state(tmp_path / "a", 8) == state(tmp_path / "b", 8)
 
 
 def test_deterministic_operations_train_too(tmp_path):

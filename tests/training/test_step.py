@@ -12,8 +12,8 @@ import tensorflow as tf
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage, Update
-from tiny import Exploding, Labelled, Staged, Tiny, TinyOptions, Untouched, Vector
+from hvdgan.recipe.stages import Stage
+from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,6 @@ def test_an_update_leaves_what_it_does_not_own_bit_identical(stage, owned, other
     constant = {"optimizers/generator/learning_rate", "optimizers/discriminator/learning_rate"}
     expected = {name for name in before if name.split("/")[1] == owned} - constant
     assert moved == expected
-
-
-def test_the_joint_stage_moves_both():
-    run = tiny_run(Staged, TinyOptions(norm="batch"))
-    before = values_of(run)
-    stage_step(run, 2)(0, 0, data_of(run))
-    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"generator", "discriminator"}
 
 
 def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
@@ -68,11 +61,6 @@ def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
         tiny_run(Untouched)
 
 
-def test_a_loss_that_is_no_scalar_is_refused():
-    with pytest.raises(UserError, match=r"update judge: the loss has shape \(16, 1\); it must be a scalar"):
-        tiny_run(Vector)
-
-
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(accumulate):
     run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)
@@ -87,67 +75,9 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
     assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
 
 
-def test_each_set_of_due_updates_is_traced_once():
-    traced = []
-
-    class Critic(Tiny):
-        def stages(self):
-            judge = Update("judge", owns=["discriminator"], loss=self.judge)
-            fool = Update("fool", owns=["generator"], loss=self.fool, every=2)
-            return [Stage("adversarial", 8, [judge, fool])]
-
-        def judge(self, nets, batch):
-            traced.append("judge")
-            return super().judge(nets, batch)
-
-        def fool(self, nets, batch):
-            traced.append("fool")
-            return super().fool(nets, batch)
-
-    run = tiny_run(Critic)
-    step = stage_step(run)
-    metrics = [set(step(number, number, data_of(run, number))[0]) for number in range(8)]
-    assert metrics[0] == {"judge/loss", "judge/real"}
-    assert metrics[1] == {"judge/loss", "judge/real", "fool/loss"}
-    assert metrics == metrics[:2] * 4
-    assert sorted(traced) == ["fool", "judge", "judge"]  # {judge} and {judge, fool}
-
-
-def test_a_stage_may_reset_the_optimizers_it_owns():
-    run = tiny_run(Staged)
-    fresh = values_of(run)
-    stage_step(run, 2)(0, 0, data_of(run))
-    trained = values_of(run)
-    run.state.reset_optimizers(run.recipe, ["generator"])
-    after = values_of(run)
-    reset = {name for name in after if name.startswith("optimizers/generator/")}
-    assert not changed({name: fresh[name] for name in reset}, after)
-    assert not changed({name: trained[name] for name in trained if name not in reset}, after)
-
-
-def test_labels_reach_the_loss():
-    run = tiny_run(Labelled)
-    labels = run.source.labels[:16]
-    metrics, _ = stage_step(run)(0, 0, {**data_of(run), "labels": tf.constant(labels)})
-    assert float(metrics["judge/label"]) == pytest.approx(labels.mean())
-
-
-def test_the_seed_decides_weights_and_latents():
-    def first_step(seed):
-        run = tiny_run(seed=seed)
-        before = values_of(run)["networks/generator/generator/dense/kernel"]
-        for name, variable in run.state.tensors().items():
-            variable.assign(np.zeros_like(variable) if "/learning_rate" not in name else 0.001)
-        for variable in run.state.networks["generator"].trainable_variables:
-            variable.assign(np.full(variable.shape, 0.01, np.float32))
-        for variable in run.state.networks["discriminator"].trainable_variables:
-            variable.assign(np.full(variable.shape, 0.01, np.float32))
-        return before, float(stage_step(run)(0, 0, data_of(run))[0]["judge/loss"])
-
-    (weights, loss), again, (other_weights, other_loss) = first_step(0), first_step(0), first_step(1)
-    np.testing.assert_array_equal(weights, again[0])
-    assert loss == again[1]
-    assert not np.array_equal(weights, other_weights) and loss != other_loss
+def test_the_seed_decides_the_weights():
+    (zero, again, one) = (values_of(tiny_run(seed=seed)) for seed in (0, 0, 1))
+    assert not changed(zero, again) and "networks/generator/generator/dense/kernel" in changed(zero, one)
 
 
 class Waiting(Tiny):

@@ -54,11 +54,3 @@ def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, 
         resumed(tmp_path)
     (line,) = (line for line in resumed(tmp_path, "data") if "value map of the images" in line)
     assert f"mean {was:.6g}" in line and f"mean {(fields + 0.5).mean(dtype=np.float64):.6g}" in line
-
-
-def test_a_map_whose_flag_is_allowed_may_be_another_one(fields, tmp_path):
-    arrays = ArrayConfig(values="range:-4,4")
-    run = tiny_run(data=str(tmp_path / "a.npy"), arrays=arrays, run_dir=tmp_path / "run", holdout=0.0)
-    found = restore.from_disk(run, Resume(allow_changed=("values",)))
-    found.lock.close()
-    assert found.step == 3

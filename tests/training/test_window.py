@@ -3,7 +3,6 @@
 Modules: training.observations.
 """
 
-import dataclasses
 import json
 from fractions import Fraction
 
@@ -11,9 +10,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
-from hvdgan.recipe.stages import Plateau
-from hvdgan.training.window import Watch, Window, merge_states
+from hvdgan.training.window import Window, merge_states
 
 
 def test_a_window_averages_each_metric_over_the_steps_that_had_it():
@@ -27,30 +24,14 @@ def test_a_window_averages_each_metric_over_the_steps_that_had_it():
     )
 
 
-def test_the_host_waits_once_for_many_metrics_of_a_gpu(monkeypatch):
-    """Four steps of 100 metrics, as on a GPU; the sums have the bits that they have on a CPU."""
-    reads, kind = [], type(tf.constant(0.0))
-    find = kind._numpy_internal  # not public; without it this test fails
-    monkeypatch.setattr(kind, "_numpy_internal", lambda tensor: reads.append(tensor) or find(tensor))
-    states = []
-    for own_memory in (False, True):
-        window, reads[:] = Window(), []
-        with device.computing_as(dataclasses.replace(device.CPU, own_memory=own_memory)):
-            for step in range(4):
-                some = {f"judge/{number}": tf.constant(0.1 * number + step) for number in range(100)}
-                window.add({**some, "step_seconds": 0.5})
-            states.append((window.state(), len(reads)))
-    assert states[0][0] == states[1][0] and [count for _, count in states] == [400, 2]
-
-
-@pytest.mark.parametrize("size", range(2, 11))
+@pytest.mark.parametrize("size", [2, 7])
 def test_the_merged_window_of_uneven_slices_has_the_mean_over_all_samples_and_the_count_of_each(size):
     for batch_size in range(size, size + 25):
         ranks = [Ranks(rank=rank, size=size, slice_unit=1) for rank in range(size)]
         weights = ranks[0].weights(batch_size)
         local = [last - first for first, last in (each.slice_of(batch_size) for each in ranks)]
         mean = float(Fraction(sum(samples * (rank + 1) for rank, samples in enumerate(local)), batch_size))
-        for count in range(1, 51):
+        for count in (1, 3, 50):
             states = [{"judge/loss": [(rank + 1.0) * count, count]} for rank in range(size)]
             merged = merge_states(states, weights)
             where = f"{batch_size} samples, {count} steps"
@@ -59,26 +40,3 @@ def test_the_merged_window_of_uneven_slices_has_the_mean_over_all_samples_and_th
             assert window.means()["judge/loss"] == pytest.approx(mean, rel=1e-12), where
             window.add({"judge/loss": mean})
             assert window.state()["judge/loss"][1] == count + 1
-
-
-def test_ranks_of_other_counts_merge_to_the_mean_of_their_means():
-    states = [{"a": [6.0, 3], "b": [1.0, 1]}, {"a": [8.0, 2]}, {"a": [5.0, 1]}]
-    weights = [1.5, 0.75, 0.75]
-    merged = merge_states(states, weights)
-    assert merged["a"][1] == 2 and merged["b"] == [1.0, 1]
-    assert Window(merged).means()["a"] == pytest.approx((1.5 * 2 + 0.75 * 4 + 0.75 * 5) / 3)
-
-
-def test_equal_slices_merge_to_the_same_bits_as_a_plain_mean():
-    totals = [0.1, 0.2, 0.7]
-    merged = merge_states([{"a": [total, 7]} for total in totals], [1.0] * 3)
-    assert merged == {"a": [sum(totals) / 3, 7]}
-
-
-def test_a_plateau_continues_from_a_merged_window():
-    weights = Ranks(size=8, slice_unit=1).weights(9)
-    merged = merge_states([{"judge/loss": [3.0 * 0.5, 3]}] * 8, weights)
-    watch = Watch(Plateau("judge/loss", window=4, patience=1), {"best": 0.6, "waited": 0, "window": merged})
-    watch.add({"judge/loss": 0.5})
-    assert not watch.is_over(4, Ranks(), [1.0])
-    assert watch.state()["best"] == pytest.approx(0.5)
