@@ -73,6 +73,20 @@ def load_libraries() -> None:
                 ctypes.CDLL(f"{folder}/lib/{_CUSOLVER}")
 
 
+def uuid(index: int) -> str:
+    """The UUID of one of the GPUs that CUDA shows this process, or of its MIG instance; "" without CUDA's driver.
+
+    Their numbers tell no GPUs apart: two tasks of Slurm that see different ones may both call theirs 0.
+    """
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return ""
+    device, found = ctypes.c_int(), ctypes.create_string_buffer(16)
+    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index)
+    return "" if failed or driver.cuDeviceGetUuid_v2(found, device) else found.raw.hex()
+
+
 @functools.cache
 def examine() -> Registration:
     """Let TensorFlow look for GPUs in another process, which prints what it opens; this takes some seconds."""

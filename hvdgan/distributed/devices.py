@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -27,7 +25,7 @@ class Device:
         host: name of the host.
         gpu: index of the rank's GPU among those that this process sees; None: it sees none.
         seen: number of GPUs that this process sees.
-        identity: name of the GPU or MIG instance among those of the host, of identity_of(); "" without a GPU.
+        identity: UUID of the GPU or MIG instance, by which ranks that share it are found; "" without a GPU.
         name: product name of the GPU.
         cores: cores that TensorFlow's operations may use.
         local_rank: the rank's number on its host.
@@ -61,14 +59,16 @@ def claim(local_rank: int) -> None:
     so later, on every rank.
     """
     cuda.load_libraries()
-    _show_own_instance(local_rank)
-    gpus = tf.config.list_physical_devices("GPU")
-    index = visible_gpu(len(gpus), local_rank)
-    if index is None:
-        return
-    tf.config.set_visible_devices(gpus[index], "GPU")
-    if tf.config.get_logical_device_configuration(gpus[index]) is None:  # limit_memory() has not replaced growth
-        tf.config.experimental.set_memory_growth(gpus[index], True)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
+        os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]  # CUDA shows a process the first alone
+    if gpus := tf.config.list_physical_devices("GPU"):
+        # A launcher shows each rank one GPU or all of its host, or several that no other rank sees (srun
+        # --gpus-per-task=2). The remainder serves them all; too many ranks meet on one GPU.
+        gpu = gpus[local_rank % len(gpus)]
+        tf.config.set_visible_devices(gpu, "GPU")
+        if tf.config.get_logical_device_configuration(gpu) is None:  # limit_memory() has not replaced growth
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
@@ -103,27 +103,12 @@ def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
 def claimed(local_rank: int, cores: int) -> Device:
     """The device that claim() has given this process."""
     gpus = tf.config.list_physical_devices("GPU")
-    index = visible_gpu(len(gpus), local_rank)
-    name = "" if index is None else tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
-    identity = "" if index is None else identity_of(index, os.environ, openable_gpus())
-    return Device(os.uname().nodename, index, len(gpus), identity, name, cores, local_rank)
-
-
-def visible_gpu(visible: int, local_rank: int) -> int | None:
-    """The index of a rank's GPU: that of its local rank.
-
-    A launcher shows each rank one GPU or all those of the host, or several to each rank, which no other rank sees (srun
-    --gpus-per-task=2). The remainder of the division serves them all; too many ranks meet on one GPU, which check()
-    refuses.
-    """
-    return local_rank % visible if visible else None
-
-
-def identity_of(index: int, environment: Mapping[str, str], openable: Sequence[str]) -> str:
-    """Which GPU of its host a visible one is; two Slurm tasks that see different GPUs may both call them 0."""
-    shown = _shown(environment)
-    name = shown[index] if index < len(shown) else str(index)
-    return f"/dev/nvidia{openable[int(name)]}" if name.isdigit() and int(name) < len(openable) else name
+    host = os.uname().nodename
+    if not gpus:
+        return Device(host, None, 0, "", "", cores, local_rank, lost_gpus())
+    index = local_rank % len(gpus)
+    name = tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
+    return Device(host, index, len(gpus), cuda.uuid(index) or str(index), name, cores, local_rank)
 
 
 def refuse_cpu_by_mistake() -> None:
@@ -145,7 +130,7 @@ def lost_gpus() -> str:
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None and shown.strip() in ("", "-1"):
         return ""
-    if any(name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in _shown(os.environ)):
+    if shown and (shown[:1].isdigit() or shown.startswith(("GPU-", "MIG-"))):
         asked = f"CUDA_VISIBLE_DEVICES={shown} names some"
     elif names := cuda.gpu_names():
         asked = f"nvidia-smi lists {len(names)} ({names[0]})" + (f" and CUDA_VISIBLE_DEVICES={shown}" if shown else "")
@@ -158,10 +143,8 @@ def lost_gpus() -> str:
 
 def everyones_devices(ranks: Ranks) -> list[Device]:
     """The devices of all ranks, in rank order; every rank calls it."""
-    mine = claimed(ranks.local_rank, cores_of_rank(ranks))
-    if mine.gpu is None:
-        mine = dataclasses.replace(mine, lost=lost_gpus())
-    return [Device(**each) for each in ranks.gather(facts(mine), "devices")]
+    mine = dataclasses.asdict(claimed(ranks.local_rank, cores_of_rank(ranks)))
+    return [Device(**each) for each in ranks.gather(mine, "devices")]
 
 
 def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
@@ -189,8 +172,9 @@ def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
             continue
         if not share_gpu:
             raise UserError(
-                f"ranks {first} and {rank} would share one {_kind(device)} of {device.host}, where rank {rank} sees "
-                f"{device.seen}; {_remedy(device)}; --share-gpu lets them, for debugging"
+                f"ranks {first} and {rank} would share one GPU of {device.host}, where rank {rank} sees {device.seen}; "
+                "start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4), or MIG instance (list "
+                "all in CUDA_VISIBLE_DEVICES=MIG-...,MIG-...); --share-gpu lets them, for debugging"
             )
         warn_once("ranks share a GPU and reduce over the host's memory (--share-gpu): for debugging, not for speed")
     without = [rank for rank, device in enumerate(devices) if device.gpu is None]
@@ -199,19 +183,6 @@ def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
             f"rank {without[0]} on {devices[without[0]].host} sees no GPU, and others have one; all would wait for it: "
             "leave that host out, or hide the GPUs from all (CUDA_VISIBLE_DEVICES=)"
         )
-
-
-def _kind(device: Device) -> str:
-    return "MIG instance" if device.identity.startswith("MIG-") or " MIG " in device.name else "GPU"
-
-
-def _remedy(device: Device) -> str:
-    if _kind(device) == "GPU":
-        return "start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4)"
-    return (
-        "CUDA shows a process one instance alone: name one for each rank in CUDA_VISIBLE_DEVICES=MIG-...,MIG-..., of "
-        "which each rank takes its own"
-    )
 
 
 def by_host(devices: Sequence[Device]) -> list[str]:
@@ -237,40 +208,3 @@ def _numbered(noun: str, numbers: Sequence[int]) -> str:
         return f"{noun} {numbers[0]}"
     is_range = list(numbers) == list(range(numbers[0], numbers[0] + len(numbers)))
     return f"{noun}s {f'{numbers[0]}-{numbers[-1]}' if is_range else ', '.join(map(str, numbers))}"
-
-
-def facts(device: Device) -> dict[str, Any]:
-    """The fields of a device, serialisable to JSON; Device(**facts(device)) == device."""
-    return dataclasses.asdict(device)
-
-
-def _show_own_instance(local_rank: int) -> None:
-    """Show CUDA this rank's MIG instance alone, because of several it shows every process the first."""
-    shown = _shown(os.environ)
-    if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
-        os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]
-
-
-def _shown(environment: Mapping[str, str]) -> list[str]:
-    """The names of the GPUs that CUDA shows this process, in its order; [] if all of them have no name.
-
-    CUDA does not read NVIDIA_VISIBLE_DEVICES, with which a container is started, but its UUIDs tell containers apart.
-    """
-    names = environment.get("CUDA_VISIBLE_DEVICES")
-    if names is None:
-        names = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-        if not names.startswith(("GPU-", "MIG-")):
-            return []
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def openable_gpus() -> list[str]:
-    """The numbers of the GPUs whose device files this process may open."""
-    numbers = []
-    for path in Path("/dev").glob("nvidia[0-9]*"):
-        try:
-            os.close(os.open(path, os.O_RDWR))
-        except OSError:
-            continue
-        numbers.append(path.name.removeprefix("nvidia"))
-    return sorted(numbers, key=int)

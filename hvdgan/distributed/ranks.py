@@ -15,10 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.distributed import backend, bundling
-from hvdgan.distributed.bundling import groups
+from hvdgan.distributed import backend, reduction
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.tapes import tape_of_bundles
 
 
 def bounds(global_batch_size: int, size: int, slice_unit: int = 0) -> list[int]:
@@ -125,15 +123,17 @@ class Ranks:
             return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
         hvd = backend.horovod()
         # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
-        sources = [values[places[0]] for places in bundling.bundles(values)]
+        sources = [values[places[0]] for places in reduction.bundles(values)]
         tape = hvd.DistributedGradientTape(
-            tape_of_bundles(tape, values),
+            reduction.tape_of_bundles(tape, values),
             device_dense=self._where,
-            groups=groups(self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic),
+            groups=reduction.groups(
+                self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic
+            ),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
-        return bundling.unbundle(tape.gradient(loss, sources), values)
+        return reduction.unbundle(tape.gradient(loss, sources), values)
 
     def loss_factor(self, compression: str = "none") -> float:
         """The factor by which the loss is multiplied before reduced_gradients(): 1 / size, or 1 with "fp16".

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.distributed.tapes import UntouchedVariables
+from hvdgan.distributed.reduction import UntouchedVariables
 from hvdgan.networks.devices.device import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvdgan.distributed.tapes import OwnedTape, tape_of_gradients
+from hvdgan.distributed.reduction import OwnedTape, tape_of_gradients
 from hvdgan.recipe.results import PreparedBatch
 from hvdgan.recipe.shared_forward import SharedForward
 from hvdgan.recipe.stages import Update
