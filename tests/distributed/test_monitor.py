@@ -28,8 +28,7 @@ def start_child():
 @pytest.fixture
 def three(start_child):
     """Ranks 0 and 1 of this process and rank 2, a process of its own; a loss after a second of silence."""
-    group, noted, root = monitor_of(0, 3, 1)
-    place = group.endpoints[0], group.key
+    place, noted, root = monitor_of(0, 3, 1)
     _, others_noted, other = monitor_of(1, 3, 1, *place)
     child, _ = start_child(2, 3, 1, *place)
     wait_until_heard(root, 1, 2)
@@ -67,8 +66,8 @@ def test_a_rank_that_has_left_is_not_missed(three):
 
 
 def two(seconds=0.5):
-    group, noted, root = monitor_of(0, 2, seconds)
-    _, others_noted, other = monitor_of(1, 2, seconds, group.endpoints[0], group.key)
+    place, noted, root = monitor_of(0, 2, seconds)
+    _, others_noted, other = monitor_of(1, 2, seconds, *place)
     wait_until_heard(root, 1)
     return root, noted, other, others_noted
 
@@ -104,9 +103,9 @@ def test_rank_0_is_missed_too(start_child, signal_number, kind):
 
 def test_a_busy_main_thread_is_no_death(start_child):
     """Python code that never waits, for three times the silence after which a rank counts as dead."""
-    group, noted, root = monitor_of(0, 2, 1)
+    place, noted, root = monitor_of(0, 2, 1)
     work = "end = time.monotonic() + 3\nwhile time.monotonic() < end: pass"
-    child, _ = start_child(1, 2, 1, group.endpoints[0], group.key, work=work)
+    child, _ = start_child(1, 2, 1, *place, work=work)
     assert child.wait(timeout=SECONDS) == 0 and child.stdout.read() == ""
     stop(root)
     assert noted.ends.empty() and noted.said.empty()
@@ -163,10 +162,10 @@ class Proxy:
 
 
 def test_a_broken_connection_between_healthy_ranks_is_made_again():
-    group, noted, root = monitor_of(0, 3, 5)
-    proxy = Proxy(group.endpoints[0])
-    _, others_noted, other = monitor_of(1, 3, 5, proxy.endpoint, group.key)
-    _, _, third = monitor_of(2, 3, 5, group.endpoints[0], group.key)
+    place, noted, root = monitor_of(0, 3, 5)
+    proxy = Proxy(place[0])
+    _, others_noted, other = monitor_of(1, 3, 5, proxy.endpoint, place[1])
+    _, _, third = monitor_of(2, 3, 5, *place)
     wait_until_heard(root, 1, 2)
     proxy.cut()
     ended = "rank 1 (host node1, pid 4243) has ended without reporting an error"
@@ -181,7 +180,7 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
 def test_a_stranger_without_the_key_is_not_believed(three, key):
     """Nor is one that does not speak ZeroMQ's protocol."""
     root, noted, _, _, child = three
-    (endpoint,) = root._group.endpoints
+    (endpoint,) = root._endpoints
     address = "127.0.0.1", int(endpoint.rpartition(":")[2])
     with socket.create_connection(address) as stranger, zmq.Context() as context:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -200,10 +199,10 @@ def test_a_stranger_without_the_key_is_not_believed(three, key):
 
 
 def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():
-    group, noted, root = monitor_of(0, 3, 0.5)
-    _, _, other = monitor_of(1, 3, 0.5, group.endpoints[0], group.key)
+    place, noted, root = monitor_of(0, 3, 0.5)
+    _, _, other = monitor_of(1, 3, 0.5, *place)
     assert noted.said.get(timeout=SECONDS).startswith(
-        f"no heartbeat at {group.endpoints[0]} from rank 2 (host node2, pid 4244) (does a firewall block it?); the run "
+        f"no heartbeat at {place[0]} from rank 2 (host node2, pid 4244) (does a firewall block it?); the run "
     )
     stop(other, root)
     assert noted.ends.empty()

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import hvdgan
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.heartbeat import Monitor, listen
-from hvdgan.distributed.liveness.losses import Group, Member
+from hvdgan.distributed.liveness.heartbeat import Monitor, connect, listen
+from hvdgan.distributed.liveness.losses import Group
 
 SECONDS = 30  # far more than anything here takes
 # The command line of a rank in a process of its own, and the work of its main thread in place of %s.
 _CHILD = """
 import sys, time
 from monitors import monitor_of, stop
-group, words, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
-print(*group.endpoints, group.key, flush=True)
+place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
+print(*place, flush=True)
 %s
 stop(monitor)
 """
@@ -28,7 +28,8 @@ stop(monitor)
 class Noted:
     """Reactions of a monitor: keeps the lines that it logs, and the ranks for which it would end the process."""
 
-    def __init__(self, log):
+    def __init__(self, rank, group, log):
+        self.rank, self.group = rank, group
         self.said, self.ends, self._log = queue.Queue(), queue.Queue(), log
 
     def say(self, text):
@@ -44,22 +45,22 @@ class Noted:
         self._log("end", kind, rank, flush=True)
 
 
-def group_of(size, seconds, *place):
-    """A group on this host: its members, and rank 0's endpoint and key."""
-    members = [Member(f"node{rank}", (4242 + rank, "", 1)) for rank in range(size)]
-    return Group(members, [place[0]], place[1], seconds)
+def group_of(size, seconds):
+    """A group on this host."""
+    return Group([f"node{rank}" for rank in range(size)], [(4242 + rank, "", 1) for rank in range(size)], seconds)
 
 
 def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
-    """The group, the reactions and the started monitor of a rank; `place` is rank 0's endpoint and key."""
-    listener = None
+    """The place of rank 0, as its endpoint and key, and the reactions and the started monitor of a rank."""
     if rank == 0:
-        listener, port, key = listen("127.0.0.1")
-        place = f"tcp://127.0.0.1:{port}", key
-    group, noted = group_of(size, seconds, *place), Noted(log)
-    monitor = Monitor(rank, group, noted, Activity(), listener)
+        socket, (endpoint,), key = listen(is_local=True)
+        place = endpoint, key
+    else:
+        socket = connect(place[:1], place[1])
+    noted = Noted(rank, group_of(size, seconds), log)
+    monitor = Monitor(noted, Activity(), socket, place[:1])
     monitor.__enter__()
-    return group, noted, monitor
+    return place, noted, monitor
 
 
 def stop(*monitors, failed=False):

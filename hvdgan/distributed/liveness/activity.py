@@ -1,7 +1,4 @@
-"""The progress of this rank's main thread, which its heartbeats report, and of all ranks, as rank 0 hears of it.
-
-Rank 0 compares the reports to distinguish a rank that works from a straggler that the others wait for.
-"""
+"""The progress of this rank's main thread, which its heartbeats report, and of all ranks, as rank 0 hears of it."""
 
 import contextlib
 import dataclasses
@@ -23,14 +20,10 @@ class Pulse(NamedTuple):
     where: str = ""  # place of its main thread in the code, if it has not moved since the last heartbeat
 
 
-NO_PULSE = Pulse()
-
-
 class Activity:
-    """Counts the meeting points that the main thread reaches, and samples the thread between them.
+    """Counts the meeting points that the main thread reaches or leaves, and samples its processor time between them.
 
-    A rank moves if it reaches or leaves a meeting point or, between two of them, if its main thread uses the processor.
-    So any computation, reading or download counts, without a line of code to report it.
+    So any computation, reading or download counts as a move, without a line of code to report it.
     """
 
     def __init__(self) -> None:
@@ -54,11 +47,7 @@ class Activity:
             self._within = ""
 
     def wait_for_all(self) -> None:
-        """Wait at a meeting point until all ranks have reached it.
-
-        No Horovod collective is pending during the wait. Horovod would end a pending one as stalled after some minutes,
-        even if the missing rank still works.
-        """
+        """Wait until all ranks are here, because Horovod would end a pending collective as stalled."""
         self.wait(self._reached)
 
     @contextlib.contextmanager
@@ -121,7 +110,7 @@ class Peer:
     behind: float | None = None  # since when another rank has been ahead of it
     heard: float | None = None  # when its latest heartbeat arrived
     gone: float | None = None  # when its connection was closed
-    pulse: Pulse = NO_PULSE
+    pulse: Pulse = dataclasses.field(default_factory=Pulse)
     connection: tuple[bytes, int] = b"", -1  # ZeroMQ's name of it, on rank 0, and its file descriptor
 
     def add(self, pulse: Pulse, now: float) -> None:
@@ -137,18 +126,12 @@ class Peer:
         self.heard = None if self.heard is None else self.heard + pause
 
     def stands(self, now: float, seconds: float) -> bool:
-        """Whether the rank has not moved for this long; never with 0 seconds.
-
-        If it is behind, the time counts from when it fell behind: until then it may have waited for another rank.
-        """
+        """Whether it has not moved for this long, or since it fell behind: before, it may have waited; 0: never."""
         return 0 < seconds < now - max(self.moved, self.behind or self.moved)
 
 
 def stragglers(everyones: Mapping[int, Peer], now: float, seconds: float) -> list[int]:
-    """The ranks that have been behind for this long and have not moved; called at every heartbeat.
-
-    Every rank reaches the same meeting points in the same order, so a rank that is ahead waits for the others.
-    """
+    """The ranks that have been behind for this long and stand, so that others wait; called at every heartbeat."""
     furthest = max(each.pulse.reached for each in everyones.values())
     for each in everyones.values():
         each.behind = None if each.pulse.reached == furthest else each.behind or now

@@ -1,10 +1,9 @@
 """Detects dead or frozen ranks and stragglers: every rank exchanges heartbeats with rank 0.
 
 Horovod cannot detect them, because its threads block on the socket of a frozen peer. So each rank has a connection to
-rank 0, and a thread that answers on it even if the main thread hangs. A process that dies closes its connection at
-once. A process that is frozen or cut off falls silent. A heartbeat also reports the progress of the rank's main thread,
-so a straggler is found although its process answers. ZeroMQ listens, connects, and connects again; nobody gets a
-connection to rank 0 without its key, which the ranks gather over Horovod.
+rank 0, and a thread that answers on it even if the main thread hangs. A process that dies closes its connection, and
+one that is frozen or cut off falls silent. A heartbeat also reports the progress of the main thread, so a straggler is
+found although its process answers. Nobody gets a connection without rank 0's key, which the ranks gather over Horovod.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from zmq.utils.monitor import recv_monitor_message
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import addresses, allow_open_files, free_files, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
-from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords, Member
+from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
 
 _ALIVE, _GOODBYE = "alive", "goodbye"
 _GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke
@@ -56,26 +55,25 @@ class Heartbeat:
 
 
 class Monitor(Heartbeat):
-    """A thread that sends heartbeats and judges others': on rank 0, with the socket of listen(), those of all ranks."""
+    """A thread that sends heartbeats and judges others': those of all ranks on rank 0, whose socket is of listen()."""
 
     def __init__(
-        self, rank: int, group: Group, words: LastWords, activity: Activity, listener: zmq.Socket[bytes] | None = None
+        self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
     ) -> None:
-        self._rank, self._group, self._words, self._activity = rank, group, words, activity
+        self._words, self._activity, self._rank, self._group = words, activity, words.rank, words.group
         now = time.monotonic()
         self._own = Peer(now)
-        self._peers = {peer: Peer(now) for peer in (range(1, len(group.members)) if listener else [0])}
-        self._grace = min(_GRACE_SECONDS, group.seconds / 2)
-        self._greeted = self._names_unheard = now + min(_GREETING_SECONDS, group.seconds)
+        self._peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
+        self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
+        self._greeted = self._names_unheard = now + min(_GREETING_SECONDS, self._group.seconds)
         self._together = 0  # number of meeting points that every rank has reached
         self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
         self._goodbye = ""
         self._news = threading.Condition()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._socket = listener or _connected(group)
-        self._events = self._socket.get_monitor_socket(_EVENTS)
-        self._unanswered = set() if listener else set(group.endpoints)
-        self._is_full, self._has_been_full = False, False
+        self._socket, self._events = socket, socket.get_monitor_socket(_EVENTS)
+        self._endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
+        self._is_full = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Monitor":
@@ -93,7 +91,7 @@ class Monitor(Heartbeat):
     def explanation(self, seconds: float = _EXPLANATION_SECONDS) -> str | None:
         with self._news:
             self._news.wait_for(lambda: self._missing, timeout=seconds)
-            return next(map(self._describe, self._missing), None)
+            return next((self._group.describe(rank, *loss) for rank, loss in self._missing.items()), None)
 
     def has_failed(self) -> bool:
         with self._news:
@@ -109,10 +107,6 @@ class Monitor(Heartbeat):
                     return
                 self._news.wait(self._group.interval)
 
-    def _describe(self, rank: int) -> str:
-        kind, details = self._missing[rank]
-        return self._group.describe(rank, kind) + (f": {details}" if details else "")
-
     def _miss(self, rank: int, kind: str, details: str = "", *, aloud: bool = False) -> None:
         """Record a lost rank, and log it, also for people if `aloud`."""
         if rank not in self._missing:
@@ -121,7 +115,7 @@ class Monitor(Heartbeat):
                 self._news.notify_all()
             self._tell()
             # At once, because a launcher may kill this process next.
-            self._words.lose(kind, rank, self._describe(rank), aloud=aloud)
+            self._words.lose(kind, rank, self._group.describe(rank, kind, details), aloud=aloud)
 
     def _know(self, together: int, found: Collection[int] = ()) -> None:
         """Record how many meeting points every rank has reached, and ranks that are not lost after all."""
@@ -141,7 +135,7 @@ class Monitor(Heartbeat):
     def _leave(self, farewell: str) -> None:
         if not self._socket.closed:
             self._tell(farewell)
-            self._send(farewell)
+            self._report(farewell)
             self._socket.context.destroy(_LINGER_MILLISECONDS)
 
     def _run(self) -> None:
@@ -166,7 +160,7 @@ class Monitor(Heartbeat):
         """Take all messages and events that have arrived."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
-            self._report(now)
+            self._report()
         events = []
         while self._events.poll(0):
             events.append(recv_monitor_message(self._events))
@@ -182,7 +176,7 @@ class Monitor(Heartbeat):
             self._tell()
 
     def _hear(self, now: float) -> None:
-        """Take a message: on rank 0 a rank's, of _send(), and on the others rank 0's, of _tell()."""
+        """Take a message: on rank 0 a rank's, of _report(), and on the others rank 0's, of _tell()."""
         *route, message = self._socket.recv_multipart(copy=False)
         sender, kind, *rest = json.loads(message.bytes)
         if sender not in self._peers:
@@ -220,7 +214,7 @@ class Monitor(Heartbeat):
                 self._socket.disconnect(other)
             self._unanswered.clear()
             self._peers[0].heard = now
-            self._report(now)
+            self._report()
         elif event == zmq.EVENT_DISCONNECTED:
             for rank, peer in self._peers.items():
                 if peer.connection[1] == value:
@@ -229,21 +223,15 @@ class Monitor(Heartbeat):
         elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE) and not self._is_full:
             # ZeroMQ would try again and again without a pause.
             self._socket.unbind(self._socket.get_string(zmq.LAST_ENDPOINT))
-            if not self._has_been_full:
-                self._words.say(
-                    f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
-                    f"files (ulimit -n); it tries again when {_FREE_FILES} more can be opened"
-                )
-            self._is_full = self._has_been_full = True
-
-    def _report(self, now: float) -> None:
-        """Report the progress of this rank."""
-        self._own.add(self._activity.sample(), now)
-        self._send(_ALIVE)
+            self._is_full = True
+            self._words.say(
+                f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
+                f"files (ulimit -n); it tries again when {_FREE_FILES} more can be opened"
+            )
 
     def _beat(self, now: float) -> None:
         """Send a heartbeat, and judge the other ranks."""
-        self._report(now)
+        self._report()
         self._tell()
         if self._is_full and free_files() >= _FREE_FILES:  # with less, ZeroMQ may abort this process
             with contextlib.suppress(zmq.ZMQError):  # its socket is not closed yet
@@ -253,7 +241,7 @@ class Monitor(Heartbeat):
             self._names_unheard = math.inf
             if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
                 self._words.say(
-                    f"no heartbeat at {', '.join(self._group.endpoints)} from {', '.join(unheard)} (does a firewall "
+                    f"no heartbeat at {', '.join(self._endpoints)} from {', '.join(unheard)} (does a firewall "
                     "block it?); the run continues, and cannot detect if they freeze"
                 )
         for rank, peer in self._peers.items():
@@ -267,8 +255,8 @@ class Monitor(Heartbeat):
     def _judge_progress(self, now: float) -> None:
         """End the run if there is a straggler, or if no rank moves."""
         recently, seconds = now - 3 * self._group.interval, self._group.stall_seconds
-        present = {rank: peer for rank, peer in self._peers.items() if rank not in self._missing}
-        everyones = {0: self._own, **{rank: peer for rank, peer in present.items() if (peer.heard or 0.0) > recently}}
+        everyones = {0: self._own}
+        everyones |= {rank: peer for rank, peer in self._peers.items() if (peer.heard or 0.0) > recently}
         where = {rank: peer.pulse.where or "nothing is known of its place" for rank, peer in everyones.items()}
         if standing := stragglers(everyones, now, seconds):
             for rank in standing:
@@ -281,34 +269,37 @@ class Monitor(Heartbeat):
 
     def _tell(self, farewell: str = "") -> None:
         """Tell all ranks what rank 0 knows, and whose loss ends them, if any; other ranks have nobody to tell."""
-        lost = [(rank, *loss) for rank, loss in self._missing.items()]
-        message = json.dumps([0, farewell, self._together, lost]).encode()
+        known = [self._together, [(rank, *loss) for rank, loss in self._missing.items()]]
+        message = json.dumps([0, farewell, *known]).encode()
         for peer in self._peers.values():
             if name := peer.connection[0]:
                 self._socket.send_multipart([name, message])
 
-    def _send(self, kind: str) -> None:
-        """Send rank 0 this rank's progress, or its goodbye, unless there is no connection."""
+    def _report(self, kind: str = _ALIVE) -> None:
+        """Look at this rank's progress, and report it, or a goodbye, to rank 0 if there is a connection."""
+        self._own.add(self._activity.sample(), time.monotonic())
         if self._rank and not self._unanswered:
             with contextlib.suppress(zmq.Again):
                 self._socket.send(json.dumps([self._rank, kind, *self._own.pulse]).encode(), zmq.NOBLOCK)
 
 
-def listen(address: str) -> tuple[zmq.Socket[bytes], int, str]:
-    """A socket of rank 0 that listens at an address, or at all with *; its port; the key that a connection needs."""
+def listen(*, is_local: bool) -> tuple[zmq.Socket[bytes], list[str], str]:
+    """The socket of rank 0, its endpoints, on this host alone if `is_local`, and the key that a connection needs."""
     key, secret = zmq.curve_keypair()
     socket = zmq.Context().socket(zmq.ROUTER)
     socket.curve_server, socket.curve_secretkey, socket.ipv6, socket.backlog = True, secret, True, 1024
-    socket.bind(f"tcp://{address}:*")
-    return socket, int(socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]), key.decode()
+    socket.bind("tcp://127.0.0.1:*" if is_local else "tcp://*:*")
+    port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
+    known = ["127.0.0.1"] if is_local else [f"[{each}]" if ":" in each else each for each in addresses()]
+    return socket, [f"tcp://{address}:{port}" for address in known], key.decode()
 
 
-def _connected(group: Group) -> zmq.Socket[bytes]:
-    """A socket that tries all endpoints of rank 0."""
+def connect(endpoints: Sequence[str], key: str) -> zmq.Socket[bytes]:
+    """The socket of another rank, which tries all endpoints."""
     socket = zmq.Context().socket(zmq.DEALER)
     socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
-    socket.curve_serverkey, socket.ipv6 = group.key.encode(), True
-    for endpoint in group.endpoints:
+    socket.curve_serverkey, socket.ipv6 = key.encode(), True
+    for endpoint in endpoints:
         socket.connect(endpoint)
     return socket
 
@@ -335,29 +326,22 @@ def start(
     Raises:
         UserError: stall_seconds is shorter than a few heartbeats.
     """
-    mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
-    hosts, processes, networks = zip(*gather(mine, "heartbeat: members"), strict=True)
-    if len(hosts) == 1:
+    mine = [os.uname().nodename, process_id(os.getpid()), network_id(), seconds, stall_seconds]
+    hosts, processes, networks, limits, stall_limits = zip(*gather(mine, "heartbeat: ranks"), strict=True)
+    group = Group(hosts, [tuple(process) for process in processes], limits[0], stall_limits[0])
+    if len(hosts) == 1 or not group.seconds:
         return Heartbeat()
-    listener, settings = None, None
-    if rank == 0 and seconds:
-        allow_open_files(len(hosts))
-        # No other host needs the port if all ranks are in one network namespace.
-        is_local = len(set(networks)) == 1
-        listener, port, key = listen("127.0.0.1" if is_local else "*")
-        near = ["127.0.0.1"] if is_local else [f"[{each}]" if ":" in each else each for each in addresses()]
-        settings = [[f"tcp://{address}:{port}" for address in near], key, seconds, stall_seconds]
-    settings = gather(settings, "heartbeat: settings")[0]
-    if settings is None:
-        return Heartbeat()
-    members = [Member(host, tuple(process)) for host, process in zip(hosts, processes, strict=True)]
-    group = Group(members, *settings)
     least = round(_HEARTBEATS * group.interval, 6)
     if 0 < group.stall_seconds < least:
-        if listener:
-            listener.context.destroy()
         raise UserError(
             f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
             f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
         )
-    return Monitor(rank, group, LastWords(rank, group, run_dir, elastic), activity or Activity(), listener)
+    place: Any = None
+    if rank == 0:
+        allow_open_files(len(hosts))
+        socket, *place = listen(is_local=len(set(networks)) == 1)
+    endpoints, key = gather(place, "heartbeat: place")[0]
+    if rank:
+        socket = connect(endpoints, key)
+    return Monitor(LastWords(rank, group, run_dir, elastic), activity or Activity(), socket, endpoints)

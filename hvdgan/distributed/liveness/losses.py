@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from hvdgan.cli import events
 from hvdgan.cli.events import End, Event, LostRank, Standstill
@@ -17,23 +16,13 @@ from hvdgan.cli.hosts import kill
 FAILED, ENDED, SILENT, STANDING, STALLED = "failed", "ended", "silent", "standing", "stalled"
 """the rank leaves with an error; its connection is closed; it sends no heartbeats; it is a straggler; no rank moves"""
 
-_SECONDS = 5.0
-
-
-class Member(NamedTuple):
-    """A rank as the others know it: its host, and its process by hosts.process_id()."""
-
-    host: str
-    process: tuple[int, str, int]
-
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """All members by rank, and the settings of their heartbeats."""
+    """All ranks, and the settings of their heartbeats."""
 
-    members: Sequence[Member]
-    endpoints: Sequence[str]  # where rank 0 listens, as ZeroMQ writes it
-    key: str  # of rank 0, which only the members know
+    hosts: Sequence[str]
+    processes: Sequence[tuple[int, str, int]]  # by hosts.process_id()
     seconds: float  # of silence after which a rank counts as dead
     stall_seconds: float = 0.0  # without a move after which a rank counts as a straggler; 0: never
 
@@ -44,20 +33,21 @@ class Group:
 
     def name(self, rank: int) -> str:
         """A rank with its host and pid, for messages."""
-        return f"rank {rank} (host {self.members[rank].host}, pid {self.members[rank].process[0]})"
+        return f"rank {rank} (host {self.hosts[rank]}, pid {self.processes[rank][0]})"
 
-    def describe(self, rank: int, kind: str) -> str:
+    def describe(self, rank: int, kind: str, details: str = "") -> str:
         """A sentence about a rank that is lost."""
+        more = f": {details}" if details else ""
         progress = f"progress for {self.stall_seconds:g} s"
         if kind == STALLED:
-            return f"no rank has made {progress}, and no rank is behind the others, so the straggler is unknown"
+            return f"no rank has made {progress}, and no rank is behind the others, so the straggler is unknown{more}"
         words = {
             FAILED: "has failed and reported its error",
             ENDED: "has ended without reporting an error",
             STANDING: f"is alive and has made no {progress}, while others wait for it",
             SILENT: f"has been silent for {self.seconds:g} s: it is dead, frozen or cut off",
         }
-        return f"{self.name(rank)} {words[kind]}"
+        return f"{self.name(rank)} {words[kind]}{more}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +65,7 @@ class LastWords:
 
     def lose(self, kind: str, rank: int, text: str, *, aloud: bool) -> None:
         """Write that a rank is lost, or that none moves, to the events; `aloud` as a line, too."""
-        host, process = self.group.members[rank]
-        lost = LostRank(rank=rank, host=host, pid=process[0], text=text)
+        lost = LostRank(rank=rank, host=self.group.hosts[rank], pid=self.group.processes[rank][0], text=text)
         _attempt(lambda: self._write(text if aloud else "", Standstill(text=text) if kind == STALLED else lost))
 
     def end(self, kind: str, rank: int) -> None:
@@ -97,7 +86,7 @@ class LastWords:
         elif kind in (SILENT, STANDING):
             self.say(f"{found}; this run continues without it")
         if kind == SILENT:
-            kill(self.group.members[rank].process)  # a launcher cannot end a frozen process of another host
+            kill(self.group.processes[rank])  # a launcher cannot end a frozen process of another host
         if not continues:
             os._exit(1)
 
@@ -117,7 +106,7 @@ class LastWords:
 
 
 def _attempt(work: Callable[[], None]) -> None:
-    """Do work for a few seconds at most: a full pipe or a dead disk must not block the heartbeat thread."""
+    """Do work for five seconds at most: a full pipe or a dead disk must not block the heartbeat thread."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(_SECONDS)
+    thread.join(5.0)
