@@ -12,9 +12,10 @@ import time
 import pytest
 import zmq
 
-from hvdgan.distributed.liveness.activity import Peer, Pulse, stragglers
+from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
+from hvdgan.distributed.liveness.heartbeat import Monitor, connect, listen
 from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT
-from monitors import SECONDS, children, last_heard, monitor_of, stop, wait_until, wait_until_heard
+from monitors import SECONDS, Noted, children, group_of, last_heard, monitor_of, stop, wait_until, wait_until_heard
 
 STALL = 600
 
@@ -174,6 +175,24 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
     assert proxy.accepted == 2
     stop(third, other, root)
     assert noted.ends.empty() and others_noted.ends.empty()
+
+
+def test_a_rank_takes_the_address_of_rank_0_that_answers():
+    """Two do, and a stranger listens at the third."""
+    socket_of_root, endpoints, key = listen(is_local=False)
+    port = endpoints[0].rpartition(":")[2]
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        endpoints = [f"tcp://{each}" for each in (f"127.0.0.1:{stranger.getsockname()[1]}", f"127.0.0.1:{port}")]
+        endpoints += [f"tcp://[::1]:{port}"] * socket.has_dualstack_ipv6()
+        watches = []
+        for rank, its in enumerate((socket_of_root, connect(endpoints, key))):
+            noted = Noted(rank, group_of(2, 1), lambda *words, flush: None)
+            watches.append((noted, Monitor(noted, Activity(), its, endpoints).__enter__()))
+        (noted, root), (others_noted, other) = watches
+        wait_until_heard(root, 1)
+        threading.Event().wait(2)  # the other connections are closed, and no rank is missed
+        stop(other, root)
+    assert noted.ends.empty() and noted.said.empty() and others_noted.ends.empty() and others_noted.said.empty()
 
 
 @pytest.mark.parametrize("key", [None, "another"])

@@ -136,7 +136,7 @@ class Monitor(Heartbeat):
         if not self._socket.closed:
             self._tell(farewell)
             self._report(farewell)
-            self._socket.context.destroy(_LINGER_MILLISECONDS)
+            self._socket.context.destroy()
 
     def _run(self) -> None:
         poller, interval = zmq.Poller(), self._group.interval
@@ -217,7 +217,7 @@ class Monitor(Heartbeat):
             self._report()
         elif event == zmq.EVENT_DISCONNECTED:
             for rank, peer in self._peers.items():
-                if peer.connection[1] == value:
+                if self._rank or peer.connection[1] == value:
                     peer.connection, peer.gone = (b"", -1), now
                     self._miss(rank, ENDED, aloud=True)
         elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE) and not self._is_full:
@@ -287,7 +287,8 @@ def listen(*, is_local: bool) -> tuple[zmq.Socket[bytes], list[str], str]:
     """The socket of rank 0, its endpoints, on this host alone if `is_local`, and the key that a connection needs."""
     key, secret = zmq.curve_keypair()
     socket = zmq.Context().socket(zmq.ROUTER)
-    socket.curve_server, socket.curve_secretkey, socket.ipv6, socket.backlog = True, secret, True, 1024
+    socket.curve_server, socket.curve_secretkey = True, secret
+    socket.ipv6, socket.linger, socket.backlog = True, _LINGER_MILLISECONDS, 1024
     socket.bind("tcp://127.0.0.1:*" if is_local else "tcp://*:*")
     port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
     known = ["127.0.0.1"] if is_local else [f"[{each}]" if ":" in each else each for each in addresses()]
@@ -298,7 +299,7 @@ def connect(endpoints: Sequence[str], key: str) -> zmq.Socket[bytes]:
     """The socket of another rank, which tries all endpoints."""
     socket = zmq.Context().socket(zmq.DEALER)
     socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
-    socket.curve_serverkey, socket.ipv6 = key.encode(), True
+    socket.curve_serverkey, socket.ipv6, socket.linger = key.encode(), True, _LINGER_MILLISECONDS
     for endpoint in endpoints:
         socket.connect(endpoint)
     return socket
