@@ -31,21 +31,13 @@ print(json.dumps([gpus, bool(tf.sysconfig.get_build_info()["is_cuda_build"]), pa
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """What TensorFlow meets when it looks for GPUs.
+    """What TensorFlow meets when it looks for GPUs."""
 
-    Attributes:
-        gpus: number of GPUs that it registers.
-        has_cuda: False if it was built without CUDA.
-        opened: path of each library that it opened, by the library's name.
-        missing: the dynamic linker's reason for each library that it could not open, by the library's name.
-        driver_error: answer of the driver if CUDA cannot be initialised; "" if it can.
-    """
-
-    gpus: int
-    has_cuda: bool
-    opened: dict[str, str]
-    missing: dict[str, str]
-    driver_error: str
+    gpus: int  # number of GPUs that it registers
+    has_cuda: bool  # False if it was built without CUDA
+    opened: dict[str, str]  # path of each library that it opened, by the library's name
+    missing: dict[str, str]  # the dynamic linker's reason for each library that it could not open, by its name
+    driver_error: str  # answer of the driver if CUDA cannot be initialised; "" if it can
 
     @property
     def reason(self) -> str:

@@ -19,32 +19,15 @@ _ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The device of a rank.
-
-    Attributes:
-        host: name of the host.
-        gpu: index of the rank's GPU among those that this process sees; None: it sees none.
-        seen: number of GPUs that this process sees.
-        identity: UUID of the GPU or MIG instance, by which ranks that share it are found; "" without a GPU.
-        name: product name of the GPU.
-        cores: cores that TensorFlow's operations may use.
-        local_rank: the rank's number on its host.
-        lost: why the rank computes on the CPU although GPUs were asked for; "" if it does not.
-    """
+    """The device of a rank."""
 
     host: str
-    gpu: int | None
-    seen: int
-    identity: str
-    name: str
-    cores: int
-    local_rank: int
-    lost: str = ""
-
-    @property
-    def words(self) -> str:
-        """For people: GPU 0, or CPU with its cores."""
-        return f"CPU, {self.cores} core{'s' * (self.cores > 1)}" if self.gpu is None else f"GPU {self.gpu}"
+    gpu: int | None  # index of the rank's GPU among those that this process sees; None: it sees none
+    seen: int  # number of GPUs that this process sees
+    identity: str  # UUID of the GPU or MIG instance, by which ranks that share it are found
+    name: str  # product name of the GPU
+    cores: int  # cores that TensorFlow's operations may use
+    lost: str = ""  # why the rank computes on the CPU although GPUs were asked for
 
 
 def on_gpus() -> bool:
@@ -72,21 +55,13 @@ def claim(local_rank: int) -> None:
 
 
 def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
-    """Take this much memory of the claimed GPU at once and no more; None: memory grows. Nothing without a GPU.
+    """Take this much memory of the claimed GPU at once and no more; None: memory grows, unless ranks share GPUs.
 
-    Call it after claim(), and before the first operation.
-
-    Args:
-        mebibytes: the limit; None if ranks share GPUs: this rank's part of nine tenths of its GPU's memory, since each
-            process takes some for CUDA itself.
-        shared: True if ranks share GPUs.
-
-    Raises:
-        UserError: operations have run.
+    Call it after claim(), and before the first operation; after one it raises a UserError.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if mebibytes is None and shared and gpus and (memory := cuda.smallest_memory()):
-        mebibytes = int(0.9 * memory / -(-local_size() // len(gpus)))
+        mebibytes = int(0.9 * memory / -(-local_size() // len(gpus)))  # each process takes some for CUDA itself
     if mebibytes is None:
         return
     limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
@@ -105,18 +80,14 @@ def claimed(local_rank: int, cores: int) -> Device:
     gpus = tf.config.list_physical_devices("GPU")
     host = os.uname().nodename
     if not gpus:
-        return Device(host, None, 0, "", "", cores, local_rank, lost_gpus())
+        return Device(host, None, 0, "", "", cores, lost_gpus())
     index = local_rank % len(gpus)
     name = tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
-    return Device(host, index, len(gpus), cuda.uuid(index) or str(index), name, cores, local_rank)
+    return Device(host, index, len(gpus), cuda.uuid(index) or str(index), name, cores)
 
 
 def refuse_cpu_by_mistake() -> None:
-    """Refuse to compute on the CPU where GPUs were asked for; for a command of one process.
-
-    Raises:
-        UserError: names what asked for them, and TensorFlow's reason for registering none.
-    """
+    """Refuse, by a UserError, to compute on the CPU where GPUs were asked for; for a command of one process."""
     if not on_gpus() and (lost := lost_gpus()):
         raise UserError(f"{lost}; {_ADVICE}")
 
@@ -148,15 +119,7 @@ def everyones_devices(ranks: Ranks) -> list[Device]:
 
 
 def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
-    """Refuse ranks whose devices do not fit together; every rank calls it.
-
-    Args:
-        ranks: ranks of the run.
-        share_gpu: True if several ranks may compute on one GPU.
-
-    Raises:
-        UserError: on every rank, as check() raises it.
-    """
+    """Refuse ranks whose devices do not fit together, on all by the same UserError; every rank calls it."""
     check(everyones_devices(ranks), share_gpu=share_gpu)
 
 
@@ -191,7 +154,8 @@ def by_host(devices: Sequence[Device]) -> list[str]:
     for host in dict.fromkeys(device.host for device in devices):
         here = {rank: device for rank, device in enumerate(devices) if device.host == host}
         gpus = [device.gpu for device in here.values() if device.gpu is not None]
-        words = list(dict.fromkeys(device.words for device in here.values() if device.gpu is None))
+        cores = dict.fromkeys(device.cores for device in here.values() if device.gpu is None)
+        words = [f"CPU, {count} core{'s' * (count > 1)}" for count in cores]
         each = " each" if len(words) == 1 and len(here) > 1 and not gpus else ""
         words = [*([_numbered("GPU", gpus)] if gpus else []), *words]
         names = dict.fromkeys(device.name for device in here.values() if device.name)

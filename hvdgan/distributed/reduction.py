@@ -3,9 +3,8 @@
 Horovod's DistributedGradientTape copies the class of the tape that it wraps, not the instance, so the data of a tape
 must be captured by a closure.
 
-A bundle holds all small gradients of one dtype, one after another. A large gradient is a bundle of its own.
-
-Horovod reduces the bundles of a group together, when all of them are ready. Bundles without a group are reduced as they
+A bundle holds all small gradients of one dtype, one after another. A large gradient is a bundle of its own. Horovod
+reduces the bundles of a group together, when all of them are ready. Bundles without a group are reduced as they
 become ready, while the backward pass still computes others, and which of them share a buffer differs from run to run.
 So do the last bits of a sum over three and more ranks: a ring begins each part of a buffer at another rank, so a
 number's place in the buffer decides the order in which the ranks are added. Two ranks have one order.

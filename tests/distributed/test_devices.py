@@ -182,9 +182,9 @@ def test_a_limit_without_a_gpu_does_nothing(machine):
     assert machine.limits == {} and Config().gpu_memory_limit is None
 
 
-def of(host: str, gpu: int | None, local_rank: int = 0) -> Device:
+def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
-    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4, local_rank)
+    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
 
 
 def test_the_same_number_on_two_hosts_is_another_gpu():
