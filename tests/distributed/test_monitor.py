@@ -228,13 +228,29 @@ def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():
     assert noted.ends.empty()
 
 
-def test_a_rank_that_cannot_reach_rank_0_gives_up_in_silence():
+def test_a_rank_that_cannot_reach_rank_0_waits_for_nobody_and_says_nothing():
+    """Rank 0 names it."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         place = f"tcp://127.0.0.1:{closed.getsockname()[1]}", zmq.curve_keypair()[0].decode()
     _, noted, member = monitor_of(1, 2, 0.5, *place)
-    wait_until(lambda: not member._thread.is_alive(), "the end of its thread")
-    assert noted.ends.empty() and noted.said.empty()
+    with member._activity.at("a meeting point"):
+        member._activity.wait_for_all()
     stop(member)
+    assert noted.ends.empty() and noted.said.empty()
+
+
+def test_ranks_wait_for_each_other_at_a_meeting_point():
+    root, _, other, _ = two(SECONDS)
+    with root._activity.at("a meeting point"):
+        waiting = threading.Thread(target=root._activity.wait_for_all)
+        waiting.start()
+        waiting.join(1.5)
+        assert waiting.is_alive()
+        with other._activity.at("a meeting point"):
+            other._activity.wait_for_all()
+        waiting.join(0.5)
+        assert not waiting.is_alive()
+    stop(other, root)
 
 
 def test_rank_0_at_the_limit_of_open_files_says_so_once_and_waits(start_child):
