@@ -113,15 +113,21 @@ def test_a_busy_main_thread_is_no_death(start_child):
 
 
 def test_rank_0_that_was_frozen_itself_accuses_nobody(start_child):
-    """It reads the heartbeats that have arrived meanwhile, and does not count its own pause as the others' silence."""
-    child, place = start_child(0, 2, 1)
-    _, noted, member = monitor_of(1, 2, SECONDS, *place)
+    """It does not count its own pause as the others' silence; one of them was frozen with it, as on a laptop."""
+    child, place = start_child(0, 3, 1)
+    other, _ = start_child(2, 3, SECONDS, *place)
+    _, noted, member = monitor_of(1, 3, SECONDS, *place)
     wait_until_heard(member, 0)
-    child.send_signal(signal.SIGSTOP)
+    threading.Event().wait(1)  # until it has heard of the other, too
+    for each in (child, other):
+        each.send_signal(signal.SIGSTOP)
     threading.Event().wait(2)
     heard = last_heard(member, 0)
     child.send_signal(signal.SIGCONT)
     wait_until_heard(member, 0, after=heard)
+    threading.Event().wait(0.4)
+    other.send_signal(signal.SIGCONT)
+    threading.Event().wait(0.4)
     stdout, _ = child.communicate("")
     assert child.returncode == 0 and stdout == ""
     stop(member)
@@ -129,16 +135,18 @@ def test_rank_0_that_was_frozen_itself_accuses_nobody(start_child):
 
 
 class Proxy:
-    """Forwards each connection to a port, until cut() breaks all that are open."""
+    """Forwards each connection to a port, until cut() breaks all that are open; new ones wait for `works`."""
 
     def __init__(self, endpoint):
-        self.accepted = 0
+        self.accepted, self.works = 0, threading.Event()
+        self.works.set()
         self._listener, self._pairs = socket.create_server(("127.0.0.1", 0)), []
         self._target = "127.0.0.1", int(endpoint.rpartition(":")[2])
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self):
+        self.works.clear()
         for pair in self._pairs:
             for each in pair:
                 with contextlib.suppress(OSError):  # after the first end the other may be closed already
@@ -148,6 +156,7 @@ class Proxy:
     def _accept(self):
         while True:
             near, _ = self._listener.accept()
+            self.works.wait()
             far = socket.create_connection(self._target)
             self._pairs.append((near, far))
             self.accepted += 1
@@ -171,6 +180,8 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
     proxy.cut()
     ended = "rank 1 (host node1, pid 4243) has ended without reporting an error"
     assert noted.said.get(timeout=SECONDS) == ended == third.explanation(SECONDS)
+    threading.Event().wait(1.5)  # longer than a heartbeat takes, shorter than half of the silence
+    proxy.works.set()
     wait_until(lambda: root.explanation(0) is third.explanation(0) is None, "the news that rank 1 is alive")
     assert proxy.accepted == 2
     stop(third, other, root)
@@ -281,7 +292,7 @@ sys.stdin.readline()
     wait_until_heard(member, 0)
     assert child.communicate("\n")[0] == ""
     stop(member)
-    assert noted.ends.empty()
+    assert noted.ends.empty() and noted.said.empty()
 
 
 def pair(*, behind):

@@ -217,7 +217,7 @@ class Monitor(Heartbeat):
             self._report()
         elif event == zmq.EVENT_DISCONNECTED:
             for rank, peer in self._peers.items():
-                if self._rank or peer.connection[1] == value:
+                if peer.heard is not None and (self._rank or peer.connection[1] == value):
                     peer.connection, peer.gone = (b"", -1), now
                     self._miss(rank, ENDED, aloud=True)
         elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE) and not self._is_full:
