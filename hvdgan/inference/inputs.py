@@ -19,6 +19,7 @@ from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import Input
 from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.value_map import ValueMap
 
 
 def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
@@ -150,47 +151,40 @@ def _opened(config: Config, spec: DataSpec, peers: Peers, whole: Layout | None =
         found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
         raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
     layout = whole if whole is not None and source.layout.shape == whole.shape else spec.parts
-    given, known = source.values, maps_of(spec)
-    facts = [
-        ("shape of a sample and its input", *(str((each.shape, each.input_shape)) for each in (source.layout, layout)))
-    ]
+    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, layout))
+    facts: list[tuple[str, Any, Any]] = [("shapes of a sample and its input", shapes, expected)]
     for part in ("images", "inputs"):
-        facts.append((f"channels of the {part}", _named(given, part), _named(known, part)))
+        now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
+        if now and before:  # data that do not name them have those of the run
+            facts.append((f"channels of the {part}", now, before))
     if spec.conditions:
-        facts.append(("conditions", _named(given, "conditions"), ", ".join(spec.conditions)))
+        facts.append(("conditions", getattr(source.values.conditions, "channels", ()), spec.conditions))
     if spec.constants_shape is not None:
         fields = 0 if source.constants is None else source.constants.shape[-1]
         fields += source.missing is not None and source.missing.mask is not None
-        facts.append(("number of constant fields", str(fields), str(spec.constants_shape[-1])))
+        facts.append(("number of constant fields", fields, spec.constants_shape[-1]))
     for what, found, expected in facts:
-        if found != expected and found and expected:
-            hint = (
-                "the same, or the axes of these data with --axes"
-                if what.startswith("shape")
-                else "the same, in this order"
-            )
+        if found != expected:
+            hint = "the same, or the axes of these data with --axes" if what.startswith("shapes") else "the same"
             raise UserError(f"--data {source.name}: {what}: {found}, and {expected} in training; give {hint}")
     return source.replace(layout=layout)
 
 
-def _named(values: SampleValues, part: str) -> str:
-    """The names of a part's channels; "" if they are mere numbers, which the data do not name."""
-    value_map = values.parts()[part]
-    names = () if value_map is None else value_map.channels
-    return "" if all(map(str.isdecimal, names)) else ", ".join(names)
+def _channels(value_map: ValueMap | None) -> tuple[str, ...]:
+    """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
+    return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
 
 
 def _refuse_other_classes(source: Samples, spec: DataSpec) -> None:
     """Refuse labels that mean other classes than those of the run."""
-    names, known = source.class_names or (), spec.class_names
     if source.labels is None or not (source.num_classes and spec.num_classes):
         return
-    if source.num_classes != spec.num_classes or (names and known and list(names) != list(known)):
-        found, expected = (
-            ", ".join(each) or str(count) for each, count in ((names, source.num_classes), (known, spec.num_classes))
-        )
+    names, known = tuple(source.class_names or ()), spec.class_names
+    if source.num_classes != spec.num_classes or (names and known and names != known):
+        other = ", ".join(sorted({*names} ^ {*known})[:5] if names and known else ()) or "their number or order"
         raise UserError(
-            f"--data {source.name}: classes {found}, and {expected} in training; give data of the same classes"
+            f"--data {source.name}: {source.num_classes} classes, and {spec.num_classes} in training, which differ in "
+            f"{other}; give data of the same classes"
         )
 
 

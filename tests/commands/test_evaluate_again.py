@@ -58,7 +58,9 @@ def test_classes_of_other_data_must_be_those_of_the_run(classes, tmp_path, capsy
     classes("some", "bc")
     assert evaluate(["run", *FEW, "--data", "same"]) == 0
     assert evaluate(["run", *FEW, "--data", "some"]) == 2
-    assert "--data some: classes b, c, and a, b, c in training; give data of the same classes" in refused(capsys)
+    assert "--data some: 2 classes, and 3 in training, which differ in a; give data of the same classes" in refused(
+        capsys
+    )
     (same,) = records(tmp_path / "run")
     assert same["eval/intra_sliced_wasserstein"] > 0
 

@@ -68,7 +68,7 @@ _NETWORKS = {
     "tiny": ["generator.keras", "discriminator.keras"],
     "sngan": ["generator", "discriminator"],
     "stylegan2": ["generator", "discriminator"],
-    "own": ["layer", "nested", "activation", "function", "subclass"],
+    "own": ["nested", "activation", "function", "subclass"],
 }
 """exports of each run; what Keras alone cannot load is a SavedModel"""
 
@@ -103,7 +103,6 @@ class Own(Tiny):
         subclassed = Subclassed()
         subclassed(np.zeros((1, 8), np.float32))
         return {
-            "layer": made("layer", layers.Dense(3, name="dense"), Doubled(name="doubled")),
             "nested": made("nested", made("inner", Doubled(name="doubled"), layers.Dense(3, name="dense"))),
             "activation": made("activation", layers.Dense(3, activation=_swing, name="swinging")),
             "function": made("function", layers.Lambda(lambda x: 2.0 * x, name="twice"), layers.Dense(3, name="dense")),
@@ -111,7 +110,7 @@ class Own(Tiny):
         }
 
     def optimizers(self):
-        return {name: keras.optimizers.SGD() for name in ("layer", "nested", "activation", "function", "subclass")}
+        return {name: keras.optimizers.SGD() for name in _NETWORKS["own"]}
 
 
 def _swing(x):
@@ -164,18 +163,24 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_others_compute_what_the_run_does(runs, tmp_path):
+def test_others_compute_what_the_run_does_and_it_says_what_it_wrote(runs, tmp_path, capsys):
     random, here = np.random.default_rng(1), {}
     for run, names in _NETWORKS.items():
         trained = load_trained(runs / run)
-        for name in names:
-            network = trained.state.networks[name.removesuffix(".keras")]
-            inputs, stem = example(network, random), f"{run}-{name.removesuffix('.keras')}-{len(here)}"
-            values = getattr(trained.nets("averaged"), network.name)(inputs if len(inputs) > 1 else inputs[0])
-            out = tmp_path / f"{stem}{'.keras' * name.endswith('.keras')}"
-            assert export.main([str(runs / run), "--network", name.removesuffix(".keras"), "--out", str(out)]) == 0
+        for file in names:
+            name, ending, _ = file.partition(".keras")
+            network, stem = trained.state.networks[name], f"{run}-{name}-{len(here)}"
+            inputs = example(network, random)
+            values = getattr(trained.nets("averaged"), name)(inputs if len(inputs) > 1 else inputs[0])
+            out = tmp_path / f"{stem}{ending}"
+            assert export.main([str(runs / run), "--network", name, "--out", str(out)]) == 0
             np.savez(tmp_path / f"{stem}.inputs.npz", *inputs)
             here[stem] = [np.asarray(value) for value in keras.tree.flatten(values)]
+    said = capsys.readouterr().out.splitlines()
+    kind = "averaged: latents (B, 128), classes (B,) int32 -> images (B, 32, 32, 1)"
+    assert any(line.endswith(f"generator of {trained_in(runs / 'sngan')}, step 2, {kind}") for line in said)
+    kind = "as trained: images (B, 32, 32, 1) -> logits (B,)"
+    assert any(line.endswith(f"discriminator of {trained_in(runs / 'dcgan')}, step 2, {kind}") for line in said)
     done = run_process([sys.executable, "-I", "-c", _ELSEWHERE, str(tmp_path)], tmp_path)
     assert done.returncode == 0, done.stderr
     for stem, mine in here.items():
@@ -184,10 +189,14 @@ def test_others_compute_what_the_run_does(runs, tmp_path):
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5, err_msg=stem)
 
 
+def trained_in(run):
+    return run / "checkpoints" / "step-00000002"
+
+
 def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, capsys):
     """The numbers of hvdgan.sample, from its latents: pictures as bytes, arrays in the units of the data."""
-    for run, name in (("dcgan",) * 2, ("sngan",) * 2, ("pairs", "downscale"), ("calo3d",) * 2):
-        data = spec(name, num_classes=10 if run == "sngan" else 0)
+    for run, name in (("dcgan",) * 2, ("pairs", "downscale"), ("calo3d",) * 2):
+        data = spec(name)
         if run == "pairs":
             data = dataclasses.replace(data, values=sample_values.of_pixels(1, paired=True))
         save_run(tmp_path / "runs" / run, name, *small(name), data, 0.2)
@@ -202,7 +211,6 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     inputs, _ = trained.recipe.data.parts.split(records)
     wanted = {
         "dcgan": ((), {}, "latents (B, 100) -> samples (B, 32, 32, 1) uint8"),
-        "sngan": ((), {}, "latents (B, 128), classes (B,) int32 -> samples (B, 32, 32, 1) uint8"),
         "pairs": ((), {"inputs": inputs}, "inputs (B, 32, 32, 1) uint8 -> samples (B, 32, 32, 1) uint8"),
         "calo3d": (conditions, {"conditions": energies}, "conditions (B, 2) -> samples (B, 8, 8, 8, 1)"),
         "noisy": ((), {}, "classes (B,) int32, numbers (B,) int64 -> samples (B, 8, 8, 1) uint8"),
@@ -277,7 +285,7 @@ def test_npz_holds_the_weights_under_their_names_and_keras_files_the_same_ones(r
     out = tmp_path / "new" / "weights.npz"
     command = [str(runs / "dcgan"), "--network", "generator", "--out", str(out), "--weights", weights]
     assert export.main(command) == 0
-    saved = load_file(runs / "dcgan" / "checkpoints" / "step-00000002" / "state.safetensors")
+    saved = load_file(trained_in(runs / "dcgan") / "state.safetensors")
     wanted = {name.removeprefix(f"{kind}/generator/"): name for name in saved if name.startswith(f"{kind}/generator/")}
     written = np.load(out)
     assert sorted(written) == sorted(wanted) and "block_4/kernel" in wanted
@@ -289,13 +297,11 @@ def test_npz_holds_the_weights_under_their_names_and_keras_files_the_same_ones(r
     np.testing.assert_array_equal(kernel, saved[f"{kind}/generator/to_image/kernel"])
 
 
-@pytest.mark.parametrize(("units", "applied"), [("physical", 2), ("network", 0)])
-def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, capsys, units, applied):
+def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, capsys):
     """Read as docs/using.md says, from copies."""
     monkeypatch.chdir(tmp_path)
     for out in ("g.keras", "g"):
-        command = [str(runs / "calo3d"), "--network", "generator", "--units", units, "--out", out]
-        assert export.main(command) == 0
+        assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", out]) == 0
         assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
     shutil.copy("g.keras", "generator.keras")
     shutil.copytree("g", "generator")
@@ -303,26 +309,12 @@ def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, caps
     exec(snippet_with("value_maps"), found)
     assert found["of_keras"] == found["of_saved_model"]
     maps = found["of_keras"]["value_maps"]
-    assert len(found["of_keras"]["applied"]) == applied and maps["images"]["map"] == "power:0.85"
+    assert len(found["of_keras"]["applied"]) == 2 and maps["images"]["map"] == "power:0.85"
     assert sample_values.of_json(maps) == spec("calo3d").values
     assert keras.models.load_model("generator.keras").name == "generator"
     assert list(tf.saved_model.load("generator").signatures)
     assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", "w.npz"]) == 0
     assert json.loads(str(np.load("w.npz")["value_maps"])) == maps
-
-
-def test_it_says_what_it_wrote(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for run, network, out, said in (
-        ("dcgan", "generator", "g.keras", "averaged: latents (B, 100) -> images (B, 32, 32, 1)"),
-        ("dcgan", "discriminator", "d", "as trained: images (B, 32, 32, 1) -> logits (B,)"),
-        ("sngan", "generator", "s", "averaged: latents (B, 128), classes (B,) int32 -> images (B, 32, 32, 1)"),
-        ("dcgan", "discriminator", "d.npz", "as trained: 14 weights"),
-    ):
-        assert export.main([str(runs / run), "--network", network, "--out", out]) == 0
-        checkpoint = runs / run / "checkpoints" / "step-00000002"
-        assert capsys.readouterr().out == f"{out}: {network} of {checkpoint}, step 2, {said}\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "d.npz", "g.keras", "s"]
 
 
 @pytest.fixture
@@ -367,21 +359,19 @@ def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
     assert sorted(folder.rglob("*")) == before
 
 
-def test_it_overwrites_on_request(folder):
-    for out in ("there.keras", "model"):
-        assert export.main(["dcgan", "--network", "generator", "--out", out, "--overwrite"]) == 0
-    assert keras.models.load_model("there.keras").name == "generator"
-    assert (folder / "model" / "saved_model.pb").stat().st_size > 3 and not list(folder.glob(".*"))
-
-
 @pytest.mark.parametrize("out", ["there.keras", "model", "new.npz"])
-def test_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
+def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
+    command = ["dcgan", "--network", "generator", "--out", out, "--overwrite"]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert export.main(command) == 0
+    assert before != {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
     for owner, name in ((keras.Model, "save"), (keras.Model, "export"), (np, "savez")):
         monkeypatch.setattr(owner, name, fail)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert export.main(["dcgan", "--network", "generator", "--out", out, "--overwrite"]) == 1
+    assert export.main(command) == 1
     assert capsys.readouterr().err == f"hvdgan: {out} cannot be written: [Errno 28] No space left on device\n"
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

@@ -85,7 +85,7 @@ def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
     np.testing.assert_array_equal(inputs, np.moveaxis(arrays["y"], 1, -1))
     np.savez("last.npz", **{**arrays, "x": np.moveaxis(arrays["x"], 1, -1)})
     said = refused(open_data, run, "last.npz:x")
-    assert "shape of a sample and its input: ((4, 2, 6), (3, 2, 1)), and ((6, 4, 2), (3, 2, 1)) in training" in said
+    assert "shapes of a sample and its input: ((4, 2, 6), (3, 2, 1)), and ((6, 4, 2), (3, 2, 1)) in training" in said
     assert said.endswith("give the same, or the axes of these data with --axes")
     assert open_data(*run, "last.npz:x", axes="HWC").layout == source.layout
 
@@ -103,12 +103,17 @@ def test_the_data_of_the_run_itself_open_without_a_flag():
 @pytest.mark.parametrize(
     ("mine", "others", "flags", "said"),
     [
-        ({"channels": ["u", "v"]}, {"channels": ["v", "u"]}, {}, "channels of the images: v, u, and u, v in training"),
+        (
+            {"channels": ["u", "v"]},
+            {"channels": ["v", "u"]},
+            {},
+            "channels of the images: ('v', 'u'), and ('u', 'v') in",
+        ),
         (
             {"angle": np.ones((5, 2))},
             {"angle": np.ones(5)},
             {"conditions": ("angle",)},
-            "conditions: angle, and angle_0",
+            "conditions: ('angle',), and ('angle_0', 'angle_1') in",
         ),
         (
             {"ground": np.ones((4, 6))},
@@ -144,12 +149,10 @@ def test_classes_must_be_those_of_the_run():
         pictures(folder, classes=classes)
     run = trained_on("mine")
     assert open_data(*run, "same").labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    assert (
-        refused(open_data, run, "some")
-        == "--data some: classes a, b, and a, b, c in training; give data of the same classes"
-    )
-    assert "--data others: classes a, b, x, and a, b, c in training" in refused(open_data, run, "others")
-    assert "classes 10, and a, b, c in training" in refused(open_data, run, "digits")
+    said = refused(open_data, run, "some")
+    assert said == "--data some: 2 classes, and 3 in training, which differ in c; give data of the same classes"
+    assert "which differ in c, x; give" in refused(open_data, run, "others")
+    assert "10 classes, and 3 in training, which differ in their number or order" in refused(open_data, run, "digits")
     pictures("unlabelled")
     assert open_data(*run, "unlabelled").labels is None
 
@@ -179,7 +182,7 @@ def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     np.testing.assert_allclose(seen(run, "made.npy"), made / 5 - 1, atol=1e-6)
     np.testing.assert_allclose(seen(run, "whole.npy"), whole[:, 2:6, 2:7] / 5 - 1, atol=1e-6)
     assert refused(open_samples, run, "other.npy").startswith(
-        "--images other.npy: shape of a sample and its input: ((3,"
+        "--images other.npy: shapes of a sample and its input: ((3,"
     )
 
 
