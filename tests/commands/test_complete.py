@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hvdgan import complete
-from hvdgan.inference.filling import grow, join, shrink, window_around
+from hvdgan.inference.filling import join, window_around
 from hvdgan.train import main as train
 from launching import run as run_process
 
@@ -220,19 +220,6 @@ def test_the_command(runs, folder):
 def test_the_network_sees_the_square_around_the_hole(shape, where, expected):
     window = window_around(hole(*shape, *where))
     assert (window.top, window.left, window.height, window.width) == expected
-
-
-def test_shrinking_leaves_out_what_the_hole_covers_and_growing_comes_back():
-    pixels, inside = photo(64, 64), hole(64, 64, np.s_[10:21], np.s_[30:41])
-    images, mask = shrink(pixels, inside, 32)
-    # Rows 10 to 20 lie in the pairs 5 to 10, columns 30 to 40 in 15 to 20.
-    np.testing.assert_array_equal(mask[..., 0], hole(32, 32, np.s_[5:11], np.s_[15:21]))
-    assert (images[mask[..., 0] == 1] == 0).all()
-    other = np.where(inside[..., None], 255 - pixels, pixels)
-    np.testing.assert_array_equal(shrink(other, inside, 32)[0], images)
-    grown = grow(images, window_around(inside))
-    far = ~hole(64, 64, np.s_[6:26], np.s_[26:46])
-    assert np.abs(grown - pixels)[far].max() < 12
 
 
 @pytest.mark.parametrize(("blend", "at_the_edge", "inside"), [("none", 30, 30), ("feather", 8, 30), ("poisson", 5, 6)])
