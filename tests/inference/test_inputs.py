@@ -67,15 +67,15 @@ def refused(opening, run, data):
 
 
 def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
-    """Axes, inputs, conditions and constants; integers and numbers beyond those of the data need no map."""
-    shapes = {"energy": (5,), "x": (5, 2, 6, 4), "y": (5, 1, 3, 2), "ground": (6, 4)}
+    """Axes, inputs and conditions; integers and numbers beyond those of the data need no map."""
+    shapes = {"energy": (5,), "x": (5, 2, 6, 4), "y": (5, 1, 3, 2)}
     for name, scale in (("mine.npz", 1), ("others.npz", 900)):
         arrays = {
             key: (scale * RNG.random(shape)).astype("f4" if scale == 1 else "i4") for key, shape in shapes.items()
         }
         np.savez(name, **arrays)
-    flags = {"axes": "CHW", "inputs": "y", "input_axes": "CHW", "conditions": ("energy",), "constants": "ground"}
-    maps = dict.fromkeys(("values", "input_values", "constant_values"), "none")
+    flags = {"axes": "CHW", "inputs": "y", "input_axes": "CHW", "conditions": ("energy",)}
+    maps = dict.fromkeys(("values", "input_values"), "none")
     run = trained_on("mine.npz:x", paired=True, **flags, **maps)
     source, arrays = open_data(*run, "others.npz:x"), np.load("others.npz")
     assert (source.layout.shape, source.layout.input_shape) == ((6, 4, 2), (3, 2, 1))
@@ -196,7 +196,7 @@ def test_the_channels_of_samples_may_be_elsewhere_than_in_the_data():
     np.testing.assert_array_equal(seen(run, "made.npy", "HWC"), 2 * samples - 1)
 
 
-@pytest.mark.parametrize("crop", [(), (8, 8), (8, 4)])
+@pytest.mark.parametrize("crop", [(), (8, 8)])
 def test_pictures_have_the_size_that_networks_make(crop):
     """Without --crop they are resized, as the data are; with it those of the data's size are not taken for such."""
     np.save("faces.npy", RNG.integers(0, 256, (9, 16, 16, 1), np.uint8))

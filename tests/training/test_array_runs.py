@@ -1,6 +1,6 @@
 """Volumes and rectangular fields through the whole trainer: every promise of pictures holds for them.
 
-Modules: inference.physical
+Modules: inference.serving.
 """
 
 import json
