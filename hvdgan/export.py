@@ -18,7 +18,7 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
 from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
@@ -131,11 +131,11 @@ def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
 def _refuse_foreign(network: keras.Model, request: Request) -> None:
     """Refuse a network that Keras alone could not load: with classes or Python functions that are not its own."""
     for layer in (network, *layers_of(network)):
-        found = type(layer).__module__.partition(".")[0] != "keras"
-        if not found and layer is not network:
+        is_own = type(layer).__module__.partition(".")[0] == "keras"
+        if is_own and not isinstance(layer, keras.Model):
             config = json.dumps(keras.saving.serialize_keras_object(layer), default=str)
-            found = "__lambda__" in config or not {"keras"}.issuperset(re.findall(r'"module": "(\w+)', config))
-        if found:
+            is_own = "__lambda__" not in config and {"keras"}.issuperset(re.findall(r'"module": "(\w+)', config))
+        if not is_own:
             raise UserError(
                 f"--out {request.out}: {layer.name} ({type(layer).__name__}) is more than Keras alone can load; name a "
                 "folder: a SavedModel needs no code"
@@ -150,7 +150,8 @@ def _write(out: Path, form: Format, *saves: Callable[[Path], Any]) -> None:
         except tf.errors.OpError as error:
             raise OSError(error.message) from error
         except ValueError as error:  # Keras does not know the network's inputs
-            raise RunError(f"{out} cannot be exported: {' '.join(str(error).split())}") from error
+            words = " ".join(str(error).split())
+            raise UserError(f"--out {out}: {words}; leave out --network for what sample() computes") from error
 
     (outputs.write_folder if form == "savedmodel" else outputs.write)(out, save)
 
@@ -159,11 +160,14 @@ def _signature(network: keras.Model) -> str:
     """Format the inputs and outputs with their shapes."""
     if not getattr(network, "inputs", None):  # a subclass of keras.Model in the recipe
         return "inputs as its SavedModel's signature says"
-    outputs = network.output if isinstance(network.output, Mapping) else None
-    names = list(outputs) if outputs else network.output_names
-    tensors = list(outputs.values()) if outputs else network.outputs
+    if isinstance(network, keras.Sequential):
+        outputs = {network.layers[-1].name: network.outputs[0]}
+    elif isinstance(network.output, Mapping):
+        outputs = dict(network.output)
+    else:
+        outputs = dict(zip(network.output_names, network.outputs, strict=True))
     inputs = ", ".join(f"{tensor.name} {_shape(tensor)}" for tensor in network.inputs)
-    return f"{inputs} -> {', '.join(f'{name} {_shape(tensor)}' for name, tensor in zip(names, tensors, strict=True))}"
+    return f"{inputs} -> {', '.join(f'{name} {_shape(tensor)}' for name, tensor in outputs.items())}"
 
 
 def _shape(tensor: Any) -> str:
