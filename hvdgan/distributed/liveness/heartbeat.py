@@ -108,7 +108,7 @@ class Monitor(Heartbeat):
             os.eventfd_write(self._wake, 1)  # report at once
         with self._news:
             while self._thread.is_alive() and self._together < reached and not self._missing:
-                if self._unanswered and time.monotonic() > self._greeted:
+                if self._rank and self._peers[0].heard is None and time.monotonic() > self._greeted:
                     return
                 self._news.wait(self._group.interval)
 
