@@ -57,7 +57,7 @@ class Ranks:
     local_rank: int = 0  # this rank's number on its host
     local_size: int = 1  # ranks on this host
     launcher: str = "none"
-    slice_unit: int = 0  # slices of the global batch are multiples of so many samples; 0: all slices are equal
+    slice_unit: int = 0  # slices of the global batch are multiples of this number of samples; 0: all are equal
     cores: int = 0  # cores that this rank was bound to; 0: it was not bound
     on_gpu: bool = False  # whether the ranks compute on GPUs
     reduces_on_host: bool = False  # over the host's memory, because NCCL refuses ranks that share a GPU

@@ -13,9 +13,9 @@ import pytest
 import zmq
 
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
-from hvdgan.distributed.liveness.heartbeat import Monitor, connect, listen
+from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT
-from monitors import SECONDS, Noted, children, group_of, last_heard, monitor_of, stop, wait_until, wait_until_heard
+from monitors import SECONDS, Noted, children, group_of, monitor_of, stop, wait_until, wait_until_heard
 
 STALL = 600
 
@@ -76,7 +76,8 @@ def two(seconds=0.5):
 def test_rank_0_may_leave_first():
     root, noted, other, others_noted = two()
     stop(root)
-    wait_until(lambda: not other._thread.is_alive(), "the end of the other's thread")
+    with other.activity.at("a meeting point"):
+        other.activity.wait_for_all()  # until its thread has ended
     stop(other)
     assert all(each.empty() for each in (noted.ends, noted.said, others_noted.ends, others_noted.said))
 
@@ -122,7 +123,7 @@ def test_rank_0_that_was_frozen_itself_accuses_nobody(start_child):
     for each in (child, other):
         each.send_signal(signal.SIGSTOP)
     threading.Event().wait(2)
-    heard = last_heard(member, 0)
+    heard = member.last_heard(0)
     child.send_signal(signal.SIGCONT)
     wait_until_heard(member, 0, after=heard)
     threading.Event().wait(0.4)
@@ -188,6 +189,19 @@ def test_a_broken_connection_between_healthy_ranks_is_made_again():
     assert noted.ends.empty() and others_noted.ends.empty()
 
 
+def meet(root, other, late=0.0):
+    """Let two ranks meet, of which the other is late by some seconds; the first waits, and continues at once."""
+    with root.activity.at("a meeting point"):
+        waiting = threading.Thread(target=root.activity.wait_for_all)
+        waiting.start()
+        waiting.join(late)
+        assert waiting.is_alive() or not late
+        with other.activity.at("a meeting point"):
+            other.activity.wait_for_all()
+        waiting.join(0.5)
+        assert not waiting.is_alive()
+
+
 def test_a_rank_takes_the_address_of_rank_0_that_answers():
     """Two do, and a stranger listens at the third."""
     socket_of_root, endpoints, key = listen(is_local=False)
@@ -196,12 +210,15 @@ def test_a_rank_takes_the_address_of_rank_0_that_answers():
         endpoints = [f"tcp://{each}" for each in (f"127.0.0.1:{stranger.getsockname()[1]}", f"127.0.0.1:{port}")]
         endpoints += [f"tcp://[::1]:{port}"] * socket.has_dualstack_ipv6()
         watches = []
-        for rank, its in enumerate((socket_of_root, connect(endpoints, key))):
-            noted = Noted(rank, group_of(2, 1), lambda *words, flush: None)
+        for rank, its in enumerate((socket_of_root, caller(key))):
+            noted = Noted(rank, group_of(2, SECONDS), lambda *words, flush: None)
             watches.append((noted, Monitor(noted, Activity(), its, endpoints).__enter__()))
         (noted, root), (others_noted, other) = watches
         wait_until_heard(root, 1)
-        threading.Event().wait(2)  # the other connections are closed, and no rank is missed
+        began = time.monotonic()
+        for _ in range(6):  # a report that went to another address would be missed until the next heartbeat
+            meet(root, other)
+        assert time.monotonic() - began < 1
         stop(other, root)
     assert noted.ends.empty() and noted.said.empty() and others_noted.ends.empty() and others_noted.said.empty()
 
@@ -210,7 +227,7 @@ def test_a_rank_takes_the_address_of_rank_0_that_answers():
 def test_a_stranger_without_the_key_is_not_believed(three, key):
     """Nor is one that does not speak ZeroMQ's protocol."""
     root, noted, _, _, child = three
-    (endpoint,) = root._endpoints
+    (endpoint,) = root.endpoints
     address = "127.0.0.1", int(endpoint.rpartition(":")[2])
     with socket.create_connection(address) as stranger, zmq.Context() as context:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -239,28 +256,20 @@ def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():
     assert noted.ends.empty()
 
 
-def test_a_rank_that_cannot_reach_rank_0_waits_for_nobody_and_says_nothing():
+def test_a_rank_that_cannot_reach_rank_0_waits_for_nobody_and_is_silent():
     """Rank 0 names it."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         place = f"tcp://127.0.0.1:{closed.getsockname()[1]}", zmq.curve_keypair()[0].decode()
     _, noted, member = monitor_of(1, 2, 0.5, *place)
-    with member._activity.at("a meeting point"):
-        member._activity.wait_for_all()
+    with member.activity.at("a meeting point"):
+        member.activity.wait_for_all()
     stop(member)
     assert noted.ends.empty() and noted.said.empty()
 
 
 def test_ranks_wait_for_each_other_at_a_meeting_point():
     root, _, other, _ = two(SECONDS)
-    with root._activity.at("a meeting point"):
-        waiting = threading.Thread(target=root._activity.wait_for_all)
-        waiting.start()
-        waiting.join(1.5)
-        assert waiting.is_alive()
-        with other._activity.at("a meeting point"):
-            other._activity.wait_for_all()
-        waiting.join(0.5)
-        assert not waiting.is_alive()
+    meet(root, other, late=1.5)
     stop(other, root)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 _ATTRIBUTES = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 65535, 6: 65535, 7: 65535, 8: 49152, 10: 32, 12: 65536, 16: 132}
 _ATTRIBUTES |= {39: 2048, 75: 9, 76: 0, 81: 233472, 82: 65536, 97: 232448}
 _SPOKEN = {
+    "cuInit": "(unsigned flags) { return 0; }",
     "cuDeviceGetCount": "(int *out) { *out = 1; return 0; }",
     "cuDriverGetVersion": "(int *out) { *out = 13000; return 0; }",
     "cuDeviceGet": "(int *out, int number) { *out = number; return 0; }",

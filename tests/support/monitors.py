@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hvdgan
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.heartbeat import Monitor, connect, listen
+from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.losses import Group
 
 SECONDS = 30  # far more than anything here takes
@@ -56,7 +56,7 @@ def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
         socket, (endpoint,), key = listen(is_local=True)
         place = endpoint, key
     else:
-        socket = connect(place[:1], place[1])
+        socket = caller(place[1])
     noted = Noted(rank, group_of(size, seconds), log)
     monitor = Monitor(noted, Activity(), socket, place[:1])
     monitor.__enter__()
@@ -99,11 +99,6 @@ def wait_until(condition, what):
         threading.Event().wait(0.05)
 
 
-def last_heard(monitor, rank):
-    """The time of a rank's latest heartbeat."""
-    return monitor._peers[rank].heard or float("-inf")
-
-
-def wait_until_heard(monitor, *ranks, after=float("-inf")):
+def wait_until_heard(monitor, *ranks, after=0.0):
     """Wait for a heartbeat of each rank: a rank that was never heard is not judged."""
-    wait_until(lambda: all(last_heard(monitor, rank) > after for rank in ranks), f"a heartbeat of {ranks}")
+    wait_until(lambda: all(monitor.last_heard(rank) > after for rank in ranks), f"a heartbeat of {ranks}")

@@ -21,10 +21,7 @@ class Pulse(NamedTuple):
 
 
 class Activity:
-    """Counts the meeting points that the main thread reaches or leaves, and samples its processor time between them.
-
-    So any computation, reading or download counts as a move, without a line of code to report it.
-    """
+    """Counts the meeting points of the main thread and, as moves, its use of the processor between them."""
 
     def __init__(self) -> None:
         self._thread = threading.main_thread()

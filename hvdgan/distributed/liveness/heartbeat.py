@@ -31,7 +31,6 @@ _GREETING_SECONDS = 10.0  # for which ranks at a meeting point wait for one that
 _FREE_FILES = 64  # with which rank 0 listens again after it reached the limit of open files
 _LINGER_MILLISECONDS = 1000  # for which a process that leaves waits until its last messages are sent
 _EXPLANATION_SECONDS = 3.0  # for which an error waits for the news of a lost rank
-_HEARTBEATS = 3  # of which at least one reports a move, if the rank moves
 _NAMED = 8  # ranks whose place is named if no rank moves
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPT_FAILED
 
@@ -60,7 +59,7 @@ class Monitor(Heartbeat):
     def __init__(
         self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
     ) -> None:
-        self._words, self._activity, self._rank, self._group = words, activity, words.rank, words.group
+        self._words, self.activity, self._rank, self._group = words, activity, words.rank, words.group
         now = time.monotonic()
         self._own = Peer(now)
         self._peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
@@ -72,12 +71,14 @@ class Monitor(Heartbeat):
         self._news = threading.Condition()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._socket, self._events = socket, socket.get_monitor_socket(_EVENTS)
-        self._endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
+        self.endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
+        for endpoint in self._unanswered:
+            socket.connect(endpoint)  # from now on, because the events tell which one answers
         self._is_full = False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Monitor":
-        self._activity.wait = self._wait_for_all
+        self.activity.wait = self._wait_for_all
         self._thread.start()
         return self
 
@@ -87,6 +88,10 @@ class Monitor(Heartbeat):
         os.eventfd_write(self._wake, 1)
         self._thread.join()
         os.close(self._wake)
+
+    def last_heard(self, rank: int) -> float:
+        """The time.monotonic() of the latest heartbeat of another rank; 0.0 if none has arrived."""
+        return self._peers[rank].heard or 0.0
 
     def explanation(self, seconds: float = _EXPLANATION_SECONDS) -> str | None:
         with self._news:
@@ -103,7 +108,7 @@ class Monitor(Heartbeat):
             os.eventfd_write(self._wake, 1)  # report at once
         with self._news:
             while self._thread.is_alive() and self._together < reached and not self._missing:
-                if self._unanswered and time.monotonic() > self._greeted:
+                if self._rank and self._peers[0].heard is None and time.monotonic() > self._greeted:
                     return
                 self._news.wait(self._group.interval)
 
@@ -241,7 +246,7 @@ class Monitor(Heartbeat):
             self._names_unheard = math.inf
             if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
                 self._words.say(
-                    f"no heartbeat at {', '.join(self._endpoints)} from {', '.join(unheard)} (does a firewall "
+                    f"no heartbeat at {', '.join(self.endpoints)} from {', '.join(unheard)} (does a firewall "
                     "block it?); the run continues, and cannot detect if they freeze"
                 )
         for rank, peer in self._peers.items():
@@ -277,7 +282,7 @@ class Monitor(Heartbeat):
 
     def _report(self, kind: str = _ALIVE) -> None:
         """Look at this rank's progress, and report it, or a goodbye, to rank 0 if there is a connection."""
-        self._own.add(self._activity.sample(), time.monotonic())
+        self._own.add(self.activity.sample(), time.monotonic())
         if self._rank and not self._unanswered:
             with contextlib.suppress(zmq.Again):
                 self._socket.send(json.dumps([self._rank, kind, *self._own.pulse]).encode(), zmq.NOBLOCK)
@@ -295,13 +300,11 @@ def listen(*, is_local: bool) -> tuple[zmq.Socket[bytes], list[str], str]:
     return socket, [f"tcp://{address}:{port}" for address in known], key.decode()
 
 
-def connect(endpoints: Sequence[str], key: str) -> zmq.Socket[bytes]:
-    """The socket of another rank, which tries all endpoints."""
+def caller(key: str) -> zmq.Socket[bytes]:
+    """The socket of another rank."""
     socket = zmq.Context().socket(zmq.DEALER)
     socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
     socket.curve_serverkey, socket.ipv6, socket.linger = key.encode(), True, _LINGER_MILLISECONDS
-    for endpoint in endpoints:
-        socket.connect(endpoint)
     return socket
 
 
@@ -332,7 +335,7 @@ def start(
     group = Group(hosts, [tuple(process) for process in processes], limits[0], stall_limits[0])
     if len(hosts) == 1 or not group.seconds:
         return Heartbeat()
-    least = round(_HEARTBEATS * group.interval, 6)
+    least = round(3 * group.interval, 6)  # of three heartbeats one at least reports a move, if the rank moves
     if 0 < group.stall_seconds < least:
         raise UserError(
             f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
@@ -344,5 +347,5 @@ def start(
         socket, *place = listen(is_local=len(set(networks)) == 1)
     endpoints, key = gather(place, "heartbeat: place")[0]
     if rank:
-        socket = connect(endpoints, key)
+        socket = caller(key)
     return Monitor(LastWords(rank, group, run_dir, elastic), activity or Activity(), socket, endpoints)

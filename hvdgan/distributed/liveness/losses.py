@@ -1,4 +1,4 @@
-"""The ranks of a run as all of them know each other, the kinds of losses among them, and what is said about a loss."""
+"""The ranks of a run as all of them know each other, the kinds of losses among them, and the report of a loss."""
 
 import dataclasses
 import faulthandler
