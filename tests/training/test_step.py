@@ -32,7 +32,7 @@ def test_an_update_leaves_what_it_does_not_own_bit_identical(stage, owned, other
 
 
 def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
-    """At step 7, the first of its stage: Adam's mean of the gradients is (1 - beta_1) times the gradient, beta_1 = 0.9."""
+    """At step 7, its stage's first: Adam's mean of the gradients is (1 - beta_1) times the gradient, beta_1 = 0.9."""
     run = tiny_run(Staged)
     data = data_of(run)
     network = run.state.networks["discriminator"]
