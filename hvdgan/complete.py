@@ -18,8 +18,7 @@ from hvdgan.cli.files import outputs
 from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.types import Count
 from hvdgan.data.pixels import SUFFIXES
-from hvdgan.inference.blending import Blend
-from hvdgan.inference.filling import blend_in, fill, read_photo
+from hvdgan.inference.filling import Blend, blend_in, fill, read_photo
 from hvdgan.inference.trained import Weights, load_trained
 
 _HELP = """Fill holes of photographs with a trained completion network.
@@ -58,12 +57,12 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
         raise UserError(
             f"{run_dir}: its recipe, {trained.config.recipe}, completes no images; expected a run of completion"
         )
-    channels = trained.recipe.data.channels
+    read = partial(read_photo, channels=trained.recipe.data.channels)
     for image, mask, _ in files:
-        read_photo(image, mask, channels)  # raises before anything is written if any file cannot be used
+        read(image, mask)  # raises before anything is written if any file cannot be used
     for first in range(0, len(files), request.batch_size):
         some = files[first : first + request.batch_size]
-        photos = [read_photo(image, mask, channels) for image, mask, _ in some]
+        photos = [read(image, mask) for image, mask, _ in some]
         for photo, filled, (_, _, out) in zip(photos, fill(trained, request.weights, photos), some, strict=True):
             pixels = blend_in(photo, filled, request.blend)
             outputs.write(out, partial(save_png, pixels=pixels, icc_profile=photo.icc_profile))
@@ -75,10 +74,8 @@ def _match(request: Request) -> list[tuple[Path, Path, Path]]:
     if not request.mask.is_dir():
         raise UserError(f"--mask {request.mask}: expected a folder, since --image {request.image} is one")
     images, masks = _by_stem("--image", request.image), _by_stem("--mask", request.mask)
-    lacking = [f"no mask for {path.name}" for stem, path in images.items() if stem not in masks]
-    lacking += [f"no photograph for the mask {path.name}" for stem, path in masks.items() if stem not in images]
-    if lacking:
-        raise UserError(f"--image {request.image}, --mask {request.mask}: {', '.join(lacking)}")
+    if alone := [(images | masks)[stem].name for stem in sorted(images.keys() ^ masks.keys())]:
+        raise UserError(f"--image {request.image}, --mask {request.mask}: without a partner: {', '.join(alone)}")
     return [(path, masks[stem], request.out / f"{stem}.png") for stem, path in images.items()]
 
 

@@ -62,6 +62,8 @@ class Request:
     """data to compare with; default: those that the run was trained on"""
     images: str | None = None
     """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
+    axes: str | None = None
+    """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
     share_gpu: bool = False
     """let several ranks compute on one GPU"""
     peer_timeout: NonNegative = 120.0
@@ -138,6 +140,7 @@ def _asked(request: Request) -> EvaluationRequest:
         standing_statistics=request.standing_statistics,
         data=request.data,
         images=request.images,
+        axes=request.axes,
         features={name: value for name, value in features.items() if value is not None},
     )
 

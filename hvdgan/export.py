@@ -6,8 +6,9 @@ start.begin(__name__)
 
 import dataclasses
 import json
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,14 +18,12 @@ import tensorflow as tf
 from cyclopts import Parameter
 
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.inference.physical import NAME, described, list_maps, physical
-from hvdgan.inference.serving import Serving
-from hvdgan.inference.trained import Changed, TrainedNetworks, Weights, load_trained
-from hvdgan.networks.standard_keras import foreign, plain
+from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
+from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
+from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import Recipe, mistakes
-from hvdgan.values.sample_values import SampleValues
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
@@ -56,52 +55,44 @@ class Request:
 def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     form = _format(request)
     trained = load_trained(run)
+    recipe, mapped = trained.recipe, list[str]()
+    maps, physical = recipe.data.values, request.units == "physical"
     if request.network is None:
-        _export_samples(trained, request)
-        return
-    network = _network(trained, request)
-    maps, mapped = trained.recipe.data.values, list[str]()
-    if form == "npz":
-        values = {variable.path: variable.numpy() for variable in network.variables}
-        written = f"{len(values)} weights"
-        if maps is not None:
-            written += ", and value_maps as JSON"
-            values["value_maps"] = np.array(json.dumps(described(maps)))
-        outputs.write(request.out, lambda path: np.savez(path, **values))
-    elif form == "keras":
-        network, mapped = _in_units(trained, network, request)
-        network = _loadable(network, request)
-        outputs.write(request.out, lambda path: _save_keras(network, path, trained, mapped))
-        written = _signature(network)
+        averaged = bool(trained.state.ema)
+        with mistakes.of(recipe):
+            serving = Serving(recipe, trained.nets(request.weights), in_units=physical)
+            what, mapped = "sample()" if type(recipe).generate is Recipe.generate else "generate()", serving.mapped
+            _write(request.out, form, serving.save, lambda path: list_maps(path, maps, mapped))
+        given = ", ".join(f"{name} {_shape(each)}" for name, each in serving.inputs.items())
+        written = f"{given} -> samples {_shape(serving.samples)}"
     else:
-        network, mapped = _in_units(trained, network, request)
-        outputs.write_folder(request.out, lambda path: _save_model(network, path, trained, mapped))
-        written = _signature(network)
-    averaged = request.weights == "averaged" and request.network in trained.state.ema
+        what, averaged = request.network, request.network in trained.state.ema
+        network = _network(trained, request)
+        if form == "npz":
+            values = {variable.path: variable.numpy() for variable in network.variables}
+            written = f"{len(values)} weights"
+            if maps is not None:
+                written += ", and value_maps as JSON"
+                values["value_maps"] = np.array(json.dumps(described(maps)))
+            _write(request.out, form, lambda path: np.savez(path, **values))
+        else:
+            if physical and maps is not None and not recipe.data.is_pictures:
+                with mistakes.of(recipe):
+                    ends = Serving(recipe, trained.nets(request.weights), in_units=False, count=1).ends
+                network, mapped = in_units(network, recipe.data, ends[request.network])
+            if form == "keras":
+                _refuse_foreign(network, request)
+            save = network.save if form == "keras" else lambda path: network.export(path, verbose=False)
+            _write(request.out, form, save, lambda path: list_maps(path, maps, mapped))
+            written = _signature(network)
     print(
-        f"{request.out}: {request.network} of {trained.checkpoint}, step {trained.step:,}, "
-        f"{'averaged' if averaged else 'as trained'}: {written}"
+        f"{request.out}: {what} of {trained.checkpoint}, step {trained.step:,}, "
+        f"{'averaged' if averaged and request.weights == 'averaged' else 'as trained'}: {written}"
     )
     if mapped:
         print(f"in the units of the data: {'; '.join(mapped)}")
     if maps is not None and form != "npz":
-        print(f"the maps of the numbers are listed in its {NAME}")
-
-
-def _export_samples(trained: TrainedNetworks, request: Request) -> None:
-    recipe = trained.recipe
-    with mistakes.of(recipe):
-        serving = Serving(recipe, trained.nets(request.weights), in_units=request.units == "physical")
-        outputs.write_folder(request.out, lambda path: _save(serving.save, path, recipe.data.values, serving.mapped))
-    given = ", ".join(f"{name} {_shape(each)}" for name, each in serving.inputs.items())
-    own = "sample()" if type(recipe).generate is Recipe.generate else "generate()"
-    weights = "averaged" if request.weights == "averaged" and trained.state.ema else "as trained"
-    print(
-        f"{request.out}: {own} of {trained.checkpoint}, step {trained.step:,}, {weights}: {given} -> samples "
-        f"{_shape(serving.samples)}"
-    )
-    if serving.mapped:
-        print(f"in the units of the data: {'; '.join(serving.mapped)}")
+        print(f"the maps of the numbers are listed in its {MAPS}")
 
 
 def _format(request: Request) -> Format:
@@ -125,7 +116,7 @@ def _format(request: Request) -> Format:
 
 
 def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
-    """Return the network, with the averages assigned to it if --weights asks for them."""
+    """The network, with the averages assigned to it if --weights asks for them."""
     networks = {**trained.state.networks, **trained.state.frozen}
     if request.network not in networks:
         raise UserError(
@@ -134,62 +125,49 @@ def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
     if request.weights == "averaged":
         for variable, average in trained.state.sampling_values().get(request.network, ()):
             variable.assign(average)
-    network = networks[request.network]
-    return network() if isinstance(network, Changed) else network  # which refuses
+    return networks[request.network]
 
 
-def _in_units(trained: TrainedNetworks, network: keras.Model, request: Request) -> tuple[keras.Model, list[str]]:
-    """The network of standard layers in the units that --units asks for, and what of it was changed for that."""
-    spec = trained.recipe.data
-    if request.units == "network" or spec.values is None or spec.is_pictures:
-        return plain(network), []
-    with mistakes.of(trained.recipe):
-        ends = Serving(trained.recipe, trained.nets(request.weights), in_units=False, count=1).ends
-    assert request.network is not None
-    return physical(plain(network), spec, ends[request.network])
+def _refuse_foreign(network: keras.Model, request: Request) -> None:
+    """Refuse a network that Keras alone could not load: with classes or Python functions that are not its own."""
+    for layer in (network, *layers_of(network)):
+        is_own = type(layer).__module__.partition(".")[0] == "keras"
+        if is_own and not isinstance(layer, keras.Model):
+            config = json.dumps(keras.saving.serialize_keras_object(layer), default=str)
+            is_own = "__lambda__" not in config and {"keras"}.issuperset(re.findall(r'"module": "(\w+)', config))
+        if not is_own:
+            raise UserError(
+                f"--out {request.out}: {layer.name} ({type(layer).__name__}) is more than Keras alone can load; name a "
+                "folder: a SavedModel needs no code"
+            )
 
 
-def _loadable(network: keras.Model, request: Request) -> keras.Model:
-    if found := foreign(network):
-        raise UserError(
-            f"--out {request.out}: {found}, which Keras alone cannot load; name a folder: a SavedModel needs neither"
-        )
-    # A network made from its config, as Keras loads it. Otherwise the file would hold memory addresses, by which Keras
-    # records that layers share a dtype policy, and would change with every load and save.
-    loaded = keras.Model.from_config(network.get_config())
-    loaded.set_weights(network.get_weights())
-    return loaded
+def _write(out: Path, form: Format, *saves: Callable[[Path], Any]) -> None:
+    def save(path: Path) -> None:
+        try:
+            for each in saves:
+                each(path)
+        except tf.errors.OpError as error:
+            raise OSError(error.message) from error
+        except ValueError as error:  # Keras does not know the network's inputs
+            words = " ".join(str(error).split())
+            raise UserError(f"--out {out}: {words}; leave out --network for what sample() computes") from error
 
-
-def _save_keras(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
-    network.save(path)
-    list_maps(path, trained.recipe.data.values, mapped)
-
-
-def _save_model(network: keras.Model, path: Path, trained: TrainedNetworks, mapped: Sequence[str]) -> None:
-    try:
-        _save(lambda path: network.export(path, verbose=False), path, trained.recipe.data.values, mapped)
-    except ValueError as error:  # Keras does not know its inputs
-        raise RunError(f"network {network.name} cannot be exported: {' '.join(str(error).split())}") from error
-
-
-def _save(save: Callable[[Path], Any], path: Path, values: SampleValues | None, mapped: Sequence[str]) -> None:
-    try:
-        save(path)
-        list_maps(path, values, mapped)
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
+    (outputs.write_folder if form == "savedmodel" else outputs.write)(out, save)
 
 
 def _signature(network: keras.Model) -> str:
     """Format the inputs and outputs with their shapes."""
     if not getattr(network, "inputs", None):  # a subclass of keras.Model in the recipe
         return "inputs as its SavedModel's signature says"
-    outputs = network.output if isinstance(network.output, Mapping) else None
-    names = list(outputs) if outputs else network.output_names
-    tensors = list(outputs.values()) if outputs else network.outputs
+    if isinstance(network, keras.Sequential):
+        outputs = {network.layers[-1].name: network.outputs[0]}
+    elif isinstance(network.output, Mapping):
+        outputs = dict(network.output)
+    else:
+        outputs = dict(zip(network.output_names, network.outputs, strict=True))
     inputs = ", ".join(f"{tensor.name} {_shape(tensor)}" for tensor in network.inputs)
-    return f"{inputs} -> {', '.join(f'{name} {_shape(tensor)}' for name, tensor in zip(names, tensors, strict=True))}"
+    return f"{inputs} -> {', '.join(f'{name} {_shape(tensor)}' for name, tensor in outputs.items())}"
 
 
 def _shape(tensor: Any) -> str:

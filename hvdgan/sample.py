@@ -9,7 +9,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tensorflow as tf
@@ -19,9 +19,8 @@ from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.inference import sample_files
-from hvdgan.inference.given_conditions import described, given
-from hvdgan.inference.inputs import blank_inputs, data_inputs, each_repeated
-from hvdgan.inference.standing import set_standing_statistics, standing_inputs
+from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
+from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
@@ -66,6 +65,8 @@ class Request:
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
     """data to start from, if the recipe needs some; default: those that the run was trained on"""
+    axes: str | None = None
+    """axes of a sample in the arrays of --data, as for hvdgan.train; default: as the run's settings say"""
     overwrite: bool = False
     """write over existing files"""
 
@@ -74,35 +75,52 @@ class Request:
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     sample_files.check(request.out, separate=request.separate, overwrite=request.overwrite)
     trained = load_trained(run_dir)
-    with mistakes.of(trained.recipe):
-        _check(trained.recipe, request)
-        standing = "" if request.standing_statistics is None else _stand(trained, request.standing_statistics, request)
+    recipe, standing = trained.recipe, ""
+    truncation = 1.0 if request.truncation is None else request.truncation
+    with mistakes.of(recipe):
+        _check(recipe, request)
+        if batches := request.standing_statistics:
+            names = set_standing_statistics(
+                trained,
+                request.weights,
+                request.data,
+                batches=batches,
+                batch_size=request.batch_size,
+                seed=request.seed,
+                truncation=truncation,
+                axes=request.axes,
+            )
+            standing = f"; BatchNorm statistics of {', '.join(names)}: {batches:,} batches of {request.batch_size}"
         drawing = Drawing(
-            trained.recipe,
+            recipe,
             trained.nets(request.weights),
             seed=request.seed,
             class_=request.class_,
-            truncation=1.0 if request.truncation is None else request.truncation,
+            truncation=truncation,
             interpolate=request.interpolate,
             num=request.num,
         )
-        batches = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
-        _write(trained.recipe, request, batches)
+        drawn = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
+        _write(recipe, request, drawn)
     print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
 
 
-def _stand(trained: TrainedNetworks, batches: int, request: Request) -> str:
-    """Set standing statistics, and describe them for the last line of the command."""
-    names = set_standing_statistics(
-        trained,
-        request.weights,
-        standing_inputs(trained, request.data, request.seed),
-        batches=batches,
-        batch_size=request.batch_size,
-        seed=request.seed,
-        truncation=1.0 if request.truncation is None else request.truncation,
-    )
-    return f"; BatchNorm statistics of {', '.join(names)}: {batches:,} batches of {request.batch_size}"
+def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
+    """What each sample starts from; an interpolation starts from one sample of the data."""
+    recipe, spec = trained.recipe, trained.recipe.data
+    conditions = given_conditions(request.condition, request.conditions, spec)
+    if recipe.shows_data:
+        inputs = data_inputs(trained, request.data, request.seed, request.axes)
+        if conditions is not None:
+            rows = itertools.cycle(conditions)
+            inputs = ({**one, "conditions": next(rows)} for one in inputs)
+        inputs = itertools.chain.from_iterable(itertools.repeat(one, request.members) for one in inputs)
+    elif spec.conditions and conditions is None:
+        pairs = ",".join(f"{name}=NUMBER" for name in spec.conditions)
+        raise UserError(f"the run has conditions, which samples need: give --condition {pairs} or --conditions FILE")
+    else:
+        inputs = blank_inputs(spec, conditions)
+    return inputs if request.interpolate is None else itertools.repeat(next(inputs))
 
 
 def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray, list[Input]]]) -> None:
@@ -113,95 +131,57 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray,
         sample_files.write(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
         return
     suffix, number = ".png" if spec.is_pictures else ".npy", 0
-    for samples, inputs in batches:
-        for sample, one in zip(restored(shown(samples, spec), spec), inputs, strict=True):
-            sample_files.write(
-                request.out / f"{number:06}{suffix}", sample[None] if spec.is_pictures else sample, spec, [one]
-            )
+    for samples, _ in batches:
+        for sample in restored(shown(samples, spec), spec):
+            path = request.out / f"{number:06}{suffix}"
+            sample_files.write(path, sample[None] if spec.is_pictures else sample, spec, [])
             number += 1
 
 
 def _check(recipe: Recipe, request: Request) -> None:
-    """Refuse flags that the recipe does not support.
-
-    Raises:
-        UserError: names the flag, what was expected and what to do.
-    """
+    """Refuse flags that the recipe does not support, with what was expected and what to do."""
     drawn = drawn_by(recipe, SampleRandom(0, tf.constant([0], tf.int64)))
-    if request.class_ is not None:
-        _check_class(recipe, request.class_, drawn)
-    if request.truncation is not None and not recipe.truncates:
-        raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
-    if request.interpolate is not None:
-        _check_interpolation(recipe, request, drawn)
-    needs_conditions = request.standing_statistics is not None and bool(recipe.data.conditions)
-    if request.data is not None and not recipe.shows_data and not needs_conditions:
-        raise UserError(f"--data {request.data}: the recipe of this run starts from no images; leave the flag out")
-    if request.members > 1 and not recipe.shows_data:
-        raise UserError(
-            f"--members {request.members}: the recipe of this run starts from no inputs; leave the flag out: --num "
-            "gives the number of samples"
-        )
-
-
-def _check_class(recipe: Recipe, chosen: int, drawn: dict[str, Any]) -> None:
-    classes = recipe.data.num_classes
-    if not are_classes(drawn.get("classes")):
-        raise UserError(
-            f"--class {chosen}: {_described(recipe, 'classes', drawn, missing='has no classes')}; the flag needs a "
-            "draw() that returns integers (B,) under the name classes, such as "
-            'random.integers("classes", (), self.data.num_classes)'
-        )
-    if not classes:
-        raise UserError(f"--class {chosen}: the data of this run has no classes; leave the flag out")
-    if chosen >= classes:
-        raise UserError(f"--class {chosen}: the run has {classes} classes; expected 0 to {classes - 1}")
-
-
-def _check_interpolation(recipe: Recipe, request: Request, drawn: dict[str, Any]) -> None:
+    name, classes, chosen = type(recipe).__name__, recipe.data.num_classes, request.class_
+    members, data = f"--members {request.members}", f"--data {request.data}"
+    needs_data = recipe.shows_data or (request.standing_statistics is not None and bool(recipe.data.conditions))
+    for is_wrong, words in (
+        (
+            chosen is not None and not are_classes(drawn.get("classes")),
+            f"--class {chosen}: the draw() of {name} returns no integers (B,) under the name classes, such as "
+            'random.integers("classes", (), self.data.num_classes)',
+        ),
+        (
+            chosen is not None and chosen >= classes,
+            f"--class {chosen}: the data of this run have {classes} classes; expected a smaller number, or none",
+        ),
+        (
+            request.truncation is not None and not recipe.truncates,
+            "--truncation: the recipe of this run cannot truncate; leave the flag out",
+        ),
+        (
+            request.data is not None and not needs_data,
+            f"{data}: the recipe of this run starts from no images; leave the flag out",
+        ),
+        (request.axes is not None and request.data is None, "--axes: is for arrays that --data names; leave it out"),
+        (
+            request.members > 1 and not recipe.shows_data,
+            f"{members}: the recipe of this run starts from no inputs; leave the flag out: --num gives the number of "
+            "samples",
+        ),
+    ):
+        if is_wrong:
+            raise UserError(words)
+    if request.interpolate is None:
+        return
     if not are_latents(drawn.get("latents")):
         raise UserError(
-            f"--interpolate: {_described(recipe, 'latents', drawn, missing='draws no latents')}; the flag needs a "
-            'draw() that returns float32 (B, ...) under the name latents, such as random.normal("latents", (64,))'
+            f"--interpolate: the draw() of {name} returns no float32 (B, ...) under the name latents, such as "
+            'random.normal("latents", (64,))'
         )
-    if request.seed:
-        raise UserError("--interpolate: has two seeds of its own; leave out --seed")
-    if request.members > 1:
-        raise UserError(f"--members {request.members}: an interpolation starts from one input; leave the flag out")
-    if request.num < 2:
-        raise UserError(f"--num {request.num}: an interpolation has two ends; expected 2 or more with --interpolate")
-
-
-def _described(recipe: Recipe, name: str, drawn: dict[str, Any], *, missing: str) -> str:
-    """Describe for an error message what a recipe draws under a name; `missing` if it draws nothing."""
-    if name not in drawn:
-        return f"recipe {type(recipe).__name__} {missing}"
-    value = drawn[name]
-    if not tf.is_tensor(value):
-        return f"recipe {type(recipe).__name__} draws {name} {type(value).__name__}"
-    sizes = ", ".join(["B", *map(str, value.shape[1:])]) + ("," if value.shape.rank == 1 else "")
-    return f"recipe {type(recipe).__name__} draws {name} {value.dtype.name} ({sizes})"
-
-
-def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
-    """Choose what each sample starts from; an interpolation starts from one sample of the data."""
-    recipe, spec = trained.recipe, trained.recipe.data
-    conditions = given(request.condition, request.conditions, spec)
-    if recipe.shows_data:
-        inputs = data_inputs(trained, request.data, request.seed, _warn)
-        if conditions is not None:
-            rows = itertools.cycle(conditions)
-            inputs = ({**one, "conditions": next(rows)} for one in inputs)
-        inputs = each_repeated(inputs, request.members)
-    elif spec.conditions and conditions is None:
-        raise UserError(f"the run has conditions, which samples need: give {described(spec)}")
-    else:
-        inputs = blank_inputs(spec, conditions)
-    return inputs if request.interpolate is None else itertools.repeat(next(inputs))
-
-
-def _warn(line: str) -> None:
-    print(f"hvdgan: warning: {line}", file=sys.stderr, flush=True)
+    if request.seed or request.members > 1 or request.num < 2:
+        raise UserError(
+            "--interpolate: has two seeds and one input; leave out --seed and --members, with --num 2 or more"
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import struct
+import sys
 import time
 from pathlib import Path
 
@@ -119,21 +120,13 @@ def kill(process: tuple[int, str, int]) -> bool:
 
 
 def addresses() -> list[str]:
-    """The addresses at which other hosts may reach this one, the likeliest first.
-
-    The order is: Gloo's interface, the addresses of the host's name, the other interfaces.
-    """
-    names = [name for _, name in socket.if_nameindex()]
-    chosen = os.environ.get("HOROVOD_GLOO_IFACE", "").split(",")
-    names.sort(key=lambda name: name not in chosen)
-    of_interfaces = [address for name in names if (address := address_of(name))]
+    """The addresses at which other hosts may reach this one."""
+    of_interfaces = [address for _, name in socket.if_nameindex() if (address := address_of(name))]
     try:
         resolved = socket.getaddrinfo(socket.gethostname(), None, proto=socket.IPPROTO_TCP)
     except OSError:
         resolved = []
-    of_name = [str(information[4][0]) for information in resolved]
-    first = of_interfaces[:1] if set(names) & set(chosen) else []
-    found = dict.fromkeys([*first, *of_name, *of_interfaces])
+    found = dict.fromkeys([*(str(information[4][0]) for information in resolved), *of_interfaces])
     return [address for address in found if not address.startswith(("127.", "::1", "fe80:"))]
 
 
@@ -157,19 +150,6 @@ def address_of(interface: str) -> str | None:
             return None
 
 
-def listen(address: str | None) -> socket.socket:
-    """A listening socket on a free port.
-
-    Args:
-        address: an address of this host; None: all of them, IPv4 and IPv6.
-    """
-    if address:
-        return socket.create_server((address, 0), backlog=1024)
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", 0), backlog=1024)
-
-
 def allow_open_files(more: int) -> None:
     """Raise the soft limit of open files so that `more` files fit in, with a reserve, at most to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -178,6 +158,15 @@ def allow_open_files(more: int) -> None:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def free_files() -> int:
+    """The number of files that this process may still open, at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        return (sys.maxsize if soft == resource.RLIM_INFINITY else soft) - len(os.listdir("/proc/self/fd"))
+    except OSError:  # this needs a file, too
+        return 0
 
 
 def _boot() -> str:

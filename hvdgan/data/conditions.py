@@ -50,31 +50,39 @@ def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.nda
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
     in the order of the samples.
     """
-    header, rows = _read(path)
+    where = f"--condition-table {path}"
+    header, rows = read_table(path, where)
     keyed = _file_column(header)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
-    if missing := [name for name in names if name not in header]:
-        raise UserError(f"--condition-table {path}: no column {missing[0]}; it has {', '.join(header)}")
-    _refuse_unclear(path, header, [*names, *([] if keyed is None else [header[keyed]])])
-    _refuse_repeated(names)
     if keyed is None:
         if len(rows) != len(source) or source.bad_files:
             raise UserError(
-                f"--condition-table {path}: {len(rows):,} rows, and the data have {len(source):,} samples; expected "
-                "one row for each, or a column `file` with their paths"
+                f"{where}: {len(rows):,} rows, and the data have {len(source):,} samples; expected one row for each, "
+                "or a column `file` with their paths"
             )
         ordered = rows
     else:
+        _refuse_unclear(where, header, [header[keyed]])
         by_file = {os.path.normpath(row[keyed]): row for row in rows}
         if len(by_file) < len(rows):
-            raise UserError(f"--condition-table {path}: a file is named twice in column {header[keyed]}")
-        ordered = [_row_of(path, by_file, os.fsdecode(source.key(index))) for index in range(len(source))]
-    places = [header.index(name) for name in names]
-    numbers = np.array([[_number(path, row[place]) for place in places] for row in ordered], np.float64)
-    _refuse_not_finite(f"--condition-table {path}", numbers, names)
+            raise UserError(f"{where}: a file is named twice in column {header[keyed]}")
+        ordered = [_row_of(where, by_file, os.fsdecode(source.key(index))) for index in range(len(source))]
+    numbers = columns_of(where, header, ordered, names)
     unused = len(rows) - len(ordered)
-    of = f"--condition-table {path}: {unused:,} of {len(rows):,} rows"
+    of = f"{where}: {unused:,} of {len(rows):,} rows"
     return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
+
+
+def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:
+    """The numbers in some columns of a table, (N, k) float64; `where` begins the messages."""
+    if missing := [name for name in names if name not in header]:
+        raise UserError(f"{where}: no column {missing[0]}; it has {', '.join(header)}")
+    _refuse_unclear(where, header, names)
+    _refuse_repeated(names)
+    places = [header.index(name) for name in names]
+    numbers = np.array([[_number(where, row[place]) for place in places] for row in rows], np.float64)
+    _refuse_not_finite(where, numbers, names)
+    return numbers
 
 
 def number_in(text: str) -> float:
@@ -94,7 +102,7 @@ def is_in_order(path: Path) -> bool:
     Raises:
         UserError: the table cannot be read.
     """
-    return _file_column(_read(path)[0]) is None
+    return _file_column(read_table(path, f"--condition-table {path}")[0]) is None
 
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
@@ -107,45 +115,44 @@ def _file_column(header: Sequence[str]) -> int | None:
     return next((header.index(name) for name in _FILE_COLUMNS if name in header), None)
 
 
-def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+def read_table(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
+    """The column names and the rows of a CSV table; `where` begins the messages."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"--condition-table {path}: cannot be read as CSV: {error}") from error
+        raise UserError(f"{where}: cannot be read as CSV: {error}") from error
     if len(rows) < 2:
-        raise UserError(f"--condition-table {path}: expected a line of column names and a row for each sample")
+        raise UserError(f"{where}: expected a line of column names and a row for each sample")
     header, *others = rows
     for number, row in enumerate(others, 2):
         if len(row) != len(header):
-            raise UserError(
-                f"--condition-table {path}: row {number} has {len(row)} columns, and the header has {len(header)}"
-            )
+            raise UserError(f"{where}: row {number} has {len(row)} columns, and the header has {len(header)}")
     return header, others
 
 
-def _row_of(path: Path, by_file: dict[str, list[str]], name: str) -> list[str]:
+def _row_of(where: str, by_file: dict[str, list[str]], name: str) -> list[str]:
     if name not in by_file:
-        raise UserError(f"--condition-table {path}: no row for {printable(name)}; add one, or remove the file")
+        raise UserError(f"{where}: no row for {printable(name)}; add one, or remove the file")
     return by_file[name]
 
 
-def _number(path: Path, cell: str) -> float:
+def _number(where: str, cell: str) -> float:
     try:
         return number_in(cell)
     except ValueError as error:
-        raise UserError(f"--condition-table {path}: {cell!r} is no number") from error
+        raise UserError(f"{where}: {cell!r} is no number") from error
 
 
-def _refuse_unclear(path: Path, header: Sequence[str], used: Sequence[str]) -> None:
+def _refuse_unclear(where: str, header: Sequence[str], used: Sequence[str]) -> None:
     """Refuse columns without a name, as pandas writes its index, and names that two columns have."""
     if "" in used:
         raise UserError(
-            f"--condition-table {path}: column {header.index('') + 1} has no name; write the table without an index, "
-            "or choose the columns with --conditions"
+            f"{where}: column {header.index('') + 1} has no name; write the table without an index, or choose the "
+            "columns with --conditions"
         )
     if twice := next((name for name in used if header.count(name) > 1), None):
-        raise UserError(f"--condition-table {path}: two columns are named {twice}; rename or remove one")
+        raise UserError(f"{where}: two columns are named {twice}; rename or remove one")
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:

@@ -39,15 +39,7 @@ def horovod() -> Any:
 
 
 def build() -> dict[str, Any]:
-    """The features that Horovod was built with; no other rank is needed.
-
-    Returns:
-        version: Horovod's; mpi, gloo: whether ranks can meet over it; nccl: its version, such as 21805, or 0; cuda,
-        rocm: True if it supports these GPUs.
-
-    Raises:
-        UserError: Horovod cannot be imported, or was built for another TensorFlow.
-    """
+    """Horovod's version and what it was built with; nccl is a version, such as 21805, or 0; no rank is needed."""
     hvd = horovod()
     from horovod import __version__
 

@@ -9,12 +9,7 @@ from hvdgan.cli.errors import LostPeer, RunError
 
 
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
-    """The RunError for a TensorFlow error that comes from a collective; None for any other error.
-
-    Args:
-        error: error of an operation, or of a whole graph, whose message names the place in the code before Horovod's.
-        who: function that names the lost rank, such as Heartbeat.explanation.
-    """
+    """The RunError for a TensorFlow error that comes from a collective; None for any other; `who` names a lost rank."""
     lines = [line.strip() for line in error.message.splitlines()]
     of_horovod = [line for line in lines if "Horovod" in line]
     if not of_horovod:
@@ -28,15 +23,7 @@ def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) 
 
 @contextlib.contextmanager
 def failures_in_words(who: Callable[[], str | None]) -> Iterator[None]:
-    """Replace the errors of collectives within by those of collective_failure().
-
-    Args:
-        who: function that names the lost rank.
-
-    Raises:
-        LostPeer: another rank is lost.
-        RunError: a collective has failed for another reason.
-    """
+    """Replace the errors of collectives within by collective_failure(): a LostPeer, or another RunError."""
     try:
         yield
     except tf.errors.OpError as error:

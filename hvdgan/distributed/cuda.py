@@ -31,21 +31,13 @@ print(json.dumps([gpus, bool(tf.sysconfig.get_build_info()["is_cuda_build"]), pa
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """What TensorFlow meets when it looks for GPUs.
+    """What TensorFlow meets when it looks for GPUs."""
 
-    Attributes:
-        gpus: number of GPUs that it registers.
-        has_cuda: False if it was built without CUDA.
-        opened: path of each library that it opened, by the library's name.
-        missing: the dynamic linker's reason for each library that it could not open, by the library's name.
-        driver_error: answer of the driver if CUDA cannot be initialised; "" if it can.
-    """
-
-    gpus: int
-    has_cuda: bool
-    opened: dict[str, str]
-    missing: dict[str, str]
-    driver_error: str
+    gpus: int  # number of GPUs that it registers
+    has_cuda: bool  # False if it was built without CUDA
+    opened: dict[str, str]  # path of each library that it opened, by the library's name
+    missing: dict[str, str]  # the dynamic linker's reason for each library that it could not open, by its name
+    driver_error: str  # answer of the driver if CUDA cannot be initialised; "" if it can
 
     @property
     def reason(self) -> str:
@@ -71,6 +63,20 @@ def load_libraries() -> None:
         except OSError:
             for folder in _package_folders("nvidia.cusolver"):
                 ctypes.CDLL(f"{folder}/lib/{_CUSOLVER}")
+
+
+def uuid(index: int) -> str:
+    """The UUID of one of the GPUs that CUDA shows this process, or of its MIG instance; "" without CUDA's driver.
+
+    Their numbers tell no GPUs apart: two tasks of Slurm that see different ones may both call theirs 0.
+    """
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return ""
+    device, found = ctypes.c_int(), ctypes.create_string_buffer(16)
+    failed = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index)
+    return "" if failed or driver.cuDeviceGetUuid_v2(found, device) else found.raw.hex()
 
 
 @functools.cache

@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -21,32 +19,15 @@ _ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The device of a rank.
-
-    Attributes:
-        host: name of the host.
-        gpu: index of the rank's GPU among those that this process sees; None: it sees none.
-        seen: number of GPUs that this process sees.
-        identity: name of the GPU or MIG instance among those of the host, of identity_of(); "" without a GPU.
-        name: product name of the GPU.
-        cores: cores that TensorFlow's operations may use.
-        local_rank: the rank's number on its host.
-        lost: why the rank computes on the CPU although GPUs were asked for; "" if it does not.
-    """
+    """The device of a rank."""
 
     host: str
-    gpu: int | None
-    seen: int
-    identity: str
-    name: str
-    cores: int
-    local_rank: int
-    lost: str = ""
-
-    @property
-    def words(self) -> str:
-        """For people: GPU 0, or CPU with its cores."""
-        return f"CPU, {self.cores} core{'s' * (self.cores > 1)}" if self.gpu is None else f"GPU {self.gpu}"
+    gpu: int | None  # index of the rank's GPU among those that this process sees; None: it sees none
+    seen: int  # number of GPUs that this process sees
+    identity: str  # UUID of the GPU or MIG instance, by which ranks that share it are found
+    name: str  # product name of the GPU
+    cores: int  # cores that TensorFlow's operations may use
+    lost: str = ""  # why the rank computes on the CPU although GPUs were asked for
 
 
 def on_gpus() -> bool:
@@ -61,32 +42,26 @@ def claim(local_rank: int) -> None:
     so later, on every rank.
     """
     cuda.load_libraries()
-    _show_own_instance(local_rank)
-    gpus = tf.config.list_physical_devices("GPU")
-    index = visible_gpu(len(gpus), local_rank)
-    if index is None:
-        return
-    tf.config.set_visible_devices(gpus[index], "GPU")
-    if tf.config.get_logical_device_configuration(gpus[index]) is None:  # limit_memory() has not replaced growth
-        tf.config.experimental.set_memory_growth(gpus[index], True)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
+        os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]  # CUDA shows a process the first alone
+    if gpus := tf.config.list_physical_devices("GPU"):
+        # A launcher shows each rank one GPU or all of its host, or several that no other rank sees (srun
+        # --gpus-per-task=2). The remainder serves them all; too many ranks meet on one GPU.
+        gpu = gpus[local_rank % len(gpus)]
+        tf.config.set_visible_devices(gpu, "GPU")
+        if tf.config.get_logical_device_configuration(gpu) is None:  # limit_memory() has not replaced growth
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
-    """Take this much memory of the claimed GPU at once and no more; None: memory grows. Nothing without a GPU.
+    """Take this much memory of the claimed GPU at once and no more; None: memory grows, unless ranks share GPUs.
 
-    Call it after claim(), and before the first operation.
-
-    Args:
-        mebibytes: the limit; None if ranks share GPUs: this rank's part of nine tenths of its GPU's memory, since each
-            process takes some for CUDA itself.
-        shared: True if ranks share GPUs.
-
-    Raises:
-        UserError: operations have run.
+    Call it after claim(), and before the first operation; after one it raises a UserError.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if mebibytes is None and shared and gpus and (memory := cuda.smallest_memory()):
-        mebibytes = int(0.9 * memory / -(-local_size() // len(gpus)))
+        mebibytes = int(0.9 * memory / -(-local_size() // len(gpus)))  # each process takes some for CUDA itself
     if mebibytes is None:
         return
     limit = tf.config.LogicalDeviceConfiguration(memory_limit=mebibytes)
@@ -103,35 +78,16 @@ def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
 def claimed(local_rank: int, cores: int) -> Device:
     """The device that claim() has given this process."""
     gpus = tf.config.list_physical_devices("GPU")
-    index = visible_gpu(len(gpus), local_rank)
-    name = "" if index is None else tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
-    identity = "" if index is None else identity_of(index, os.environ, openable_gpus())
-    return Device(os.uname().nodename, index, len(gpus), identity, name, cores, local_rank)
-
-
-def visible_gpu(visible: int, local_rank: int) -> int | None:
-    """The index of a rank's GPU: that of its local rank.
-
-    A launcher shows each rank one GPU or all those of the host, or several to each rank, which no other rank sees (srun
-    --gpus-per-task=2). The remainder of the division serves them all; too many ranks meet on one GPU, which check()
-    refuses.
-    """
-    return local_rank % visible if visible else None
-
-
-def identity_of(index: int, environment: Mapping[str, str], openable: Sequence[str]) -> str:
-    """Which GPU of its host a visible one is; two Slurm tasks that see different GPUs may both call them 0."""
-    shown = _shown(environment)
-    name = shown[index] if index < len(shown) else str(index)
-    return f"/dev/nvidia{openable[int(name)]}" if name.isdigit() and int(name) < len(openable) else name
+    host = os.uname().nodename
+    if not gpus:
+        return Device(host, None, 0, "", "", cores, lost_gpus())
+    index = local_rank % len(gpus)
+    name = tf.config.experimental.get_device_details(gpus[index]).get("device_name", "")
+    return Device(host, index, len(gpus), cuda.uuid(index) or str(index), name, cores)
 
 
 def refuse_cpu_by_mistake() -> None:
-    """Refuse to compute on the CPU where GPUs were asked for; for a command of one process.
-
-    Raises:
-        UserError: names what asked for them, and TensorFlow's reason for registering none.
-    """
+    """Refuse, by a UserError, to compute on the CPU where GPUs were asked for; for a command of one process."""
     if not on_gpus() and (lost := lost_gpus()):
         raise UserError(f"{lost}; {_ADVICE}")
 
@@ -145,7 +101,7 @@ def lost_gpus() -> str:
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None and shown.strip() in ("", "-1"):
         return ""
-    if any(name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in _shown(os.environ)):
+    if shown and (shown[:1].isdigit() or shown.startswith(("GPU-", "MIG-"))):
         asked = f"CUDA_VISIBLE_DEVICES={shown} names some"
     elif names := cuda.gpu_names():
         asked = f"nvidia-smi lists {len(names)} ({names[0]})" + (f" and CUDA_VISIBLE_DEVICES={shown}" if shown else "")
@@ -158,22 +114,12 @@ def lost_gpus() -> str:
 
 def everyones_devices(ranks: Ranks) -> list[Device]:
     """The devices of all ranks, in rank order; every rank calls it."""
-    mine = claimed(ranks.local_rank, cores_of_rank(ranks))
-    if mine.gpu is None:
-        mine = dataclasses.replace(mine, lost=lost_gpus())
-    return [Device(**each) for each in ranks.gather(facts(mine), "devices")]
+    mine = dataclasses.asdict(claimed(ranks.local_rank, cores_of_rank(ranks)))
+    return [Device(**each) for each in ranks.gather(mine, "devices")]
 
 
 def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
-    """Refuse ranks whose devices do not fit together; every rank calls it.
-
-    Args:
-        ranks: ranks of the run.
-        share_gpu: True if several ranks may compute on one GPU.
-
-    Raises:
-        UserError: on every rank, as check() raises it.
-    """
+    """Refuse ranks whose devices do not fit together, on all by the same UserError; every rank calls it."""
     check(everyones_devices(ranks), share_gpu=share_gpu)
 
 
@@ -189,8 +135,9 @@ def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
             continue
         if not share_gpu:
             raise UserError(
-                f"ranks {first} and {rank} would share one {_kind(device)} of {device.host}, where rank {rank} sees "
-                f"{device.seen}; {_remedy(device)}; --share-gpu lets them, for debugging"
+                f"ranks {first} and {rank} would share one GPU of {device.host}, where rank {rank} sees {device.seen}; "
+                "start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4), or MIG instance (list "
+                "all in CUDA_VISIBLE_DEVICES=MIG-...,MIG-...); --share-gpu lets them, for debugging"
             )
         warn_once("ranks share a GPU and reduce over the host's memory (--share-gpu): for debugging, not for speed")
     without = [rank for rank, device in enumerate(devices) if device.gpu is None]
@@ -201,26 +148,14 @@ def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
         )
 
 
-def _kind(device: Device) -> str:
-    return "MIG instance" if device.identity.startswith("MIG-") or " MIG " in device.name else "GPU"
-
-
-def _remedy(device: Device) -> str:
-    if _kind(device) == "GPU":
-        return "start at most one rank for each GPU (sbatch --ntasks-per-node=4 --gres=gpu:4)"
-    return (
-        "CUDA shows a process one instance alone: name one for each rank in CUDA_VISIBLE_DEVICES=MIG-...,MIG-..., of "
-        "which each rank takes its own"
-    )
-
-
 def by_host(devices: Sequence[Device]) -> list[str]:
     """A line for each host: its ranks and their devices."""
     lines = []
     for host in dict.fromkeys(device.host for device in devices):
         here = {rank: device for rank, device in enumerate(devices) if device.host == host}
         gpus = [device.gpu for device in here.values() if device.gpu is not None]
-        words = list(dict.fromkeys(device.words for device in here.values() if device.gpu is None))
+        cores = dict.fromkeys(device.cores for device in here.values() if device.gpu is None)
+        words = [f"CPU, {count} core{'s' * (count > 1)}" for count in cores]
         each = " each" if len(words) == 1 and len(here) > 1 and not gpus else ""
         words = [*([_numbered("GPU", gpus)] if gpus else []), *words]
         names = dict.fromkeys(device.name for device in here.values() if device.name)
@@ -237,40 +172,3 @@ def _numbered(noun: str, numbers: Sequence[int]) -> str:
         return f"{noun} {numbers[0]}"
     is_range = list(numbers) == list(range(numbers[0], numbers[0] + len(numbers)))
     return f"{noun}s {f'{numbers[0]}-{numbers[-1]}' if is_range else ', '.join(map(str, numbers))}"
-
-
-def facts(device: Device) -> dict[str, Any]:
-    """The fields of a device, serialisable to JSON; Device(**facts(device)) == device."""
-    return dataclasses.asdict(device)
-
-
-def _show_own_instance(local_rank: int) -> None:
-    """Show CUDA this rank's MIG instance alone, because of several it shows every process the first."""
-    shown = _shown(os.environ)
-    if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
-        os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]
-
-
-def _shown(environment: Mapping[str, str]) -> list[str]:
-    """The names of the GPUs that CUDA shows this process, in its order; [] if all of them have no name.
-
-    CUDA does not read NVIDIA_VISIBLE_DEVICES, with which a container is started, but its UUIDs tell containers apart.
-    """
-    names = environment.get("CUDA_VISIBLE_DEVICES")
-    if names is None:
-        names = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-        if not names.startswith(("GPU-", "MIG-")):
-            return []
-    return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def openable_gpus() -> list[str]:
-    """The numbers of the GPUs whose device files this process may open."""
-    numbers = []
-    for path in Path("/dev").glob("nvidia[0-9]*"):
-        try:
-            os.close(os.open(path, os.O_RDWR))
-        except OSError:
-            continue
-        numbers.append(path.name.removeprefix("nvidia"))
-    return sorted(numbers, key=int)

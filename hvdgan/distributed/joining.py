@@ -32,9 +32,7 @@ def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
         share_gpu: True if several ranks may compute on one GPU; all of them then reduce over the host's memory.
 
     Raises:
-        UserError: Horovod is missing or was built for another TensorFlow, the ranks cannot meet, their number is not
-            the expected one, a rank has no GPU of its own while others have one, or TensorFlow registers none although
-            GPUs were asked for.
+        UserError: the ranks cannot meet, their number is not the expected one, or their devices do not fit together.
     """
     claim()
     launcher, started, _ = launched()
@@ -50,11 +48,7 @@ def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
 
 
 def alone(local_rank: int = 0) -> Ranks:
-    """A run of one rank, even under a launcher.
-
-    Args:
-        local_rank: number of the GPU to use on this host.
-    """
+    """A run of one rank, even under a launcher, on the GPU of this number."""
     ranks = Ranks(local_rank=local_rank)
     _claim_devices(ranks)
     devices.refuse_cpu_by_mistake()

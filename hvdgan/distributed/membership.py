@@ -14,10 +14,6 @@ class Membership:
 
     It replaces horovod.common.elastic.run_fn, which differs in three ways: it decides which errors mean a lost peer, it
     restores the state from rank 0 even if that rank is new, and it forgets a notice that arrives during a rendezvous.
-
-    Args:
-        slice_unit: Ranks.slice_unit; slices differ, because the global batch must fit any number of ranks.
-        share_gpu: True if several ranks may compute on one GPU.
     """
 
     def __init__(self, slice_unit: int, *, share_gpu: bool = False) -> None:

@@ -15,10 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.distributed import backend, bundling
-from hvdgan.distributed.bundling import groups
+from hvdgan.distributed import backend, reduction
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.tapes import tape_of_bundles
 
 
 def bounds(global_batch_size: int, size: int, slice_unit: int = 0) -> list[int]:
@@ -52,31 +50,17 @@ _HOST = "cpu:0"
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """This process among its peers.
+    """This process among its peers."""
 
-    Attributes:
-        rank: this rank, 0 <= rank < size; rank 0 is the root.
-        size: number of ranks.
-        local_rank: this rank's number on its host.
-        local_size: ranks on this host.
-        launcher: the launcher's name, or "none".
-        slice_unit: slices of the global batch are multiples of this many samples; 0: all slices are equal.
-        cores: cores that this rank was bound to; 0: it was not bound.
-        on_gpu: True if the ranks compute on GPUs.
-        reduces_on_host: True if tensors of GPUs are reduced over the host's memory, because NCCL refuses ranks that
-            share a GPU.
-        activity: progress of this rank's main thread, for the heartbeat.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
+    rank: int = 0  # 0 <= rank < size; rank 0 is the root
+    size: int = 1  # number of ranks
+    local_rank: int = 0  # this rank's number on its host
+    local_size: int = 1  # ranks on this host
     launcher: str = "none"
-    slice_unit: int = 0
-    cores: int = 0
-    on_gpu: bool = False
-    reduces_on_host: bool = False
+    slice_unit: int = 0  # slices of the global batch are multiples of so many samples; 0: all slices are equal
+    cores: int = 0  # cores that this rank was bound to; 0: it was not bound
+    on_gpu: bool = False  # whether the ranks compute on GPUs
+    reduces_on_host: bool = False  # over the host's memory, because NCCL refuses ranks that share a GPU
     activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
 
     @property
@@ -125,15 +109,17 @@ class Ranks:
             return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
         hvd = backend.horovod()
         # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
-        sources = [values[places[0]] for places in bundling.bundles(values)]
+        sources = [values[places[0]] for places in reduction.bundles(values)]
         tape = hvd.DistributedGradientTape(
-            tape_of_bundles(tape, values),
+            reduction.tape_of_bundles(tape, values),
             device_dense=self._where,
-            groups=groups(self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic),
+            groups=reduction.groups(
+                self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic
+            ),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
-        return bundling.unbundle(tape.gradient(loss, sources), values)
+        return reduction.unbundle(tape.gradient(loss, sources), values)
 
     def loss_factor(self, compression: str = "none") -> float:
         """The factor by which the loss is multiplied before reduced_gradients(): 1 / size, or 1 with "fp16".

@@ -20,8 +20,8 @@ from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.of_run import SamplingSettings, generated_set, measure_for, real_set, weights_facts
 from hvdgan.evaluation.real_statistics import StatisticsCache, stamp_of
 from hvdgan.evaluation.sets import RealSet, SampleSet, left_out
-from hvdgan.inference.inputs import as_in_run, maps_of, open_data, open_samples
-from hvdgan.inference.standing import set_standing_statistics, standing_inputs
+from hvdgan.inference.inputs import maps_of, open_data, open_samples
+from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, Weights, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.augment import flip_axes
@@ -46,6 +46,7 @@ class EvaluationRequest:
         standing_statistics: number of generated batches whose BatchNorm statistics replace the moving ones, or None.
         data: value of --data; None: the data that the run was trained on.
         images: samples of another program to measure in place of generated ones; None: generated ones.
+        axes: axes of the arrays that data and images name; None: those of the run's data.
         features: settings of the features that differ from those of the run, by the names of FeatureConfig.
     """
 
@@ -58,6 +59,7 @@ class EvaluationRequest:
     standing_statistics: int | None
     data: str | None
     images: str | None
+    axes: str | None
     features: dict[str, Any]
 
 
@@ -78,7 +80,6 @@ class Evaluating:
         self._last: Comparison | None = None
         self._settings: dict[str, Any] | None = None
         self._code: str | None = None
-        self._about_labels = ""
 
     def is_done(self, checkpoint: Path) -> bool:
         """Whether a checkpoint was evaluated in this way; False as long as none was evaluated here.
@@ -138,18 +139,8 @@ class Evaluating:
             )
         if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
             self._code = digest_of_code(trained.recipe)
-        with mistakes.of(trained.recipe), self._explained():
+        with mistakes.of(trained.recipe):
             return self._evaluated(checkpoint, trained)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Say so if the recipe fails while it has no labels, because other data have other classes than the run."""
-        try:
-            yield
-        except mistakes.Mistake as mistake:
-            if not self._about_labels:
-                raise
-            raise UserError(f"{self._about_labels}; and the recipe fails: {mistake}") from mistake
 
     def _evaluated(self, checkpoint: Path, trained: TrainedNetworks) -> dict[str, Any] | None:
         asked = self._asked
@@ -240,12 +231,9 @@ class Evaluating:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
-            everything, maps = open_data(config, recipe.data, asked.data, self._ranks), maps_of(recipe.data)
+            everything = open_data(config, recipe.data, asked.data, self._ranks, asked.axes)
+            maps = maps_of(recipe.data)
             if asked.data is not None:
-                everything, about = as_in_run(everything, recipe.data)
-                if about:
-                    self._say(about)
-                self._about_labels = about if everything.labels is None else ""
                 self._sources = everything.mapped(maps), everything.mapped(maps)
             else:
                 training, held_out = split(everything, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
@@ -264,11 +252,12 @@ class Evaluating:
             set_standing_statistics(
                 trained,
                 asked.weights,
-                standing_inputs(trained, asked.data, seed),
+                asked.data,
                 batches=batches,
                 batch_size=asked.batch_size,
                 seed=seed,
                 truncation=asked.truncation,
+                axes=asked.axes,
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)
@@ -311,12 +300,7 @@ class Evaluating:
 
     def _others(self, trained: TrainedNetworks, images: str, ways: SamplingSettings) -> RealSet:
         """Samples that another program made."""
-        source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks)
-        if self._asked.data is not None:  # both have the numbers of the run's classes
-            source, about = as_in_run(source, trained.recipe.data, "--images")
-            spec = dataclasses.replace(spec, num_classes=source.num_classes)
-            if about:
-                self._say(about)
+        source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks, self._asked.axes)
         return RealSet(
             source,
             spec,

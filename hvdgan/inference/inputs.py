@@ -1,33 +1,29 @@
-"""Supplies the samples that drawing starts from: those of data, or blank ones."""
+"""Supplies what samples start from: samples of data, or blank ones, and conditions given by the user."""
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import BadImage, Samples, conditions, open_source
 from hvdgan.data.kinds import spread
 from hvdgan.data.order import sample_indices
-from hvdgan.evaluation.sets import in_short
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import Input
 from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.value_map import ValueMap
 
 
 def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
-    """Yield blank samples without end, with every class and every row of conditions in turn.
-
-    Args:
-        spec: facts about the data.
-        conditions: numbers as networks see them, float32 (N, k); None: there are none.
-    """
+    """Yield blank samples without end, with every class and every row of conditions (N, k) in turn."""
     blank = np.zeros(spec.parts.record, np.uint8 if spec.is_pictures else np.float32)
     for number in itertools.count():
         one: Input = {"images": blank, "numbers": np.int64(number)}
@@ -38,218 +34,22 @@ def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterat
         yield one
 
 
-def data_inputs(
-    trained: TrainedNetworks, data: str | None, seed: int, say: Callable[[str], None] = lambda line: None
-) -> Iterator[Input]:
+def data_inputs(trained: TrainedNetworks, data: str | None, seed: int, axes: str | None = None) -> Iterator[Input]:
     """Yield samples of a data source without end, in an order given by the seed; broken ones are skipped.
 
     Args:
-        trained: run whose recipe starts from images.
+        trained: run whose recipe starts from samples of data.
         data: value of --data; None: the data that the run was trained on.
         seed: seed of the order.
-        say: function that gets a line if the labels of other data are left out.
+        axes: value of --axes; None: those that the run recorded.
 
     Raises:
         UserError: the data cannot be opened.
-        RunError: no image can be read.
+        RunError: no sample can be read.
     """
-    found = open_data(trained.config, trained.recipe.data, data)
-    if data is not None:
-        found, about_labels = as_in_run(found, trained.recipe.data)
-        if about_labels:
-            say(about_labels)
-    source = found.mapped(maps_of(trained.recipe.data))
+    source = open_data(trained.config, trained.recipe.data, data, axes=axes).mapped(maps_of(trained.recipe.data))
     trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
     return _in_order(source, seed)
-
-
-def open_data(config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE) -> Samples:
-    """Open the data of a run, or others of the same shape; their numbers are not mapped yet."""
-    wanted, hint = _wanted(config, spec, data)
-    try:
-        return _opened(wanted, spec, [spec.parts], peers, are_others=wanted.data != config.data)
-    except UserError as error:
-        raise UserError(f"{error}{hint}") from error
-
-
-def open_samples(config: Config, spec: DataSpec, images: str, peers: Peers = ALONE) -> tuple[Samples, DataSpec]:
-    """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
-
-    They have the shape that the networks make. With --crop they may also have that of the data, and their centre is cut
-    out, as that of the data is.
-    """
-    whole, values = Layout(spec.parts.shape, None, spec.parts.crop), SampleValues(maps_of(spec).images)
-    spec = dataclasses.replace(
-        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=whole, constants=None
-    )
-    absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
-    arrays = dataclasses.replace(config.arrays, conditions=(), **absent)
-    wanted, are_others = dataclasses.replace(config, data=images, arrays=arrays), images != config.data
-    layouts = [Layout(spec.shape), whole] if are_others and spec.shape != whole.shape else [whole]
-    try:
-        source = _opened(wanted, spec, layouts, peers, are_others=are_others)
-    except UserError as error:
-        raise UserError(str(error).replace("--data ", "--images ")) from error
-    return source.mapped(values), dataclasses.replace(spec, num_classes=source.num_classes, layout=source.layout)
-
-
-def each_repeated(inputs: Iterator[Input], members: int) -> Iterator[Input]:
-    """Yield each input `members` times in a row, so that sample n starts from input n // members."""
-    return itertools.chain.from_iterable(itertools.repeat(one, members) for one in inputs)
-
-
-def _wanted(config: Config, spec: DataSpec, data: str | None) -> tuple[Config, str]:
-    """The settings with which data are opened, and a hint for an error.
-
-    The rows of a table in order belong to the samples of the run alone, so other data must hold the conditions.
-    """
-    if not data:
-        return config, "; if the images of the run have moved, name them or others with --data"
-    wanted, table = dataclasses.replace(config, data=data), config.arrays.condition_table
-    if data == config.data or table is None or not conditions.is_in_order(table):
-        return wanted, ""
-    arrays = dataclasses.replace(config.arrays, condition_table=None, conditions=spec.conditions)
-    return dataclasses.replace(wanted, arrays=arrays), (
-        f"; the rows of --condition-table {table} are in the order of {config.data}, so other data must hold "
-        f"{', '.join(spec.conditions)}, or the table a column `file` with their paths"
-    )
-
-
-class _OtherData(UserError):
-    """The data can be opened, and are not such as the run was trained on."""
-
-
-def _opened(config: Config, spec: DataSpec, layouts: Sequence[Layout], peers: Peers, *, are_others: bool) -> Samples:
-    """Open data with the first settings with which they are such as the run was trained on.
-
-    Arrays need no maps, because those of the checkpoint apply.
-    """
-    pictures, errors = spec.is_pictures and config.arrays.values is None, list[UserError]()
-    for settings, accepted in _candidates(config, spec, layouts, are_others=are_others):
-        try:
-            source = open_source(
-                settings,
-                paired=spec.input_shape is not None,
-                peers=peers,
-                unmapped=are_others or not pictures,
-            )
-            if source.is_pictures == pictures:
-                source = source.replace(layout=_layout_among(source, accepted, layouts, peers))
-                _check_parts(source, spec)
-                return source
-        except UserError as error:
-            errors.append(error)
-        else:
-            found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
-            raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
-    raise next((error for error in errors if isinstance(error, _OtherData)), errors[0])
-
-
-def _candidates(
-    config: Config, spec: DataSpec, layouts: Sequence[Layout], *, are_others: bool
-) -> Iterator[tuple[Config, Sequence[Layout]]]:
-    """Yield settings with which data may be opened, and the layouts that their samples may then have.
-
-    Pictures are brought to the size that is asked for, so that each layout needs settings of its own. Arrays keep their
-    shape.
-    """
-    arrays = dataclasses.replace(config.arrays, crop=())
-    axes = _axes(arrays, spec, are_others=are_others)
-    groups: list[Sequence[Layout]] = [[layout] for layout in layouts] if spec.is_pictures else [layouts]
-    for accepted in groups:
-        wanted = config
-        if spec.is_pictures:
-            height, width, channels = accepted[0].shape
-            size = height if height == width else (height, width)
-            wanted = dataclasses.replace(config, image_size=size, channels=1 if channels == 1 else 3)
-        elif are_others:  # their shape is compared
-            wanted = dataclasses.replace(config, image_size=None, channels=None)
-        for own, its in axes:
-            yield dataclasses.replace(wanted, arrays=dataclasses.replace(arrays, axes=own, input_axes=its)), accepted
-
-
-def _axes(arrays: ArrayConfig, spec: DataSpec, *, are_others: bool) -> Iterable[tuple[str | None, str | None]]:
-    """The axes that samples and inputs may have, the most likely first.
-
-    Other arrays than those of the run have the axes that --axes names, those that they have by themselves, or the
-    channels last, as hvdgan.sample writes them. Those of the run itself have the channels last if no flag names their
-    axes: an older version took them so where the shape is refused as unclear now.
-    """
-    given = arrays.axes, arrays.input_axes
-    if spec.is_pictures and arrays.axes is None:
-        return [given]
-    first, second = (None if shape is None else "DHWC"[-len(shape) :] for shape in (spec.shape, spec.input_shape))
-    if are_others:
-        return dict.fromkeys([given, (None, None), (first, second)])
-    own, its = (dict.fromkeys([flag, flag or last]) for flag, last in zip(given, (first, second), strict=True))
-    return itertools.product(own, its)
-
-
-def _layout_among(source: Samples, accepted: Sequence[Layout], layouts: Sequence[Layout], peers: Peers) -> Layout:
-    """The layout that samples have; pictures that could have several have that of the size of their files."""
-    shapes = source.layout.shape, source.layout.input_shape
-    chosen = next((each for each in accepted if (each.shape, each.input_shape) == shapes), None)
-    if chosen is None:
-        expected = " or ".join(str(layout.shape) for layout in layouts)
-        raise _OtherData(
-            f"--data {source.name}: samples of shape {shapes[0]} with inputs {shapes[1]}; the run was trained on "
-            f"{expected} with inputs {layouts[0].input_shape}"
-        )
-    if source.is_pictures and len(layouts) > 1:
-        made, whole = (layout.shape[:2] for layout in layouts)
-        sizes = _sizes_of_files(source, peers)
-        wrong = sizes & {whole} if chosen is layouts[0] else sizes - {whole}
-        if wrong:
-            found = ", ".join(sorted(f"{width} x {height}" for height, width in sizes))
-            raise _OtherData(
-                f"--data {source.name}: pictures of {found} pixels; expected one size, {made[1]} x {made[0]} as the "
-                f"networks make them, or {whole[1]} x {whole[0]}, of which --crop takes the centre"
-            )
-    return chosen
-
-
-def _sizes_of_files(source: Samples, peers: Peers) -> set[tuple[int, ...]]:
-    """Heights and widths of pictures as their files hold them, of at most 64; none if they are not known."""
-    places = spread(len(source)).tolist()
-    found = from_root(lambda: [source.own_size(each) for each in places], peers, f"--data {source.name}: sizes")
-    return {tuple(size) for size in found if size is not None}
-
-
-def _check_parts(source: Samples, spec: DataSpec) -> None:
-    """Refuse channels of another order, and other conditions and constants, than the networks were trained on."""
-    for part in ("images", "inputs"):
-        before, now = (_channels(values, part) for values in (spec.values, source.values))
-        if before and now and before != now:
-            raise _OtherData(
-                f"--data {source.name}: the channels of the {part} are {', '.join(now)}, and the run was trained on "
-                f"{', '.join(before)}; name these, in this order"
-            )
-    given = () if source.values.conditions is None else source.values.conditions.channels
-    if spec.conditions and given != spec.conditions:
-        raise _OtherData(
-            f"--data {source.name}: the conditions are {', '.join(given)}, and the run was trained with "
-            f"{', '.join(spec.conditions)}; name these, in this order"
-        )
-    fields = 0 if source.constants is None else source.constants.shape[-1]
-    fields += source.missing is not None and source.missing.mask is not None
-    if spec.constants_shape is not None and fields != spec.constants_shape[-1]:
-        raise _OtherData(
-            f"--data {source.name}: {fields} constant fields, and the run was trained with {spec.constants_shape[-1]}; "
-            "give these"
-        )
-
-
-def _channels(values: SampleValues | None, part: str) -> tuple[str, ...]:
-    """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
-    value_map = None if values is None else values.parts()[part]
-    return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
-
-
-def maps_of(spec: DataSpec) -> SampleValues:
-    """The maps of the run, which apply to other data, too."""
-    if spec.values is None:
-        raise RunError("the checkpoint does not name the maps of its numbers; resume the run for a step")
-    return spec.values
 
 
 def _in_order(source: Samples, seed: int) -> Iterator[Input]:
@@ -268,54 +68,174 @@ def _in_order(source: Samples, seed: int) -> Iterator[Input]:
         yield {"images": image, **{name: values[0] for name, values in facts.items()}}
 
 
-def as_in_run(source: Samples, spec: DataSpec, flag: str = "--data") -> tuple[Samples, str]:
-    """Give the samples of other data the labels that they would have in the data of a run.
+def open_data(
+    config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE, axes: str | None = None
+) -> Samples:
+    """Open the data of a run, or others like them: with its settings, classes, conditions and constants.
 
-    Classes are paired by name, or by number where there are no names: data in folders number only those that they have.
+    Their numbers are not mapped yet.
     """
+    config = _with_axes(config, axes)
+    if data is None or data == config.data:
+        try:
+            return _opened(config, spec, peers)
+        except UserError as error:
+            raise UserError(f"{error}; if the data of the run have moved, name them or others with --data") from error
+    table = config.arrays.condition_table
+    if table is not None and conditions.is_in_order(table):
+        raise UserError(
+            f"--data {data}: the rows of --condition-table {table} are in the order of {config.data}; give the table a "
+            "column `file` with the paths of both"
+        )
+    source = _opened(_for_others(config, data, spec, spec.parts.shape), spec, peers)
+    _refuse_other_classes(source, spec)
+    return source
+
+
+def open_samples(
+    config: Config, spec: DataSpec, images: str, peers: Peers = ALONE, axes: str | None = None
+) -> tuple[Samples, DataSpec]:
+    """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
+
+    They have the shape that the networks make. Arrays of a run with --crop may also have that of the data, of which the
+    centre is taken.
+    """
+    values, whole = SampleValues(maps_of(spec).images), Layout(spec.parts.shape, None, spec.parts.crop)
+    absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
+    config = _with_axes(config, axes)
+    arrays = dataclasses.replace(config.arrays, crop=(), conditions=(), **absent)
+    made = dataclasses.replace(
+        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=None, constants=None
+    )
+    try:
+        wanted = _for_others(dataclasses.replace(config, arrays=arrays), images, spec, spec.shape)
+        source = _opened(wanted, made, peers, whole)
+        if source.is_pictures and whole.crop is not None:
+            places = spread(len(source)).tolist()
+            sizes = from_root(lambda: [source.own_size(each) for each in places], peers, f"--data {images}: sizes")
+            if other := next((size for size in sizes if size and tuple(size) != spec.shape[:2]), None):
+                raise UserError(
+                    f"--data {images}: a picture of {other[1]} x {other[0]} pixels; expected {spec.shape[1]} x "
+                    f"{spec.shape[0]}, as the networks of a run with --crop make them"
+                )
+    except UserError as error:
+        raise UserError(str(error).replace("--data ", "--images ")) from error
+    return source.mapped(values), dataclasses.replace(made, num_classes=source.num_classes, layout=source.layout)
+
+
+def maps_of(spec: DataSpec) -> SampleValues:
+    """The maps of the run, which apply to other data, too."""
+    assert spec.values is not None  # of a run; specs of tests may have none
+    return spec.values
+
+
+def _with_axes(config: Config, axes: str | None) -> Config:
+    return config if axes is None else dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, axes=axes))
+
+
+def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int]) -> Config:
+    """The settings of a run with other data: pictures are brought to a size, and the shape of arrays is compared."""
+    others = dataclasses.replace(config, data=data, image_size=None, channels=None)
+    if not spec.is_pictures:
+        return others
+    return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)
+
+
+def _opened(config: Config, spec: DataSpec, peers: Peers, whole: Layout | None = None) -> Samples:
+    """Open data as the settings of a run say, and refuse those on which its networks were not trained.
+
+    Arrays need no maps, because those of the run apply. `whole` is another layout that samples may have.
+    """
+    source = open_source(config, paired=spec.input_shape is not None, peers=peers, unmapped=True)
+    if source.is_pictures != (spec.is_pictures and config.arrays.values is None):
+        found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
+        raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
+    layout = whole if whole is not None and source.layout.shape == whole.shape else spec.parts
+    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, layout))
+    facts: list[tuple[str, Any, Any]] = [("shapes of a sample and its input", shapes, expected)]
+    for part in ("images", "inputs"):
+        now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
+        if now and before:  # data that do not name them have those of the run
+            facts.append((f"channels of the {part}", now, before))
+    if spec.conditions:
+        facts.append(("conditions", getattr(source.values.conditions, "channels", ()), spec.conditions))
+    if spec.constants_shape is not None:
+        fields = 0 if source.constants is None else source.constants.shape[-1]
+        fields += source.missing is not None and source.missing.mask is not None
+        facts.append(("number of constant fields", fields, spec.constants_shape[-1]))
+    for what, found, expected in facts:
+        if found != expected:
+            hint = "the same, or the axes of these data with --axes" if what.startswith("shapes") else "the same"
+            raise UserError(f"--data {source.name}: {what}: {found}, and {expected} in training; give {hint}")
+    return source.replace(layout=layout)
+
+
+def _channels(value_map: ValueMap | None) -> tuple[str, ...]:
+    """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
+    return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
+
+
+def _refuse_other_classes(source: Samples, spec: DataSpec) -> None:
+    """Refuse labels that mean other classes than those of the run."""
     if source.labels is None or not (source.num_classes and spec.num_classes):
-        return source, ""
-    names, line = source.class_names or [], ""
-    if names and spec.class_names:
-        known = {name: number for number, name in enumerate(spec.class_names[: spec.num_classes])}
-        numbers = [known.get(name, -1) for name in names]
-    elif bool(names) == bool(spec.class_names):
-        numbers = list(range(spec.num_classes))
-    elif source.num_classes == spec.num_classes:
-        numbers, line = list(range(spec.num_classes)), _about_numbers(source, spec, flag)
+        return
+    names, known = tuple(source.class_names or ()), spec.class_names
+    if source.num_classes != spec.num_classes or (names and known and names != known):
+        other = ", ".join(sorted({*names} ^ {*known})[:5] if names and known else ()) or "their number or order"
+        raise UserError(
+            f"--data {source.name}: {source.num_classes} classes, and {spec.num_classes} in training, which differ in "
+            f"{other}; give data of the same classes"
+        )
+
+
+def given_conditions(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | None:
+    """The conditions of samples as networks see them, float32 (N, k); the samples take the rows in turn.
+
+    A line on stderr warns of numbers outside of the range that the run has declared.
+
+    Args:
+        text: value of --condition, such as energy=50,theta=1.57, or None.
+        path: value of --conditions: a CSV table whose header names all conditions, or an .npy array (N, k); or None.
+        spec: facts about the data of the run.
+
+    Returns:
+        None if no conditions are given.
+
+    Raises:
+        UserError: the run has no conditions, or others, or its map makes NaN or infinities of the numbers.
+    """
+    if text is None and path is None:
+        return None
+    flag, names, value_map = f"--condition {text}", list(spec.conditions), maps_of(spec).conditions
+    if not names or value_map is None:
+        raise UserError(f"{flag if path is None else f'--conditions {path}'}: the run has no conditions; leave it out")
+    if text is not None:
+        if path is not None:
+            raise UserError("--condition: one condition for all samples; leave it out beside --conditions")
+        pairs = [tuple(map(str.strip, part.partition("=")[::2])) for part in text.split(",")]
+        if sorted(name for name, _ in pairs) != sorted(names):
+            raise UserError(f"{flag}: expected {','.join(f'{name}=NUMBER' for name in names)}")
+        numbers = conditions.columns_of(flag, [name for name, _ in pairs], [[number for _, number in pairs]], names)
     else:
-        numbers = []
-    numbers += [-1] * (source.num_classes - len(numbers))
-    labels = np.array(numbers, np.int32)[source.labels]
-    if labels.min() < 0:
-        return _relabelled(source, None, spec), _about(source, spec, flag)
-    if source.num_classes == spec.num_classes and np.array_equal(labels, source.labels):
-        return source, line
-    return _relabelled(source, labels, spec), line
+        assert path is not None
+        flag = f"--conditions {path}"
+        numbers = _of_file(path, flag, names)
+    with np.errstate(all="ignore"):
+        seen = value_map.forward(numbers)
+    if words := value_map.lost_in_words(numbers, seen, lambda row: "" if path is None else f" of row {row[0] + 1}"):
+        raise UserError(f"{flag}: {words}; expected numbers that the map of the run makes finite")
+    if words := value_map.outside_in_words(numbers):
+        print(f"hvdgan: warning: {flag}: {words}", file=sys.stderr, flush=True)
+    return seen
 
 
-def _relabelled(source: Samples, labels: np.ndarray | None, spec: DataSpec) -> Samples:
-    """The samples with the labels of a run, or without labels."""
-    if labels is None:
-        return source.replace(labels=None, classes=0, class_names=None)
-    return source.replace(labels=labels, classes=spec.num_classes, class_names=spec.class_names or source.class_names)
-
-
-def _about(source: Samples, spec: DataSpec, flag: str) -> str:
-    names, own = source.class_names, spec.class_names
-    if names and own:
-        found, expected = in_short(names), in_short(own)
-    else:
-        found, expected = f"0 to {source.num_classes - 1}", f"0 to {spec.num_classes - 1}"
-    return (
-        f"{flag} {source.name}: no labels are taken, because its classes are {found}, and those of the run {expected}; "
-        "give data with all classes of the run, under the same names, to compare within classes"
-    )
-
-
-def _about_numbers(source: Samples, spec: DataSpec, flag: str) -> str:
-    unnamed = "the data do" if spec.class_names else "the checkpoint does"
-    return (
-        f"{flag} {source.name}: classes are paired by number, because {unnamed} not name them: "
-        f"{in_short(source.class_names or spec.class_names)} are 0 to {spec.num_classes - 1}"
-    )
+def _of_file(path: Path, flag: str, names: Sequence[str]) -> np.ndarray:
+    if path.suffix.lower() != ".npy":
+        return conditions.columns_of(flag, *conditions.read_table(path, flag), names)
+    try:
+        numbers = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{flag}: cannot be read: {error}; expected an array of numbers") from error
+    if numbers.ndim != 2 or numbers.shape[1] != len(names) or not len(numbers) or numbers.dtype.kind not in "fiu":
+        raise UserError(f"{flag}: shape {numbers.shape}; expected (N, {len(names)}) numbers for {', '.join(names)}")
+    return numbers.astype(np.float64)

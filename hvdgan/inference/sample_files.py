@@ -1,6 +1,6 @@
 """Writes samples as files: pictures, or arrays in the units of the data with the conditions they were drawn for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from hvdgan.recipe.drawing import Input
 from hvdgan.recipe.showing import save_samples
 
 ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
+Texts = dict[str, dict[str, list[str]]]
 
 
 def check(path: Path, *, separate: bool, overwrite: bool) -> None:
@@ -22,10 +23,8 @@ def check(path: Path, *, separate: bool, overwrite: bool) -> None:
     """
     if separate:
         outputs.check_folder(path, overwrite=overwrite)
-    elif path.suffix.lower() in ARRAYS:
+    elif path.suffix.lower() in (".png", *ARRAYS):
         outputs.check_new(path, overwrite=overwrite)
-    elif path.suffix.lower() == ".png":
-        outputs.check_file(path, overwrite=overwrite)
     else:
         raise UserError(
             f"--out {path}: expected a name that ends in .png for a picture, or in {', '.join(ARRAYS)} for numbers"
@@ -46,52 +45,38 @@ def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Inpu
     suffix = path.suffix.lower()
     if suffix == ".png":
         outputs.write(path, lambda partial: save_samples(partial, samples, spec))
-    elif suffix == ".npy":
+        return
+    if suffix == ".npy":
         outputs.write(path, lambda partial: np.save(partial, samples))
-    else:
-        arrays = {"samples": samples, **_conditions(spec, inputs)}
-        if of_data:
-            arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
-        texts = _texts(spec, arrays)
-        save = _save_npz if suffix == ".npz" else _save_hdf5
-        outputs.write(path, lambda partial: save(partial, arrays, texts))
+        return
+    arrays, texts = {"samples": samples}, Texts()
+    if spec.values is not None:
+        images, given = spec.values.images, spec.values.conditions
+        named = not all(map(str.isdecimal, images.channels))
+        texts["samples"] = {"units": list(images.units), "channels": list(images.channels) if named else []}
+        if given is not None and inputs and "conditions" in inputs[0]:
+            numbers = given.inverse(np.stack([each["conditions"] for each in inputs]))
+            arrays |= dict(zip(spec.conditions, numbers.T, strict=True))
+            texts |= {name: {"units": [unit]} for name, unit in zip(given.channels, given.units, strict=False)}
+    if of_data:
+        arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
+    save = _save_npz if suffix == ".npz" else _save_hdf5
+    outputs.write(path, lambda partial: save(partial, arrays, texts))
 
 
-def _conditions(spec: DataSpec, inputs: Sequence[Input]) -> dict[str, np.ndarray]:
-    """The conditions in the units of the data, by name."""
-    value_map = None if spec.values is None else spec.values.conditions
-    if value_map is None or not inputs or "conditions" not in inputs[0]:
-        return {}
-    numbers = value_map.inverse(np.stack([each["conditions"] for each in inputs]))
-    return {name: numbers[:, place] for place, name in enumerate(spec.conditions)}
-
-
-def _texts(spec: DataSpec, names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-    """The units of arrays, one for each channel, and the names of their channels, where the data gave some."""
-    found: dict[str, dict[str, list[str]]] = {name: {} for name in names}
-    if spec.values is None:
-        return found
-    images, given = spec.values.images, spec.values.conditions
-    if any(images.units):
-        found["samples"]["units"] = list(images.units)
-    if not all(map(str.isdecimal, images.channels)):
-        found["samples"]["channels"] = list(images.channels)
-    for name, unit in zip(given.channels, given.units, strict=False) if given is not None else ():
-        if unit and name in found:
-            found[name]["units"] = [unit]
-    return found
-
-
-def _save_npz(path: Path, arrays: dict[str, np.ndarray], texts: dict[str, dict[str, list[str]]]) -> None:
-    beside = {f"{name}_{kind}": np.array(each) for name, kinds in texts.items() for kind, each in kinds.items()}
+def _save_npz(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
+    beside = {
+        f"{name}_{kind}": np.array(each) for name, kinds in texts.items() for kind, each in kinds.items() if any(each)
+    }
     np.savez(path, **{**beside, **arrays})  # type: ignore[arg-type]  # a name is never allow_pickle
 
 
-def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: dict[str, dict[str, list[str]]]) -> None:
+def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
     import h5py  # only for this kind of file
 
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             written = file.create_dataset(name, data=array)
-            for kind, each in texts[name].items():
-                written.attrs[kind] = each[0] if len(each) == 1 else each  # one text, as other programs expect
+            for kind, each in texts.get(name, {}).items():
+                if any(each):  # one text, as other programs expect
+                    written.attrs[kind] = each[0] if len(each) == 1 else each

@@ -1,8 +1,9 @@
-"""What sample() computes, as functions of tensors alone, for programs without hvdgan."""
+"""Networks and what sample() computes for programs without hvdgan: in the units of the data, with the maps as JSON."""
 
-import functools
+import json
+import zipfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,20 @@ import keras
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.inference.physical import applied
-from hvdgan.recipe import Recipe
+from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Parts
-from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.data_spec import KERAS
+from hvdgan.recipe.drawing import SampleRandom, are_classes
 from hvdgan.recipe.mistakes import Mistake, call
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import PreparedBatch, drawn_by, reads, sampled
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
+MAPS = "value_maps.json"
 _SEED = 0
 """seed of draw(), the default of hvdgan.sample"""
 Tensors = Mapping[str, tf.Tensor]
-Specs = dict[str, tf.TensorSpec]
 
 
 class Serving:
@@ -42,89 +44,54 @@ class Serving:
         self._recipe, self._nets, self._in_units, self._count = recipe, nets, in_units, count
         self.ends: dict[str, set[int]] = defaultdict(set)
         """for each network the numbers of those of its outputs that are the samples themselves"""
+        self.inputs: dict[str, tf.TensorSpec] = {}
+        """specs of the tensors that the samples are computed of, by name"""
+        self._drawn: dict[str, tf.TensorSpec] = {}
+        self._draws_classes = False
         try:
-            self._look()
+            tf.function(self._look_at_draws, autograph=False).get_concrete_function(tf.TensorSpec((count,), tf.int64))
+            specs = {**self._drawn, **self._specs()}
+            tf.function(self._look, autograph=False).get_concrete_function(specs, tf.TensorSpec((), tf.int32))
         except Mistake as mistake:
             if count is not None:
                 raise
-            Serving(recipe, nets, in_units=in_units, count=2)  # raises the same, if the reason is another
             text = f"{mistake}; an export takes any number of samples: write tf.shape(x)[0], as x.shape[0] is None"
             raise Mistake(text, mistake.at) from mistake.__cause__
-
-    def _look(self) -> None:
-        """Trace the samples, and see what they are computed of."""
-        self._drawn = self._drawn_specs()
-        classes = self._drawn.get("classes")  # as hvdgan.sample --class takes them
-        self._draws_classes = classes is not None and classes.dtype.is_integer and classes.shape.rank == 1
-        specs, found, calls = self._specs(), set[str](), _Calls(self._nets)
-
-        def look(given: Tensors, size: tf.Tensor) -> tf.Tensor:
-            samples = self._samples(calls, given, size)
-            found.update(name for name in given if reads(samples, given[name]))
-            for name, outputs in calls.made:
-                self.ends[name] |= {place for place, each in enumerate(outputs) if each is samples}
-            return samples
-
-        tf.function(look, autograph=False).get_concrete_function(specs, tf.TensorSpec((), tf.int32))
-        if found <= {"constants"}:
-            found.add("numbers")  # which say how many samples are wanted
-        self.inputs = {name: each for name, each in specs.items() if name in found}
-        """specs of the tensors that the samples are computed of, by name"""
-
-    @functools.cached_property
-    def samples(self) -> tf.TensorSpec:
-        """Shape and type of the samples."""
-        return self._functions["serve"].get_concrete_function(**self.inputs).structured_outputs["samples"]
-
-    @property
-    def mapped(self) -> list[str]:
-        """A description of each input, and of the samples, that a map brings to the units of the data."""
+        self._serve = tf.function(self._served, autograph=False)
+        self.samples = self._serve.get_concrete_function(**self.inputs).structured_outputs["samples"]
+        """shape and type of the samples"""
         found = {name: self._map_of(name, each.shape) for name, each in self.inputs.items()}
         found["samples"] = self._map_of("images", self.samples.shape)
-        return [f"{name} ({each})" for name, each in found.items() if each is not None]
+        self.mapped = [f"{name} ({each})" for name, each in found.items() if each is not None]
+        """description of each input, and of the samples, that a map brings to the units of the data"""
 
     def save(self, path: Path) -> None:
         """Write the SavedModel: serve() takes `inputs`, draw() takes numbers of samples and returns the draws."""
-        module, signatures = tf.Module(), {}
-        for name, function in self._functions.items():
-            given = self.inputs if name == "serve" else {"numbers": tf.TensorSpec((None,), tf.int64)}
+        module, signatures, functions = tf.Module(), {}, {"serve": (self._serve, self.inputs)}
+        if self._drawn.keys() & self.inputs.keys():
+            draw = tf.function(lambda numbers: self._draws(numbers, self.inputs), autograph=False)
+            functions["draw"] = draw, {"numbers": tf.TensorSpec((None,), tf.int64)}
+        for name, (function, given) in functions.items():
             traced = function.get_concrete_function(**given)
             setattr(module, name, function)
             setattr(module, f"variables_of_{name}", list(traced.variables))
             signatures["serving_default" if name == "serve" else name] = traced
         tf.saved_model.save(module, path, signatures)
 
-    @functools.cached_property
-    def _functions(self) -> dict[str, Any]:
-        def serve(**given: tf.Tensor) -> Tensors:
-            # Constants may have no batch of their own.
-            size = next(tf.shape(each)[0] for name, each in given.items() if name != "constants")
-            return {"samples": self._shown(self._samples(self._nets, given, size))}
+    def _draws(self, numbers: tf.Tensor, names: Collection[str] | None = None) -> dict[str, Any]:
+        drawn = drawn_by(self._recipe, SampleRandom(_SEED, numbers).scoped("draw"))
+        return {name: each for name, each in drawn.items() if names is None or name in names}
 
-        def draw(numbers: tf.Tensor) -> Tensors:
-            return {name: each for name, each in self._draw(numbers).items() if name in self.inputs}
+    def _look_at_draws(self, numbers: tf.Tensor) -> None:
+        for name, each in self._draws(numbers).items():
+            if not tf.is_tensor(each):
+                raise UserError(f"draw() gives {name} as a {type(each).__name__}; an export takes tensors alone")
+            self._drawn[name] = tf.TensorSpec(each.shape, each.dtype)
+            self._draws_classes |= name == "classes" and are_classes(each)
 
-        functions = {"serve": serve, "draw": draw} if self._drawn.keys() & self.inputs.keys() else {"serve": serve}
-        return {name: tf.function(each, autograph=False) for name, each in functions.items()}
-
-    def _drawn_specs(self) -> Specs:
-        specs: Specs = {}
-
-        def look(numbers: tf.Tensor) -> None:
-            for name, each in self._draw(numbers).items():
-                if not tf.is_tensor(each):
-                    raise UserError(f"draw() gives {name} as a {type(each).__name__}; an export takes tensors alone")
-                specs[name] = tf.TensorSpec(each.shape, each.dtype)
-
-        tf.function(look, autograph=False).get_concrete_function(tf.TensorSpec((self._count,), tf.int64))
-        return specs
-
-    def _draw(self, numbers: tf.Tensor) -> dict[str, Any]:
-        return drawn_by(self._recipe, SampleRandom(_SEED, numbers).scoped("draw"))
-
-    def _specs(self) -> Specs:
-        """Specs of all that samples may be computed of."""
-        spec, count, found = self._recipe.data, self._count, dict(self._drawn)
+    def _specs(self) -> dict[str, tf.TensorSpec]:
+        """Specs of all that samples may be computed of, besides the draws."""
+        spec, count, found = self._recipe.data, self._count, dict[str, tf.TensorSpec]()
         if spec.num_classes and not self._draws_classes:
             found["labels"] = tf.TensorSpec((count,), tf.int32)
         if spec.conditions:
@@ -136,6 +103,23 @@ class Serving:
         if spec.constants_shape is not None:
             found["constants"] = tf.TensorSpec((None, *spec.constants_shape), tf.float32)
         return {**found, "numbers": tf.TensorSpec((count,), tf.int64)}
+
+    def _look(self, given: Tensors, size: tf.Tensor) -> None:
+        """See what the samples are computed of, and which outputs of networks they are."""
+        calls = _Calls(self._nets)
+        samples = self._samples(calls, given, size)
+        self.inputs = {
+            name: tf.TensorSpec(each.shape, each.dtype) for name, each in given.items() if reads(samples, each)
+        }
+        if self.inputs.keys() <= {"constants"}:  # the numbers say how many samples are wanted
+            self.inputs["numbers"] = tf.TensorSpec((self._count,), tf.int64)
+        for name, outputs in calls.made:
+            self.ends[name] |= {place for place, each in enumerate(outputs) if each is samples}
+
+    def _served(self, **given: tf.Tensor) -> Tensors:
+        # Constants may have no batch of their own.
+        size = next(tf.shape(each)[0] for name, each in given.items() if name != "constants")
+        return {"samples": self._shown(self._samples(self._nets, given, size))}
 
     def _samples(self, nets: Any, given: Tensors, size: tf.Tensor) -> tf.Tensor:
         """Samples as networks see them; what is not given is 0, because they do not depend on it."""
@@ -164,17 +148,16 @@ class Serving:
     def _map_of(self, name: str, shape: tf.TensorShape) -> ValueMap | None:
         """The map of a part of the data, if it changes anything; pictures have none of the user's."""
         spec = self._recipe.data
-        if spec.values is None or spec.is_pictures or not self._in_units:
-            return None
-        found = spec.values.parts().get(name)
-        return None if found is None or found.is_identity or shape[-1] != len(found.channels) else found
+        return (
+            None if spec.values is None or spec.is_pictures or not self._in_units else _map_in(spec.values, name, shape)
+        )
 
     def _seen(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         """What networks see of numbers that are given."""
         if tensor.dtype == tf.uint8:
             return tf.cast(tensor, tf.float32) / 127.5 - 1.0
         found = self._map_of(name, tensor.shape)
-        return tensor if found is None else _mapped(found, tensor, forward=True)
+        return tensor if found is None else _in_double(found, tensor, forward=True)
 
     def _shown(self, samples: tf.Tensor) -> tf.Tensor:
         """Samples as hvdgan.sample writes them."""
@@ -184,7 +167,7 @@ class Serving:
         if spec.is_pictures or spec.values is None:
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
         found = self._map_of("images", samples.shape)
-        samples = samples if found is None else _mapped(found, samples, forward=False)
+        samples = samples if found is None else _in_double(found, samples, forward=False)
         if spec.missing is None or spec.missing.mask is None or spec.parts.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
@@ -198,16 +181,95 @@ class _Calls:
         self._nets = nets
 
     def __getattr__(self, name: str) -> Any:
-        network = getattr(self._nets, name)
-
         def called(*inputs: Any, **keywords: Any) -> Any:
-            outputs = network(*inputs, **keywords)
+            outputs = getattr(self._nets, name)(*inputs, **keywords)
             self.made.append((name, keras.tree.flatten(outputs)))
             return outputs
 
         return called
 
 
-def _mapped(value_map: ValueMap, tensor: tf.Tensor, *, forward: bool) -> tf.Tensor:
+def in_units(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> tuple[keras.Model, list[str]]:
+    """A network in the units of the data, by standard Keras operations.
+
+    An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and outputs that are the
+    samples return them; all others stay as they are.
+
+    Args:
+        network: network, such as the generator.
+        spec: facts about the data of the run.
+        samples: numbers of the outputs that are the samples.
+
+    Returns:
+        The network, and a description of each input and output that is now in the units of the data; the network
+        itself and an empty list, if there is none.
+
+    Raises:
+        UserError: a map of the user's own cannot be expressed in Keras operations.
+    """
+    if spec.values is None or spec.is_pictures or not getattr(network, "inputs", None):
+        return network, []
+    mapped: list[str] = []
+    inputs = [keras.Input(batch_shape=each.shape, dtype=each.dtype, name=each.name) for each in network.inputs]
+    given = []
+    for each in inputs:
+        found = _map_in(spec.values, each.name, each.shape)
+        given.append(each if found is None else _applied(found, each, forward=True))
+        mapped += [] if found is None else [f"{each.name} ({found})"]
+    returned = network(given if len(given) > 1 else given[0])
+    outputs = keras.tree.flatten(returned)
+    for place in () if spec.values.images.is_identity else samples:
+        outputs[place] = _applied(spec.values.images, outputs[place], forward=False)
+        mapped.append(f"samples ({spec.values.images})")
+    if not mapped:
+        return network, []
+    return keras.Model(inputs, keras.tree.pack_sequence_as(returned, outputs), name=network.name), mapped
+
+
+def _map_in(values: SampleValues, name: str, shape: Sequence[int | None]) -> ValueMap | None:
+    """The map of a part with this name and number of channels, if it changes anything."""
+    found = values.parts().get(name)
+    return None if found is None or found.is_identity or shape[-1] != len(found.channels) else found
+
+
+def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
+    """Apply a map, or undo it, by Keras operations."""
+    try:
+        return value_map.forward_of(tensor, KERAS) if forward else value_map.inverse_of(tensor, KERAS)
+    except Exception as error:  # the user's own functions may raise anything on a tensor
+        raise UserError(
+            f"--units physical: the map {value_map} cannot be expressed in Keras operations "
+            f"({' '.join(str(error).split())[:100]}); write its functions with keras.ops, or give --units network"
+        ) from error
+
+
+def _in_double(value_map: ValueMap, tensor: tf.Tensor, *, forward: bool) -> tf.Tensor:
     # In double precision, as NumPy's.
-    return tf.cast(applied(value_map, tf.cast(tensor, tf.float64), forward=forward), tf.float32)
+    return tf.cast(_applied(value_map, tf.cast(tensor, tf.float64), forward=forward), tf.float32)
+
+
+def described(values: SampleValues) -> dict[str, Any]:
+    """The maps by the names of the parts: as text, and as steps with the numbers, channels and units."""
+    parts = values.parts().items()
+    return {name: None if each is None else {"map": str(each), **each.to_json()} for name, each in parts}
+
+
+def list_maps(path: Path, values: SampleValues | None, applied: Sequence[str]) -> None:
+    """Add the maps to a .keras file, a zip in which Keras ignores other members, or to the folder of a SavedModel.
+
+    Args:
+        path: exported file or folder.
+        values: maps of the run; None: nothing is known, and nothing is written.
+        applied: description of each input and output of the network that is in the units of the data.
+    """
+    if values is None:
+        return
+    text = json.dumps({"applied": list(applied), "value_maps": described(values)}, indent=1) + "\n"
+    if path.is_dir():
+        # assets.extra is the place in a SavedModel for files that TensorFlow neither writes nor loads.
+        extra = path / "assets.extra" / MAPS
+        extra.parent.mkdir()
+        extra.write_text(text, encoding="utf-8")
+        return
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(MAPS), text)  # with the same date in every file

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.checkpoints.files import find
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.launcher import warn_once
@@ -45,12 +44,7 @@ class TrainedNetworks:
     manifest: dict[str, Any]
 
     def nets(self, weights: Weights) -> Nets:
-        """The networks in inference mode.
-
-        Args:
-            weights: "averaged": averages over time, for the networks that the run averages; "trained": the weights
-                themselves.
-        """
+        """The networks in inference mode, averaged where the run averages them, or with the weights themselves."""
         networks, frozen = self.state.networks, self.state.frozen
         return self.state.sampling_nets if weights == "averaged" else Nets(networks, frozen=frozen, training=False)
 
@@ -62,64 +56,34 @@ def load_trained(path: Path) -> TrainedNetworks:
         path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
 
     Raises:
-        UserError: path is neither, the recipe cannot be found, or functions of a value map have been edited.
+        UserError: path is neither, the recipe cannot be found, or a frozen network or a function of a value map is
+            another than in training.
         RunError: the checkpoint is damaged, or the recipe now makes other networks.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
-    found = find(path)
+    found = files.find(path)
     manifest = files.read_manifest(found)
     command = parse_saved(manifest["config"], str(found))
-    spec = _spec(found, manifest, paired=command.recipe.paired)
+    try:
+        spec = of_json(manifest["data"]["spec"])
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{found}: its manifest.json does not describe the data: {error!r}; name another one") from error
     _check_functions(found, spec)
     with mistakes.of(command.recipe):
         prepare_keras(PRECISION, command.config.seed, "__init__()")
         recipe = make_recipe(command.recipe, command.options, spec)
         prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
-    _check_frozen(found, manifest, state)
+    for name, network in state.frozen.items():  # which no checkpoint holds
+        what = frozen_network(name)
+        if manifest.get("frozen", {}).get(what) != digest_of_network(network):
+            raise UserError(
+                f"{found}: {what} has other values than in training; restore the file that it is loaded from"
+            )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
     checkpoint.restore(found, manifest, used, only=USED)
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
-
-
-class Changed:
-    """What stands in place of a frozen network that is not the one that the run was trained with.
-
-    A network that is not used need not be the same: a checkpoint may be sampled without the weights of its losses.
-    """
-
-    def __init__(self, message: str) -> None:
-        self._message = message
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """Refuse the call.
-
-        Raises:
-            UserError: names the network.
-        """
-        raise UserError(self._message)
-
-
-def _check_frozen(found: Path, manifest: dict[str, Any], state: TrainState) -> None:
-    """Let the use of each frozen network fail whose values differ from those that the run was trained with."""
-    before = manifest.get("frozen", {})
-    for name, network in state.frozen.items():
-        what = frozen_network(name)
-        if before.get(what) != digest_of_network(network):
-            state.frozen[name] = Changed(
-                f"{found}: {what} has other values than in training; restore the file that it is loaded from"
-            )
-
-
-def _spec(found: Path, manifest: dict[str, Any], *, paired: bool) -> DataSpec:
-    try:
-        return of_json(manifest["data"]["spec"], paired=paired)
-    except (KeyError, TypeError) as error:
-        raise RunError(
-            f"{found}: its manifest.json does not describe the images (data, spec); resume the run for a step to get a "
-            "checkpoint that does"
-        ) from error
 
 
 def _check_functions(found: Path, spec: DataSpec) -> None:

@@ -49,10 +49,7 @@ def test_addresses_are_those_that_others_can_reach(monkeypatch):
     monkeypatch.setattr(hosts, "address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)
     resolved = [(socket.AF_INET, None, 0, "", (address, 0)) for address in ("127.0.1.1", "10.2.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
-    monkeypatch.delenv("HOROVOD_GLOO_IFACE", raising=False)
     assert hosts.addresses() == ["10.2.0.1", "10.0.0.1", "10.1.0.1"]
-    monkeypatch.setenv("HOROVOD_GLOO_IFACE", "ib0")
-    assert hosts.addresses() == ["10.1.0.1", "10.2.0.1", "10.0.0.1"]
 
 
 def test_the_control_groups_are_those_of_this_process_and_all_above(monkeypatch, tmp_path):

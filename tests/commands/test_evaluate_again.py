@@ -15,7 +15,6 @@ from PIL import Image
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluate import main as evaluate
 from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
-from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from launching import launcher, run
 
@@ -53,64 +52,17 @@ def classes(tmp_path, monkeypatch):
     return write
 
 
-def test_classes_of_other_data_are_those_of_the_run_by_name(classes, tmp_path, capsys):
+def test_classes_of_other_data_must_be_those_of_the_run(classes, tmp_path, capsys):
     assert train(["--recipe", "tiny:Conditional", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]) == 0
-    manifest = json.loads((tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").read_text())
-    assert manifest["data"]["spec"]["class_names"] == ["a", "b", "c"]
-    within = "eval/intra_sliced_wasserstein"
     classes("same", "abc")
     classes("some", "bc")
-    classes("others", "bx")
-    for data in ("same", "some", "others"):
-        capsys.readouterr()
-        assert evaluate(["run", *FEW, "--data", data]) == 0
-        said = capsys.readouterr().err
-        line = "--data others: no labels are taken, because its classes are b, x, and those of the run a, b, c; give"
-        assert said.count("no labels are taken") == said.count(line) == (data == "others")
-    same, some, others = records(tmp_path / "run")
-    assert same[within] > 0 and some[within] is None and within not in others  # class a of the run has no sample
-    assert all(record["eval/sliced_wasserstein"] > 0 for record in (same, some, others))
-
-
-def test_a_recipe_that_takes_labels_gets_those_of_the_run_or_refuses_the_data(classes, tmp_path, capsys):
-    flags = ["--recipe", "measured:Measured", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]
-    assert train(flags) == 0
-    classes("some", "bc")
-    classes("others", "xyz")
-    assert evaluate(["run", *FEW, "--data", "some"]) == 0
-    assert records(tmp_path / "run")[0]["eval/label"] == pytest.approx(1.5)
-    capsys.readouterr()
-    assert evaluate(["run", *FEW, "--data", "others"]) == 2
-    line = refused(capsys)
-    assert "--data others: no labels are taken, because its classes are x, y, z, and those of the run a, b, c" in line
-    assert "; and the recipe fails: evaluate() " in line
-    assert len(records(tmp_path / "run")) == 1
-
-
-SHOWING = """
-import tensorflow as tf
-from tiny import Tiny
-
-class Showing(Tiny):
-    shows_data = True
-
-    def sample(self, nets, batch):
-        brightness = tf.cast(batch.labels, tf.float32) / 2 - 0.5
-        return tf.zeros_like(batch.images) + brightness[:, None, None, None]
-"""
-
-
-def test_samples_that_start_from_other_data_have_the_labels_of_the_run(classes, tmp_path, capsys):
-    (tmp_path / "showing_labels.py").write_text(SHOWING)
-    words = ["--recipe", "showing_labels:Showing", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]
-    assert train(words) == 0
-    classes("some", "bc")
-    classes("others", "bx")
-    assert sample(["run", "--num", "30", "--data", "some", "--out", "some.npz"]) == 0
-    assert set(np.unique(np.load("some.npz")["samples"])) == {128, 191}  # 0 and 0.5, of the classes 1 and 2
-    assert sample(["run", "--num", "30", "--data", "others", "--out", "others.npz"]) == 2
-    said = capsys.readouterr().err
-    assert "warning: --data others: no labels are taken, because its classes are b, x" in said
+    assert evaluate(["run", *FEW, "--data", "same"]) == 0
+    assert evaluate(["run", *FEW, "--data", "some"]) == 2
+    assert "--data some: 2 classes, and 3 in training, which differ in a; give data of the same classes" in refused(
+        capsys
+    )
+    (same,) = records(tmp_path / "run")
+    assert same["eval/intra_sliced_wasserstein"] > 0
 
 
 # what is measured anew

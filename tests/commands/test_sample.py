@@ -3,7 +3,6 @@
 Modules: recipe.drawing, inference.trained.
 """
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -15,7 +14,6 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
@@ -43,7 +41,6 @@ def runs(tmp_path_factory):
         ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
         ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
         ("one_hot", ["--recipe", "tiny:OneHot", *tiny]),
-        ("pieces", ["--recipe", "tiny:Pieces", *tiny]),
     ):
         short = "--global-batch-size 4 --max-steps 2 --run-dir".split()
         assert train([*words, *short, str(folder / name)]) == 0
@@ -81,10 +78,9 @@ def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
     assert last == f"{tmp_path / 'new' / 'grid.png'}: 5 samples from {newest}, step 2"
 
 
-@pytest.mark.parametrize("step", [1, 2])
-def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path, step):
+def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
-    checkpoint = runs / "dcgan" / "checkpoints" / f"step-0000000{step}"
+    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000001"  # also of a damaged run
     four = "--num", 4, "--seed", 7, "--batch-size", 4
     averaged = draw(checkpoint, tmp_path / "averaged", *four)
     trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
@@ -103,17 +99,6 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
     assert np.abs(by_hand["ema"] - by_hand["networks"]).max() > 5
 
 
-@pytest.mark.long
-def test_draws_are_by_the_samples_number_and_standard():
-    some, others = (SampleRandom(3, tf.constant(numbers, tf.int64)) for numbers in ([0, 1, 2], [2, 5]))
-    np.testing.assert_array_equal(some.normal("x", (4,))[2], others.normal("x", (4,))[0])
-    assert (some.normal("x", (4,)).numpy() != some.normal("y", (4,)).numpy()).all()
-    assert (some.normal("x", (4,)).numpy() != some.scoped("s").normal("x", (4,)).numpy()).all()
-    many = SampleRandom(0, tf.range(2000, dtype=tf.int64))
-    assert many.uniform("x", (5,)).numpy().mean() == pytest.approx(0.5, abs=0.02)
-    assert many.normal("x", (5,)).numpy().std() == pytest.approx(1.0, abs=0.03)
-
-
 def test_a_path_goes_from_the_first_sample_of_one_seed_to_that_of_the_other(runs, tmp_path):
     ends = [draw(runs / "dcgan", tmp_path / str(seed), "--num", 1, "--seed", seed)[0] for seed in (3, 4)]
     path = draw(runs / "dcgan", tmp_path / "path", "--num", 20, "--interpolate", 3, 4)
@@ -122,13 +107,9 @@ def test_a_path_goes_from_the_first_sample_of_one_seed_to_that_of_the_other(runs
     whole = np.abs(path[-1].astype(int) - path[0]).mean()
     steps = np.abs(np.diff(path.astype(int), axis=0)).mean(axis=(1, 2))
     assert (steps > 0).all() and steps.max() < whole / 2
-
-
-def test_along_a_path_classes_and_noise_stay_those_of_the_first_seed(runs, tmp_path):
     still = draw(runs / "conditional", tmp_path / "still", "--num", 3, "--interpolate", 5, 5)
     first = draw(runs / "conditional", tmp_path / "first", "--num", 1, "--seed", 5)
-    for image in still:
-        assert np.abs(image.astype(int) - first[0]).max() <= 1
+    assert np.abs(still.astype(int) - first[0]).max() <= 1  # classes and noise stay those of the first seed
 
 
 def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
@@ -157,35 +138,22 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
     np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
 
 
-_CLASSES = (
-    "the flag needs a draw() that returns integers (B,) under the name classes, such as "
-    'random.integers("classes", (), self.data.num_classes)'
-)
-_LATENTS = (
-    "the flag needs a draw() that returns float32 (B, ...) under the name latents, such as "
-    'random.normal("latents", (64,))'
-)
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with runs that cannot be used."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcgan", "conditional", "completion", "one_hot", "pieces"):
+    for name in ("dcgan", "conditional", "completion", "one_hot"):
         (tmp_path / name).symlink_to(runs / name)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "a.txt").write_text("")
     (tmp_path / "there.png").write_bytes(b"")
-    for name, change in (
-        ("strange", lambda manifest: manifest["config"].update(recipe="not_there:GAN")),
-        ("newer", lambda manifest: manifest["config"].update(nfs=3)),
-        ("older", lambda manifest: manifest["data"].pop("spec")),
-        ("wider", lambda manifest: manifest["config"].update(nf=4)),
-        ("moved", lambda manifest: manifest["config"].update(data="gone")),
-        ("listed", lambda manifest: manifest.update(config=[])),
+    for name, original, change in (
+        ("strange", "dcgan", lambda manifest: manifest["config"].update(recipe="not_there:GAN")),
+        ("bare", "dcgan", lambda manifest: manifest["data"].pop("spec")),
+        ("wider", "dcgan", lambda manifest: manifest["config"].update(nf=4)),
+        ("moved", "completion", lambda manifest: manifest["config"].update(data="gone")),
     ):
-        original = runs / ("completion" if name == "moved" else "dcgan") / "checkpoints" / "step-00000002"
-        shutil.copytree(original, tmp_path / name)
+        shutil.copytree(runs / original / "checkpoints" / "step-00000002", tmp_path / name)
         path = tmp_path / name / "manifest.json"
         manifest = json.loads(path.read_text())
         change(manifest)
@@ -195,9 +163,6 @@ def folder(tmp_path, monkeypatch, runs):
     values = load_file(state)
     name = next(name for name in values if name.startswith("ema/"))
     save_file({**values, name: values[name] + 1}, state)
-    shutil.copytree(tmp_path / "broken", tmp_path / "cut")
-    cut = tmp_path / "cut" / "checkpoints" / "step-00000002" / "state.safetensors"
-    cut.write_bytes(cut.read_bytes()[:1000])
     return tmp_path
 
 
@@ -206,41 +171,24 @@ def folder(tmp_path, monkeypatch, runs):
     [
         (2, "nowhere", "nowhere: no such folder; expected one such as runs/dcgan"),
         (2, "used", "used: neither a run folder with a checkpoint nor a checkpoint"),
-        (2, "x" * 300, "File name too long"),
         (2, "dcgan --out there.png", "--out there.png: exists already"),
         (2, "dcgan --out grid.jpg", "--out grid.jpg: expected a name that ends in .png"),
         (2, "dcgan --out used --separate", "--out used: holds files already"),
-        (2, "dcgan --out there.png --separate", "--out there.png: is a file; expected a folder"),
-        (2, "dcgan --out there.png/a.png", "there.png is a file; expected a folder"),
-        (2, "dcgan --num 0", "--num"),
         (2, "dcgan --seed 1.5", '"1.5" is not a whole number'),
-        (2, "dcgan --class 3", f"--class 3: recipe DCGAN has no classes; {_CLASSES}"),
-        (2, "one_hot --class 3", f"--class 3: recipe OneHot draws classes float32 (B, 10); {_CLASSES}"),
-        (2, "one_hot --class 3.5", '"3.5" is not a whole number'),
-        (2, "pieces --class 3", f"--class 3: recipe Pieces draws classes list; {_CLASSES}"),
-        (2, "conditional --class 10", "--class 10: the run has 10 classes; expected 0 to 9"),
-        (2, "conditional --class -1", "--class"),
+        (2, "one_hot --class 3", "--class 3: the draw() of OneHot returns no integers (B,) under the name classes"),
+        (2, "conditional --class 10", "--class 10: the data of this run have 10 classes; expected a smaller number"),
         (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
-        (2, "conditional --truncation 1.5", "--truncation"),
-        (2, "completion --interpolate 1 2", f"--interpolate: recipe Completion draws no latents; {_LATENTS}"),
-        (2, "one_hot --interpolate 1 2", f"--interpolate: recipe OneHot draws latents int32 (B, 8); {_LATENTS}"),
-        (2, "pieces --interpolate 1 2", f"--interpolate: recipe Pieces draws latents list; {_LATENTS}"),
-        (2, "dcgan --interpolate 1", "--interpolate"),
-        (2, "dcgan --interpolate 1 1.5", "--interpolate"),
-        (2, "dcgan --interpolate 1 -2", "--interpolate"),
-        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: has two seeds of its own; leave out --seed"),
-        (2, "dcgan --interpolate 1 2 --num 1", "--num 1: an interpolation has two ends"),
+        (2, "one_hot --interpolate 1 2", "--interpolate: the draw() of OneHot returns no float32 (B, ...) under the"),
+        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: has two seeds and one input; leave out --seed"),
         (2, "dcgan --data digits", "--data digits: the recipe of this run starts from no images"),
+        (2, "dcgan --members 2", "--members 2: the recipe of this run starts from no inputs; leave the flag out"),
+        (2, "completion --axes HWC", "--axes: is for arrays that --data names; leave it out"),
         (2, "completion --data gone", "--data gone: no such file or folder"),
-        (2, "moved", "if the images of the run have moved, name them or others with --data"),
+        (2, "moved", "if the data of the run have moved, name them or others with --data"),
         (2, "strange", "strange: --recipe not_there:GAN: there is no module not_there"),
-        (2, "newer", "newer: Unknown option"),
-        (1, "older", "older: its manifest.json does not describe the images"),
+        (1, "bare", "bare: its manifest.json does not describe the data"),
         (1, "wider", "wider: networks/generator/block_4/kernel is float32 (4, 4, 8, 100), and the network's is"),
-        (1, "listed", "manifest.json is damaged: its config is []; expected an object"),
         (1, "broken", "is damaged: ema/generator/"),
-        (1, "cut", "state.safetensors cannot be read"),
-        (2, "--num 3", "RUN_DIR"),
     ],
 )
 def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint):
@@ -250,38 +198,6 @@ def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint
     error = capsys.readouterr().err
     assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
-
-
-def test_an_older_checkpoint_of_a_damaged_run_can_be_named(folder):
-    assert len(draw("broken/checkpoints/step-00000001", folder / "out", "--num", 1)) == 1
-
-
-def test_a_checkpoint_from_before_other_shapes_starts_from_its_pictures_as_it_did(runs, tmp_path):
-    """Its pictures were cropped without a flag; here they are 40 x 32."""
-    photos, old = tmp_path / "photos", tmp_path / "old"
-    photos.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (32, 40), np.uint8)
-    Image.fromarray(pixels).save(photos / "wide.png")
-    shutil.copytree(runs / "completion" / "checkpoints" / "step-00000002", old)
-    manifest = json.loads((old / "manifest.json").read_text())
-    kept = {"num_images": manifest["data"]["spec"]["num_images"], "num_classes": 0}
-    manifest["data"]["spec"] = {"image_size": 32, "channels": 1, **kept}
-    for name in dataclasses.fields(ArrayConfig):
-        del manifest["config"][name.name]
-    manifest["config"] = {**manifest["config"], "image_size": 32}
-    del manifest["config"]["fit"]
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    drawn = draw(old, tmp_path / "drawn", "--num", 2, "--data", photos)
-    np.testing.assert_array_equal(drawn[:, :, 64:], np.stack([pixels[:, 4:36]] * 2))
-    before = draw(runs / "completion", tmp_path / "before", "--num", 2)
-    np.testing.assert_array_equal(draw(old, tmp_path / "after", "--num", 2), before)
-
-
-def test_under_a_launcher_it_refuses(folder, capsys, monkeypatch):
-    monkeypatch.setenv("HOROVOD_SIZE", "2")
-    monkeypatch.setenv("HOROVOD_RANK", "1")
-    assert sample.main(["dcgan", "--out", "grid.png"]) == 2
-    assert "this command is one process, and horovodrun has started 2" in capsys.readouterr().err
 
 
 def test_it_overwrites_on_request(folder):
@@ -302,15 +218,8 @@ def test_output_that_cannot_be_written_is_one_line_and_leaves_nothing(folder, ca
     assert not list(folder.glob("*grid*"))
 
 
-def test_the_command_and_its_help_need_no_horovod(folder):
+def test_the_command_needs_no_horovod(folder):
     (folder / "horovod.py").write_text("raise RuntimeError('horovod is imported')\n")
     done = run_process([sys.executable, "-m", "hvdgan.sample", "dcgan", "--num", "2", "--out", "grid.png"], folder)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert done.stdout == "grid.png: 2 samples from dcgan/checkpoints/step-00000002, step 2\n"
-
-
-def test_help_tells_every_flag(capsys):
-    assert sample.main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    flags = "num out weights separate seed class truncation interpolate batch-size data overwrite".split()
-    assert all(f"--{flag} " in shown for flag in flags) and "RUN_DIR" in shown

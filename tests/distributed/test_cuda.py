@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 import make_believe_driver
 from launching import ROOT, Done, copy_sources, run, train
@@ -40,6 +41,14 @@ def test_the_doctor_has_a_row_for_lost_gpus(tmp_path, has_gpu):
     rows = {row["check"]: row for row in json.loads(run(words, tmp_path, **has_gpu).stdout)["rows"]}
     assert rows["GPUs"]["verdict"] == "fail" and "built without CUDA" in rows["GPUs"]["found"]
     assert "ranks" not in rows
+
+
+def test_the_driver_tells_which_gpu_a_process_sees(tmp_path):
+    """Without a driver, as in these tests, nothing is known."""
+    words = [sys.executable, "-c", "from hvdgan.distributed import cuda; print([cuda.uuid(0)])"]
+    assert run(words, tmp_path).stdout == "['']\n"
+    make_believe_driver.install(tmp_path, Path(tf.__file__).parent)
+    assert run(words, tmp_path, LD_LIBRARY_PATH=str(tmp_path)).stdout == f"['{'01' * 16}']\n"
 
 
 @pytest.fixture

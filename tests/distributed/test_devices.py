@@ -9,17 +9,15 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed import cuda, devices
-from hvdgan.distributed.devices import Device, identity_of
-
-A, B = "MIG-aaaa", "MIG-bbbb"
-NOT_SET = None
+from hvdgan.distributed.devices import Device
 
 
 class Machine:
-    """What TensorFlow and CUDA show of a host: `seen` GPUs, one MIG instance at most, and what was asked of them."""
+    """What TensorFlow and CUDA show of a host: the GPUs of these UUIDs, and what was asked of them."""
 
     def __init__(self, monkeypatch):
-        self.asked, self.limits, self.is_open, self.seen, self.visible = [], {}, False, 0, None
+        self.asked, self.limits, self.is_open, self.uuids, self.visible = [], {}, False, [], None
+        monkeypatch.setattr(cuda, "uuid", lambda index: self.uuids[index])
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: self.gpus if kind == "GPU" else [])
         monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpu, kind: self.ask("visible", gpu))
         monkeypatch.setattr(
@@ -32,8 +30,7 @@ class Machine:
 
     @property
     def gpus(self):
-        mig = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
-        return [f"GPU:{index}" for index in range(1 if mig else self.seen)]
+        return [f"GPU:{index}" for index in range(len(self.uuids))]
 
     def ask(self, what, gpu):
         if what == "growth" and gpu in self.limits:  # as TensorFlow does
@@ -51,62 +48,32 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
     return Machine(monkeypatch)
 
 
-def claimed_by(machine, monkeypatch, ranks):
-    """The devices that the ranks of one host claim, each in its own environment."""
+def claimed_by(machine, shown):
+    """The devices that the ranks of a host claim, of which CUDA shows each the GPUs of these UUIDs."""
     found = []
-    for local_rank, (shown, seen, openable) in enumerate(ranks):
-        with monkeypatch.context() as its:
-            if shown is not NOT_SET:
-                its.setenv(*(shown if isinstance(shown, tuple) else ("CUDA_VISIBLE_DEVICES", shown)))
-            else:
-                its.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-            its.setattr(devices, "openable_gpus", lambda openable=openable: openable.split())
-            machine.seen, machine.visible = seen, None
-            for _ in range(2):  # before and after the ranks are joined
-                devices.claim(local_rank)
-            found.append(devices.claimed(local_rank, 4))
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    for local_rank, uuids in enumerate(shown):
+        machine.uuids, machine.visible = uuids, None
+        for _ in range(2):  # before and after the ranks are joined
+            devices.claim(local_rank)
+        found.append(devices.claimed(local_rank, 4))
     return found
 
 
-FOUR = "0 1 2 3"
-GIVEN = [
-    # for each rank: CUDA_VISIBLE_DEVICES, the number of GPUs that TensorFlow lists, the device files that it may open
-    pytest.param([("0,1,2,3", 4, FOUR)] * 4, [0, 1, 2, 3], id="srun --gres=gpu:4 --ntasks-per-node=4"),
-    pytest.param([(NOT_SET, 4, FOUR)] * 4, [0, 1, 2, 3], id="horovodrun, all visible"),
-    pytest.param([("2,3", 2, FOUR)] * 2, [0, 1], id="horovodrun, two of four chosen"),
-    pytest.param([("0", 1, str(n)) for n in range(4)], [0] * 4, id="srun --gpus-per-task=1 with control groups"),
-    pytest.param([(str(n), 1, FOUR) for n in range(4)], [0] * 4, id="srun --gpu-bind=single:1 without control groups"),
-    pytest.param([("0,1", 2, "0 1"), ("0,1", 2, "2 3")], [0, 1], id="srun --gpus-per-task=2 with control groups"),
-    pytest.param(
-        [("0,1", 2, "0 1"), ("0,1", 2, "2 3"), ("0,1", 2, "4 5")], [0, 1, 0], id="srun --gpus-per-task=2, third task"
-    ),
-    pytest.param([("0,1", 2, FOUR), ("2,3", 2, FOUR)], [0, 1], id="two GPUs each, by their numbers"),
-    pytest.param([(f"GPU-{n}", 1, FOUR) for n in "ab"], [0, 0], id="a UUID each"),
-    pytest.param([("GPU-a,GPU-b", 2, FOUR)] * 2, [0, 1], id="two UUIDs for all"),
-    pytest.param([("MIG-a", 1, "0"), ("MIG-b", 1, "0")], [0, 0], id="a MIG instance each"),
-    pytest.param([("MIG-a,MIG-b", 1, "0")] * 2, [0, 0], id="two MIG instances for all, of which CUDA shows the first"),
-    pytest.param([("", 0, "0")] * 2, [None] * 2, id="an empty CUDA_VISIBLE_DEVICES"),
-    pytest.param([("-1", 0, "0")] * 2, [None] * 2, id="CUDA_VISIBLE_DEVICES=-1"),
-    pytest.param([("NoDevFiles", 0, "")] * 2, [None] * 2, id="Slurm without --gres"),
-    pytest.param([(NOT_SET, 1, "3")], [0], id="a container with one GPU"),
-    pytest.param([(("NVIDIA_VISIBLE_DEVICES", "all"), 2, "0 1")] * 2, [0, 1], id="a container with all GPUs"),
-    pytest.param(
-        [(("NVIDIA_VISIBLE_DEVICES", f"MIG-{n}"), 1, "0") for n in "ab"], [0, 0], id="containers with an instance each"
-    ),
-    pytest.param([("0,9", 1, "0")], [0], id="a number that does not exist ends the list"),
-    pytest.param([("1,-1,0", 1, FOUR)], [0], id="-1 ends the list"),
-    pytest.param([(NOT_SET, 2, "")] * 2, [0, 1], id="no device files, as in WSL"),
-]
-
-
-@pytest.mark.parametrize(("ranks", "gpus"), GIVEN)
-def test_each_rank_claims_a_gpu_of_its_own(machine, monkeypatch, ranks, gpus):
-    found = claimed_by(machine, monkeypatch, ranks)
+@pytest.mark.parametrize(
+    ("shown", "gpus"),
+    [
+        pytest.param(["abcd"] * 4, [0, 1, 2, 3], id="all of the host to each, as horovodrun and srun --gres do"),
+        pytest.param(["a", "b"], [0, 0], id="one to each, which it calls 0: srun --gpus-per-task=1, containers, MIG"),
+        pytest.param(["ab", "cd", "ef"], [0, 1, 0], id="two to each: srun --gpus-per-task=2"),
+        pytest.param(["", ""], [None, None], id="none"),
+    ],
+)
+def test_each_rank_claims_a_gpu_of_its_own(machine, shown, gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = claimed_by(machine, shown)
     assert [device.gpu for device in found] == gpus
     devices.check(found)
     claims = [(what, f"GPU:{gpu}") for gpu in gpus if gpu is not None for what in 2 * ("visible", "growth")]
@@ -114,39 +81,25 @@ def test_each_rank_claims_a_gpu_of_its_own(machine, monkeypatch, ranks, gpus):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "complaint"),
+    ("shown", "complaint"),
     [
-        pytest.param([("0,1", 2, FOUR)] * 3, "ranks 0 and 2 would share one GPU of", id="more ranks than GPUs"),
-        pytest.param([(NOT_SET, 1, "0")] * 2, "ranks 0 and 1 would share one GPU of", id="one GPU for two ranks"),
-        pytest.param([("1", 1, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="the same number for both"),
-        pytest.param([("0", 1, FOUR), ("1,0", 2, FOUR)], "ranks 0 and 1 would share one GPU of", id="in another order"),
-        pytest.param([("0,0", 2, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="a number twice"),
-        pytest.param(
-            [("0", 1, "2"), ("0,1", 2, "1 2")], "ranks 0 and 1 would share one GPU of", id="control groups that overlap"
-        ),
-        pytest.param([("GPU-a", 1, FOUR)] * 2, "ranks 0 and 1 would share one GPU of", id="the same UUID"),
-        pytest.param(
-            [(A, 1, "0")] * 2,
-            r"ranks 0 and 1 would share one MIG instance of .*; CUDA shows a process one instance alone: name one for",
-            id="the same MIG instance",
-        ),
-        pytest.param(
-            [(f"{A},{B}", 1, "0")] * 3, "ranks 0 and 2 would share one MIG instance of", id="more ranks than instances"
-        ),
-        pytest.param([("0", 1, "0"), ("", 0, "0")], "rank 1 on .* sees no GPU, and others have one", id="one without"),
+        pytest.param(["ab"] * 3, "ranks 0 and 2 would share one GPU of .* sees 2; start at most", id="too many ranks"),
+        pytest.param(["a", "ba"], "ranks 0 and 1 would share one GPU of", id="in another order"),
+        pytest.param(["c", "bc"], "ranks 0 and 1 would share one GPU of", id="control groups that overlap"),
+        pytest.param(["a", ""], "rank 1 on .* sees no GPU, and others have one", id="one without"),
     ],
 )
-def test_ranks_that_share_a_gpu_are_refused_by_name(machine, monkeypatch, ranks, complaint):
+def test_ranks_that_share_a_gpu_are_refused_by_name(machine, shown, complaint, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UserError, match=complaint) as caught:
-        devices.check(claimed_by(machine, monkeypatch, ranks))
+        devices.check(claimed_by(machine, shown))
     assert "\n" not in str(caught.value)
 
 
 def test_a_rank_takes_its_own_of_several_mig_instances(machine, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{A},{B}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     devices.claim(1)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == B  # before CUDA reads it, and for the programs that this one starts
-    assert devices.claimed(1, 4).identity == B
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-b"  # before CUDA reads it, and for programs that this one starts
 
 
 @pytest.fixture
@@ -192,15 +145,14 @@ def test_a_rank_that_has_lost_its_gpu_is_refused_by_name(lost):
         devices.check([of("a", 0), dataclasses.replace(of("b", None), lost=words)])
 
 
-def test_ranks_share_a_gpu_on_request(machine, monkeypatch, capsys):
-    found = claimed_by(machine, monkeypatch, [("0", 1, "0")] * 2)
-    devices.check(found, share_gpu=True)
+def test_ranks_share_a_gpu_on_request(machine, capsys):
+    devices.check(claimed_by(machine, ["a", "a"]), share_gpu=True)
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("seen", "ranks", "limit"), [(1, 2, 36701), (1, 3, 24467), (2, 3, 36701), (4, 4, 73403)])
 def test_ranks_that_share_a_gpu_divide_its_memory(machine, monkeypatch, seen, ranks, limit):
-    machine.seen = seen
+    machine.uuids = "abcd"[:seen]
     monkeypatch.setattr(devices, "local_size", lambda: ranks)
     monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
     devices.claim(0)
@@ -209,7 +161,7 @@ def test_ranks_that_share_a_gpu_divide_its_memory(machine, monkeypatch, seen, ra
 
 
 def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again(machine):
-    machine.seen = 2
+    machine.uuids = "ab"
     devices.claim(1)
     devices.limit_memory(None)
     assert machine.limits == {}
@@ -220,7 +172,7 @@ def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again(machine):
 
 
 def test_a_limit_that_comes_too_late_is_one_line(machine):
-    machine.seen, machine.is_open = 1, True
+    machine.uuids, machine.is_open = "a", True
     with pytest.raises(UserError, match="--gpu-memory-limit 3000: a recipe's file ran TensorFlow operations"):
         devices.limit_memory(3000)
 
@@ -230,25 +182,9 @@ def test_a_limit_without_a_gpu_does_nothing(machine):
     assert machine.limits == {} and Config().gpu_memory_limit is None
 
 
-@pytest.mark.parametrize(
-    ("index", "shown", "openable", "expected"),
-    [
-        (1, "2,3", FOUR, "/dev/nvidia3"),
-        (0, "0", "3", "/dev/nvidia3"),
-        (1, None, "4 7", "/dev/nvidia7"),
-        (0, "GPU-a, GPU-b", FOUR, "GPU-a"),
-        (1, "GPU-a, GPU-b", FOUR, "GPU-b"),
-        (2, None, "", "2"),
-    ],
-)
-def test_a_gpu_is_known_by_its_device_file_or_its_uuid(index, shown, openable, expected):
-    environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
-    assert identity_of(index, environment, openable.split()) == expected
-
-
-def of(host: str, gpu: int | None, local_rank: int = 0) -> Device:
+def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
-    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4, local_rank)
+    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
 
 
 def test_the_same_number_on_two_hosts_is_another_gpu():
@@ -262,4 +198,3 @@ def test_each_host_has_a_line_with_its_ranks():
     assert devices.by_host(places) == ["a: ranks 0-1: GPUs 0-1 (A100)", "b: rank 2: CPU, 4 cores"]
     places = [of("a", 2), of("b", None), of("a", 0), of("b", None)]
     assert devices.by_host(places) == ["a: ranks 0, 2: GPUs 2, 0 (A100)", "b: ranks 1, 3: CPU, 4 cores each"]
-    assert Device(**devices.facts(places[0])) == places[0]

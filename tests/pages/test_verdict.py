@@ -19,7 +19,7 @@ from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST, STATE
 from hvdgan.cli.events import End, LostRank, Recovery, SkippedUpdate, Standstill
 from hvdgan.cli.files.lock import lock
-from hvdgan.distributed.liveness.connections import ENDED, FAILED, SILENT, STALLED, STANDING
+from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import journal, run_folder
 from hvdgan.pages.verdict import judge
 from launching import environment
@@ -27,7 +27,7 @@ from monitors import group_of
 from run_folders import START, record, started
 
 CONFIG = '{"recipe": "dcgan", "max_steps": 100}'
-GROUP = group_of(4, 1234, 5.0)
+GROUP = group_of(4, 5.0)
 RECOVERY = Recovery(ranks=1, step=50, last_step=100)
 SAVED = End(state="stopped", text="stopped after step 40 of 100 (rank 0: SIGUSR1) and saved", is_saved=True)
 FULL = End(state="failed", text="the disk is full")
@@ -46,8 +46,8 @@ ENDINGS = {
 
 def lost(rank, kind=ENDED):
     """The event of a lost rank."""
-    host, pid = GROUP.members[rank].host, GROUP.members[rank].process[0]
-    return LostRank(rank=rank, host=host, pid=pid, text=GROUP.describe(rank, kind))
+    pid = GROUP.processes[rank][0]
+    return LostRank(rank=rank, host=GROUP.hosts[rank], pid=pid, text=GROUP.describe(rank, kind))
 
 
 def ended(rank, kind=ENDED):

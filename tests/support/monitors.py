@@ -9,53 +9,32 @@ import time
 from pathlib import Path
 
 import hvdgan
-from hvdgan.cli.hosts import listen
-from hvdgan.distributed.liveness.member_monitor import MemberMonitor
-from hvdgan.distributed.liveness.members import Group, Member
-from hvdgan.distributed.liveness.root_monitor import RootMonitor
+from hvdgan.distributed.liveness.activity import Activity
+from hvdgan.distributed.liveness.heartbeat import Monitor, connect, listen
+from hvdgan.distributed.liveness.losses import Group
 
-TOKEN = bytes(range(16))
 SECONDS = 30  # far more than anything here takes
 # The command line of a rank in a process of its own, and the work of its main thread in place of %s.
 _CHILD = """
 import sys, time
-from monitors import Printed, group_of
-from hvdgan.cli.hosts import listen
-from hvdgan.distributed.liveness.member_monitor import MemberMonitor
-from hvdgan.distributed.liveness.root_monitor import RootMonitor
-rank, size, port, seconds = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-listener = None if rank else listen("127.0.0.1")
-group = group_of(size, port, seconds)
-monitor = MemberMonitor(rank, group, Printed()) if rank else RootMonitor(listener, group, Printed())
-monitor.start()
-print(port if rank else listener.getsockname()[1], flush=True)
+from monitors import monitor_of, stop
+place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
+print(*place, flush=True)
 %s
-monitor.stop()
+stop(monitor)
 """
-
-
-class Printed:
-    """Reactions of a monitor: prints them."""
-
-    def say(self, text):
-        print(text, flush=True)
-
-    def lose(self, kind, rank, text, *, aloud):
-        if aloud:
-            self.say(text)
-
-    def end(self, kind, rank):
-        print("end", kind.decode(), rank, flush=True)
 
 
 class Noted:
     """Reactions of a monitor: keeps the lines that it logs, and the ranks for which it would end the process."""
 
-    def __init__(self):
-        self.said, self.ends = queue.Queue(), queue.Queue()
+    def __init__(self, rank, group, log):
+        self.rank, self.group = rank, group
+        self.said, self.ends, self._log = queue.Queue(), queue.Queue(), log
 
     def say(self, text):
         self.said.put(text)
+        self._log(text, flush=True)
 
     def lose(self, kind, rank, text, *, aloud):
         if aloud:
@@ -63,24 +42,48 @@ class Noted:
 
     def end(self, kind, rank):
         self.ends.put((kind, rank))
+        self._log("end", kind, rank, flush=True)
+
+
+def group_of(size, seconds):
+    """A group on this host."""
+    return Group([f"node{rank}" for rank in range(size)], [(4242 + rank, "", 1) for rank in range(size)], seconds)
+
+
+def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
+    """The place of rank 0, as its endpoint and key, and the reactions and the started monitor of a rank."""
+    if rank == 0:
+        socket, (endpoint,), key = listen(is_local=True)
+        place = endpoint, key
+    else:
+        socket = connect(place[:1], place[1])
+    noted = Noted(rank, group_of(size, seconds), log)
+    monitor = Monitor(noted, Activity(), socket, place[:1])
+    monitor.__enter__()
+    return place, noted, monitor
+
+
+def stop(*monitors, failed=False):
+    """Let ranks leave, in order or with an error."""
+    for monitor in monitors:
+        monitor.__exit__(RuntimeError if failed else None, None, None)
 
 
 @contextlib.contextmanager
 def children():
-    """A function that starts a rank as a process; it returns the process and the port of rank 0."""
+    """A function that starts a rank as a process; it returns the process and the place of rank 0."""
     started = []
 
-    def start(rank, size, port, seconds, work="sys.stdin.read()"):
+    def start(rank, size, seconds, *place, work="sys.stdin.read()"):
         child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD % work, *map(str, (rank, size, port, seconds))],
+            [sys.executable, "-c", _CHILD % work, *map(str, (rank, size, seconds)), *place],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(hvdgan.__file__).parents[1],
             env={"PYTHONPATH": f"{Path(hvdgan.__file__).parents[1]}:{Path(__file__).parent}"},
         )
         started.append(child)
-        return child, int(child.stdout.readline())
+        return child, child.stdout.readline().split()
 
     yield start
     for child in started:
@@ -88,39 +91,19 @@ def children():
         child.communicate()
 
 
-def group_of(size, port, seconds):
-    """A group on this host: its members and their settings."""
-    members = [Member(rank, f"node{rank}", (4242 + rank, "", 1), "") for rank in range(size)]
-    return Group(members, ["127.0.0.1"], port, TOKEN, seconds)
-
-
-def root_monitor(size, seconds, *, start=True):
-    """Rank 0's monitor, its reactions and its group; without `start` it does not accept connections yet."""
-    listener, noted = listen("127.0.0.1"), Noted()
-    group = group_of(size, listener.getsockname()[1], seconds)
-    monitor = RootMonitor(listener, group, noted)
-    if start:
-        monitor.start()
-    return monitor, noted, group
-
-
-def member_monitor(rank, group):
-    """The started monitor of another rank, and its reactions."""
-    noted = Noted()
-    monitor = MemberMonitor(rank, group, noted)
-    monitor.start()
-    return monitor, noted
-
-
 def wait_until(condition, what):
     """Wait until a condition holds, or fail."""
     end = time.monotonic() + SECONDS
     while not condition():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} did not happen")
+        assert time.monotonic() < end, f"{what} did not happen"
         threading.Event().wait(0.05)
+
+
+def last_heard(monitor, rank):
+    """The time of a rank's latest heartbeat."""
+    return monitor._peers[rank].heard or float("-inf")
 
 
 def wait_until_heard(monitor, *ranks, after=float("-inf")):
     """Wait for a heartbeat of each rank: a rank that was never heard is not judged."""
-    wait_until(lambda: all((monitor.last_heard(rank) or after) > after for rank in ranks), f"a heartbeat of {ranks}")
+    wait_until(lambda: all(last_heard(monitor, rank) > after for rank in ranks), f"a heartbeat of {ranks}")

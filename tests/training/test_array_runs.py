@@ -1,6 +1,6 @@
 """Volumes and rectangular fields through the whole trainer: every promise of pictures holds for them.
 
-Modules: inference.physical
+Modules: inference.serving.
 """
 
 import json
@@ -135,24 +135,11 @@ def test_samples_are_in_the_units_of_the_data(folder, capsys):
     assert drawn["samples"].shape == (5, 4, 6, 8, 1) and drawn["samples"].dtype == np.float32
     assert drawn["energy"] == pytest.approx([50] * 5, rel=1e-5) and drawn["theta"] == pytest.approx([0.5] * 5)
     assert (np.load("s.npy") == drawn["samples"]).all()
+    (folder / "wanted.csv").write_text("theta,energy\n0.1,10\n0.2,20\n")
+    assert sample(["run", "--out", "w.npz", "--num", "3", "--conditions", "wanted.csv"]) == 0
+    assert np.load("w.npz")["energy"] == pytest.approx([10, 20, 10], rel=1e-5)  # the rows in turn
     assert sample(["run", "--out", "t.npz", "--num", "5"]) == 2
     assert "--condition energy=NUMBER,theta=NUMBER" in capsys.readouterr().err
-
-
-def test_each_row_of_a_table_of_conditions_gives_a_sample(folder):
-    assert main([*VOLUMES, "--run-dir", "run"]) == 0
-    (folder / "wanted.csv").write_text("theta,energy\n0.1,10\n0.2,20\n")
-    assert sample(["run", "--out", "s.npz", "--num", "3", "--conditions", "wanted.csv"]) == 0
-    assert np.load("s.npz")["energy"] == pytest.approx([10, 20, 10], rel=1e-5)
-    assert np.load("s.npz")["theta"] == pytest.approx([0.1, 0.2, 0.1], rel=1e-5)
-
-
-@pytest.mark.parametrize("text", ["energy=50", "energy=50,theta=x", "energy=50,phi=1", "energy=1,energy=2", "50,1"])
-def test_a_wrong_condition_is_one_line(folder, capsys, text):
-    assert main([*VOLUMES, "--run-dir", "run", "--max-steps", "1"]) == 0
-    capsys.readouterr()
-    assert sample(["run", "--out", "s.npz", "--condition", text]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_an_exported_network_gives_and_takes_the_units_of_the_data(folder):
@@ -170,16 +157,6 @@ def test_an_exported_network_gives_and_takes_the_units_of_the_data(folder):
     layer = keras.layers.TFSMLayer("saved", call_endpoint="serve")
     returned = layer([latents, energies])
     assert np.asarray(returned) == pytest.approx(physical, rel=1e-5)
-
-
-def test_samples_of_pairs_start_from_other_data(folder, capsys):
-    assert main([*PAIRS, "--run-dir", "run"]) == 0
-    pairs(folder / "others.npz", count=5)
-    assert sample(["run", "--out", "s.npy", "--num", "5", "--data", "others.npz"]) == 0
-    assert np.load("s.npy").shape == (5, 12, 20, 2)
-    pairs(folder / "wide.npz", count=5, width=24)
-    assert sample(["run", "--out", "t.npy", "--num", "5", "--data", "wide.npz"]) == 2
-    assert "the run was trained on (12, 20, 2)" in capsys.readouterr().err
 
 
 def test_an_evaluation_afterwards_gives_the_figures_that_training_wrote(folder):

@@ -1,63 +1,40 @@
-"""Records the progress of this rank's main thread, which its heartbeats report to rank 0.
-
-Rank 0 compares the reports to distinguish a rank that works from a straggler that the others wait for.
-"""
+"""The progress of this rank's main thread, which its heartbeats report, and of all ranks, as rank 0 hears of it."""
 
 import contextlib
 import dataclasses
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import NamedTuple
 
 _PACKAGE = str(Path(__file__).parents[2])
 
 
-@dataclasses.dataclass(frozen=True)
-class Pulse:
-    """The progress that a heartbeat reports.
+class Pulse(NamedTuple):
+    """The progress that a heartbeat reports."""
 
-    Attributes:
-        reached: number of meeting points (a step, a collective) that the rank has reached; all ranks reach the same
-            ones in the same order.
-        moves: counter that changes whenever the rank was seen to move.
-        where: place of its main thread in the code, if it has not moved since the last heartbeat.
-    """
-
-    reached: int = 0
-    moves: int = 0
-    where: str = ""
-
-
-class Waits(Protocol):
-    """An object that knows the progress of the other ranks."""
-
-    def wait_for_all(self, reached: int) -> None:
-        """Return when every rank has reached this number of meeting points, or when that can no longer be known."""
+    reached: int = 0  # meeting points (steps, collectives) so far; all ranks reach the same ones in the same order
+    moves: int = 0  # changes whenever the rank was seen to move
+    where: str = ""  # place of its main thread in the code, if it has not moved since the last heartbeat
 
 
 class Activity:
-    """Counts the meeting points that the main thread reaches, and samples the thread between them.
+    """Counts the meeting points that the main thread reaches or leaves, and samples its processor time between them.
 
-    A rank moves if it reaches or leaves a meeting point or, between two of them, if its main thread uses the processor.
-    So any computation, reading or download counts, without a line of code to report it.
+    So any computation, reading or download counts as a move, without a line of code to report it.
     """
 
     def __init__(self) -> None:
         self._thread = threading.main_thread()
         self._reached = 0
-        self._within: str | None = None
+        self._within = ""
         self._signs: list[Callable[[], object]] = []
         self._seen: object = None
         self._moves = 0
-        self._waits: Waits | None = None
-
-    @property
-    def reached(self) -> int:
-        """The number of meeting points that the main thread has reached."""
-        return self._reached
+        self.wait: Callable[[int], None] = lambda reached: None
+        """a function that waits until all ranks have reached a number of meeting points, while a monitor runs"""
 
     @contextlib.contextmanager
     def at(self, point: str) -> Iterator[None]:
@@ -67,25 +44,11 @@ class Activity:
         try:
             yield
         finally:
-            self._within = None
+            self._within = ""
 
     def wait_for_all(self) -> None:
-        """Wait at a meeting point until all ranks have reached it.
-
-        No Horovod collective is pending during the wait. Horovod would end a pending one as stalled after some minutes,
-        even if the missing rank still works.
-        """
-        if self._waits:
-            self._waits.wait_for_all(self._reached)
-
-    @contextlib.contextmanager
-    def watched_by(self, waits: Waits) -> Iterator[None]:
-        """Let wait_for_all() use this object, which knows the progress of the other ranks."""
-        self._waits = waits
-        try:
-            yield
-        finally:
-            self._waits = None
+        """Wait until all ranks are here, because Horovod would end a pending collective as stalled."""
+        self.wait(self._reached)
 
     @contextlib.contextmanager
     def beside(self, sign: Callable[[], object]) -> Iterator[None]:
@@ -133,11 +96,43 @@ def _line(frame: FrameType) -> str:
 def _processor_time(thread: threading.Thread) -> str:
     """The processor time that a thread of this process has used; empty if the thread has ended."""
     folder = Path("/proc/self/task") / str(thread.native_id)
-    try:
-        return (folder / "schedstat").read_text().split()[0]  # in nanoseconds
-    except OSError:
-        pass
-    try:
-        return " ".join((folder / "stat").read_text().rpartition(")")[2].split()[11:13])  # in clock ticks
-    except OSError:
-        return ""
+    for name, fields in (("schedstat", slice(0, 1)), ("stat", slice(11, 13))):  # nanoseconds, or clock ticks
+        with contextlib.suppress(OSError):
+            return " ".join((folder / name).read_text().rpartition(")")[2].split()[fields])
+    return ""
+
+
+@dataclasses.dataclass
+class Peer:
+    """A rank as another knows it from its heartbeats."""
+
+    moved: float  # when it was last seen to move
+    behind: float | None = None  # since when another rank has been ahead of it
+    heard: float | None = None  # when its latest heartbeat arrived
+    gone: float | None = None  # when its connection was closed
+    pulse: Pulse = dataclasses.field(default_factory=Pulse)
+    connection: tuple[bytes, int] = b"", -1  # ZeroMQ's name of it, on rank 0, and its file descriptor
+
+    def add(self, pulse: Pulse, now: float) -> None:
+        """Record the pulse of a heartbeat."""
+        if pulse.moves != self.pulse.moves:
+            self.moved = now
+        self.pulse = pulse
+
+    def excuse(self, pause: float) -> None:
+        """Do not count `pause` seconds, in which no heartbeat could be received."""
+        self.moved += pause
+        self.behind = None if self.behind is None else self.behind + pause
+        self.heard = None if self.heard is None else self.heard + pause
+
+    def stands(self, now: float, seconds: float) -> bool:
+        """Whether it has not moved for this long, or since it fell behind: before, it may have waited; 0: never."""
+        return 0 < seconds < now - max(self.moved, self.behind or self.moved)
+
+
+def stragglers(everyones: Mapping[int, Peer], now: float, seconds: float) -> list[int]:
+    """The ranks that have been behind for this long and stand, so that others wait; called at every heartbeat."""
+    furthest = max(each.pulse.reached for each in everyones.values())
+    for each in everyones.values():
+        each.behind = None if each.pulse.reached == furthest else each.behind or now
+    return [rank for rank, each in everyones.items() if each.behind and each.stands(now, seconds)]

@@ -1,70 +1,308 @@
-"""Detects dead or frozen ranks and stragglers: every rank exchanges heartbeats with rank 0 over TCP.
+"""Detects dead or frozen ranks and stragglers: every rank exchanges heartbeats with rank 0.
 
-Horovod cannot detect them, because its threads block on the socket of a frozen peer. So each rank has a TCP connection
-to rank 0, and a thread that answers on it even if the main thread hangs. A process that dies closes its connection at
-once. A process that is frozen or cut off falls silent. A heartbeat also reports the progress of the rank's main thread,
-so a straggler is found although its process answers.
+Horovod cannot detect them, because its threads block on the socket of a frozen peer. So each rank has a connection to
+rank 0, and a thread that answers on it even if the main thread hangs. A process that dies closes its connection, and
+one that is frozen or cut off falls silent. A heartbeat also reports the progress of the main thread, so a straggler is
+found although its process answers. Nobody gets a connection without rank 0's key, which the ranks gather over Horovod.
 """
 
 import contextlib
-import faulthandler
+import errno
+import json
+import math
 import os
-import secrets
-import socket
-import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from hvdgan.cli import events
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.events import End, Event, LostRank, Standstill
-from hvdgan.cli.files.in_place import in_place
-from hvdgan.cli.hosts import addresses, allow_open_files, kill, listen, network_id, process_id
-from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.connections import FAILED, SILENT, STALLED, STANDING
-from hvdgan.distributed.liveness.member_monitor import MemberMonitor
-from hvdgan.distributed.liveness.members import Group, Member
-from hvdgan.distributed.liveness.monitor import Monitor
-from hvdgan.distributed.liveness.root_monitor import RootMonitor
+import zmq
+from zmq.utils.monitor import recv_monitor_message
 
-_EXPLANATION_SECONDS = 3.0
-_LAST_WORDS_SECONDS = 5.0
-_HEARTBEATS = 3
-"""number of heartbeats of which at least one reports a move, if the rank moves"""
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.hosts import addresses, allow_open_files, free_files, network_id, process_id
+from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
+from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
+
+_ALIVE, _GOODBYE = "alive", "goodbye"
+_GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke
+_GREETING_SECONDS = 10.0  # for which ranks at a meeting point wait for one that has no connection yet
+_FREE_FILES = 64  # with which rank 0 listens again after it reached the limit of open files
+_LINGER_MILLISECONDS = 1000  # for which a process that leaves waits until its last messages are sent
+_EXPLANATION_SECONDS = 3.0  # for which an error waits for the news of a lost rank
+_HEARTBEATS = 3  # of which at least one reports a move, if the rank moves
+_NAMED = 8  # ranks whose place is named if no rank moves
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPT_FAILED
 
 
 class Heartbeat:
-    """The heartbeats of this rank; use it in a `with` statement. A run of one rank has none.
-
-    Args:
-        monitor: the monitor, already started; None: there is nothing to monitor.
-        activity: progress of this rank's main thread, whose waits use the monitor.
-    """
-
-    def __init__(self, monitor: Monitor | None = None, activity: Activity | None = None) -> None:
-        self._monitor = monitor
-        self._waits = contextlib.ExitStack()
-        if monitor and activity:
-            self._waits.enter_context(activity.watched_by(monitor))
-
-    def explanation(self) -> str | None:
-        """A sentence about a lost rank that may explain an error; waits a few seconds for the news."""
-        return self._monitor.explanation(_EXPLANATION_SECONDS) if self._monitor else None
-
-    def has_failed(self) -> bool:
-        """Whether some rank has failed and reported its error."""
-        return self._monitor is not None and self._monitor.has_failed()
+    """The watch over the other ranks, in a `with` statement; this one is that of a run of one rank, without any."""
 
     def __enter__(self) -> "Heartbeat":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._waits.close()
-        if self._monitor:
-            self._monitor.stop(failed=kind is not None)
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+    def explanation(self, seconds: float = _EXPLANATION_SECONDS) -> str | None:
+        """A sentence about the first lost rank, which may explain an error; waits some seconds for the news."""
+        return None
+
+    def has_failed(self) -> bool:
+        """Whether some rank has failed and reported its error."""
+        return False
+
+
+class Monitor(Heartbeat):
+    """A thread that sends heartbeats and judges others': those of all ranks on rank 0, whose socket is of listen()."""
+
+    def __init__(
+        self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
+    ) -> None:
+        self._words, self._activity, self._rank, self._group = words, activity, words.rank, words.group
+        now = time.monotonic()
+        self._own = Peer(now)
+        self._peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
+        self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
+        self._greeted = self._names_unheard = now + min(_GREETING_SECONDS, self._group.seconds)
+        self._together = 0  # number of meeting points that every rank has reached
+        self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
+        self._goodbye = ""
+        self._news = threading.Condition()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._socket, self._events = socket, socket.get_monitor_socket(_EVENTS)
+        self._endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
+        self._is_full = False
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> "Monitor":
+        self._activity.wait = self._wait_for_all
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object = None, *raised: object) -> None:
+        """Leave the group: tell the others that this rank will be silent from now on, and end the thread."""
+        self._goodbye = FAILED if kind else _GOODBYE
+        os.eventfd_write(self._wake, 1)
+        self._thread.join()
+        os.close(self._wake)
+
+    def explanation(self, seconds: float = _EXPLANATION_SECONDS) -> str | None:
+        with self._news:
+            self._news.wait_for(lambda: self._missing, timeout=seconds)
+            return next((self._group.describe(rank, *loss) for rank, loss in self._missing.items()), None)
+
+    def has_failed(self) -> bool:
+        with self._news:
+            return any(kind == FAILED for kind, _ in self._missing.values())
+
+    def _wait_for_all(self, reached: int) -> None:
+        """Wait until every rank has reached this number of meeting points, or a rank is lost or cannot be heard."""
+        if self._thread.is_alive():
+            os.eventfd_write(self._wake, 1)  # report at once
+        with self._news:
+            while self._thread.is_alive() and self._together < reached and not self._missing:
+                if self._unanswered and time.monotonic() > self._greeted:
+                    return
+                self._news.wait(self._group.interval)
+
+    def _miss(self, rank: int, kind: str, details: str = "", *, aloud: bool = False) -> None:
+        """Record a lost rank, and log it, also for people if `aloud`."""
+        if rank not in self._missing:
+            with self._news:
+                self._missing[rank] = kind, details
+                self._news.notify_all()
+            self._tell()
+            # At once, because a launcher may kill this process next.
+            self._words.lose(kind, rank, self._group.describe(rank, kind, details), aloud=aloud)
+
+    def _know(self, together: int, found: Collection[int] = ()) -> None:
+        """Record how many meeting points every rank has reached, and ranks that are not lost after all."""
+        with self._news:
+            self._together = max(self._together, together)
+            for rank in found:
+                self._missing.pop(rank, None)
+            self._news.notify_all()
+
+    def _end(self, rank: int, kind: str) -> None:
+        """End this process, on rank 0 all others, too; in an elastic run a process may continue, without this group."""
+        self._miss(rank, kind)
+        self._leave(str(rank))
+        self._words.end(self._missing[rank][0], rank)
+        self._goodbye = _GOODBYE
+
+    def _leave(self, farewell: str) -> None:
+        if not self._socket.closed:
+            self._tell(farewell)
+            self._report(farewell)
+            self._socket.context.destroy()
+
+    def _run(self) -> None:
+        poller, interval = zmq.Poller(), self._group.interval
+        for source in (self._socket, self._events, self._wake):
+            poller.register(source, zmq.POLLIN)
+        before, next_beat = time.monotonic(), 0.0
+        while not self._goodbye:
+            poller.poll(math.ceil(1000 * max(0.0, min(interval, next_beat - time.monotonic()))))
+            now = time.monotonic()
+            if (pause := now - before) > 2 * interval:
+                for peer in (self._own, *self._peers.values()):
+                    peer.excuse(pause)  # this process was stopped or starved, so the others may have sent heartbeats
+            before = now
+            self._look(now)
+            if now >= next_beat and not self._goodbye:
+                next_beat = now + interval
+                self._beat(now)
+        self._leave(self._goodbye)
+
+    def _look(self, now: float) -> None:
+        """Take all messages and events that have arrived."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+            self._report()
+        events = []
+        while self._events.poll(0):
+            events.append(recv_monitor_message(self._events))
+        while not self._goodbye and self._socket.poll(0):
+            self._hear(now)
+        for event in events:  # after the messages, because a rank says goodbye before it closes its connection
+            if not self._goodbye:
+                self._notice(event["event"], event["value"], event["endpoint"].decode(), now)
+        heard = [peer for peer in self._peers.values() if peer.heard is not None]
+        reached = min(peer.pulse.reached for peer in (self._own, *heard))
+        if reached > self._together and (now > self._greeted or len(heard) == len(self._peers)):
+            self._know(reached)  # on rank 0: the others hear of no progress
+            self._tell()
+
+    def _hear(self, now: float) -> None:
+        """Take a message: on rank 0 a rank's, of _report(), and on the others rank 0's, of _tell()."""
+        *route, message = self._socket.recv_multipart(copy=False)
+        sender, kind, *rest = json.loads(message.bytes)
+        if sender not in self._peers:
+            return  # it has left
+        peer = self._peers[sender]
+        peer.heard, peer.gone = now, None
+        connection = route[0].bytes if route else b"", message.get(zmq.SRCFD)
+        if connection != peer.connection:
+            peer.connection = connection
+            self._know(0, [sender])
+        if self._rank:
+            self._learn(kind, *rest)
+        elif kind == _GOODBYE:
+            del self._peers[sender]
+        elif kind == FAILED:
+            self._miss(sender, FAILED)
+        else:
+            peer.add(Pulse(*rest), now)
+
+    def _learn(self, farewell: str, together: int, lost: list[tuple[int, str, str]]) -> None:
+        """Take over what rank 0 knows, and end if it says so."""
+        losses = {rank: loss for rank, *loss in lost} | ({0: [FAILED, ""]} if farewell == FAILED else {})
+        self._know(together, [rank for rank in self._missing if rank not in losses])
+        for rank, (kind, details) in losses.items():
+            self._miss(rank, kind, details, aloud=rank == self._rank)
+        if farewell == _GOODBYE:
+            self._goodbye = _GOODBYE
+        elif self._rank in losses or farewell.isdecimal():
+            self._end(self._rank if self._rank in losses else int(farewell), ENDED)
+
+    def _notice(self, event: int, value: int, endpoint: str, now: float) -> None:
+        """React to an event of ZeroMQ's; its value is a file descriptor or an error number."""
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._rank:
+            for other in self._unanswered - {endpoint}:
+                self._socket.disconnect(other)
+            self._unanswered.clear()
+            self._peers[0].heard = now
+            self._report()
+        elif event == zmq.EVENT_DISCONNECTED:
+            for rank, peer in self._peers.items():
+                if peer.heard is not None and (self._rank or peer.connection[1] == value):
+                    peer.connection, peer.gone = (b"", -1), now
+                    self._miss(rank, ENDED, aloud=True)
+        elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE) and not self._is_full:
+            # ZeroMQ would try again and again without a pause.
+            self._socket.unbind(self._socket.get_string(zmq.LAST_ENDPOINT))
+            self._is_full = True
+            self._words.say(
+                f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
+                f"files (ulimit -n); it tries again when {_FREE_FILES} more can be opened"
+            )
+
+    def _beat(self, now: float) -> None:
+        """Send a heartbeat, and judge the other ranks."""
+        self._report()
+        self._tell()
+        if self._is_full and free_files() >= _FREE_FILES:  # with less, ZeroMQ may abort this process
+            with contextlib.suppress(zmq.ZMQError):  # its socket is not closed yet
+                self._socket.bind(self._socket.get_string(zmq.LAST_ENDPOINT))
+                self._is_full = False
+        if now > self._names_unheard and self._rank == 0:
+            self._names_unheard = math.inf
+            if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
+                self._words.say(
+                    f"no heartbeat at {', '.join(self._endpoints)} from {', '.join(unheard)} (does a firewall "
+                    "block it?); the run continues, and cannot detect if they freeze"
+                )
+        for rank, peer in self._peers.items():
+            if peer.gone is not None and now - peer.gone > self._grace:
+                return self._end(rank, ENDED)
+            if peer.heard is not None and now - peer.heard > self._group.seconds:
+                return self._end(rank, SILENT)
+        if self._rank == 0:
+            self._judge_progress(now)
+
+    def _judge_progress(self, now: float) -> None:
+        """End the run if there is a straggler, or if no rank moves."""
+        recently, seconds = now - 3 * self._group.interval, self._group.stall_seconds
+        everyones = {0: self._own}
+        everyones |= {rank: peer for rank, peer in self._peers.items() if (peer.heard or 0.0) > recently}
+        where = {rank: peer.pulse.where or "nothing is known of its place" for rank, peer in everyones.items()}
+        if standing := stragglers(everyones, now, seconds):
+            for rank in standing:
+                self._miss(rank, STANDING, where[rank], aloud=True)
+            self._end(standing[0], STANDING)
+        elif len(where) > len(self._peers) and all(peer.stands(now, seconds) for peer in everyones.values()):
+            places = "; ".join(f"rank {rank}: {place}" for rank, place in list(where.items())[:_NAMED])
+            self._miss(0, STALLED, places, aloud=True)
+            self._end(0, STALLED)
+
+    def _tell(self, farewell: str = "") -> None:
+        """Tell all ranks what rank 0 knows, and whose loss ends them, if any; other ranks have nobody to tell."""
+        known = [self._together, [(rank, *loss) for rank, loss in self._missing.items()]]
+        message = json.dumps([0, farewell, *known]).encode()
+        for peer in self._peers.values():
+            if name := peer.connection[0]:
+                self._socket.send_multipart([name, message])
+
+    def _report(self, kind: str = _ALIVE) -> None:
+        """Look at this rank's progress, and report it, or a goodbye, to rank 0 if there is a connection."""
+        self._own.add(self._activity.sample(), time.monotonic())
+        if self._rank and not self._unanswered:
+            with contextlib.suppress(zmq.Again):
+                self._socket.send(json.dumps([self._rank, kind, *self._own.pulse]).encode(), zmq.NOBLOCK)
+
+
+def listen(*, is_local: bool) -> tuple[zmq.Socket[bytes], list[str], str]:
+    """The socket of rank 0, its endpoints, on this host alone if `is_local`, and the key that a connection needs."""
+    key, secret = zmq.curve_keypair()
+    socket = zmq.Context().socket(zmq.ROUTER)
+    socket.curve_server, socket.curve_secretkey = True, secret
+    socket.ipv6, socket.linger, socket.backlog = True, _LINGER_MILLISECONDS, 1024
+    socket.bind("tcp://127.0.0.1:*" if is_local else "tcp://*:*")
+    port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
+    known = ["127.0.0.1"] if is_local else [f"[{each}]" if ":" in each else each for each in addresses()]
+    return socket, [f"tcp://{address}:{port}" for address in known], key.decode()
+
+
+def connect(endpoints: Sequence[str], key: str) -> zmq.Socket[bytes]:
+    """The socket of another rank, which tries all endpoints."""
+    socket = zmq.Context().socket(zmq.DEALER)
+    socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+    socket.curve_serverkey, socket.ipv6, socket.linger = key.encode(), True, _LINGER_MILLISECONDS
+    for endpoint in endpoints:
+        socket.connect(endpoint)
+    return socket
 
 
 def start(
@@ -80,130 +318,31 @@ def start(
     """Start the heartbeats; every rank calls it.
 
     Args:
-        rank: this rank.
-        gather: Ranks.gather.
+        rank, gather, activity: this rank, and Ranks.gather and Ranks.activity.
         seconds: silence in seconds after which a rank counts as dead; 0: no heartbeats. Rank 0's value holds for all.
         run_dir: folder to whose events and log rank 0 appends its last words, if it exists.
         elastic: True if the other ranks continue without a dead one.
         stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
-        activity: Ranks.activity.
 
     Raises:
-        UserError: stall_seconds is shorter than a few heartbeats, so that moving ranks would seem to stand still.
+        UserError: stall_seconds is shorter than a few heartbeats.
     """
-    members = _members(gather)
-    if len(members) == 1:
+    mine = [os.uname().nodename, process_id(os.getpid()), network_id(), seconds, stall_seconds]
+    hosts, processes, networks, limits, stall_limits = zip(*gather(mine, "heartbeat: ranks"), strict=True)
+    group = Group(hosts, [tuple(process) for process in processes], limits[0], stall_limits[0])
+    if len(hosts) == 1 or not group.seconds:
         return Heartbeat()
-    listener: socket.socket | None = None
-    place: list[Any] | None = None
-    if rank == 0 and seconds:
-        listener, known = _listen(members)
-        place = [known, listener.getsockname()[1], secrets.token_hex(16), seconds, stall_seconds]
-    place = gather(place, "heartbeat: place")[0]
-    if place is None:
-        return Heartbeat()
-    group = Group(members, place[0], place[1], bytes.fromhex(place[2]), place[3], place[4])
-    if complaint := _too_short(group):
-        if listener:
-            listener.close()
-        raise UserError(complaint)
-    words = _LastWords(rank, group, run_dir, elastic=elastic)
-    monitor: Monitor
-    monitor = RootMonitor(listener, group, words, activity) if listener else MemberMonitor(rank, group, words, activity)
-    monitor.start()
-    return Heartbeat(monitor, activity)
-
-
-def _members(gather: Callable[[Any, str], list[Any]]) -> list[Member]:
-    mine = [os.uname().nodename, process_id(os.getpid()), network_id()]
-    return [
-        Member(number, host, (process[0], process[1], process[2]), network)
-        for number, (host, process, network) in enumerate(gather(mine, "heartbeat: members"))
-    ]
-
-
-def _listen(members: Sequence[Member]) -> tuple[socket.socket, list[str]]:
-    """Listen on rank 0 for the other ranks; returns the socket, and the addresses at which they may reach it."""
-    allow_open_files(len(members))
-    if len({member.network for member in members}) == 1:
-        return listen("127.0.0.1"), ["127.0.0.1"]
-    return listen(None), addresses()
-
-
-def _too_short(group: Group) -> str | None:
-    """A complaint about a --stall-timeout within which a rank that moves may not have reported it; None: it is fine."""
     least = round(_HEARTBEATS * group.interval, 6)
-    if not 0 < group.stall_seconds < least:
-        return None
-    return (
-        f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
-        f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
-    )
-
-
-class _LastWords:
-    """Logs a lost rank, and ends this process."""
-
-    def __init__(self, rank: int, group: Group, run_dir: Path | None, *, elastic: bool) -> None:
-        self._rank = rank
-        self._group = group
-        self._run_dir = run_dir
-        self._elastic = elastic
-
-    def say(self, text: str) -> None:
-        """Write a line to stderr, and on rank 0 to the log."""
-        _attempt(lambda: self._write(text))
-
-    def lose(self, kind: bytes, rank: int, text: str, *, aloud: bool) -> None:
-        """Write that a rank is lost, or that none moves; `aloud` as a line, too."""
-        event: Event = Standstill(text=text)
-        if kind != STALLED:
-            member = self._group.members[rank]
-            event = LostRank(rank=rank, host=member.host, pid=member.process[0], text=text)
-        _attempt(lambda: self._write(text if aloud else None, event))
-
-    def end(self, kind: bytes, rank: int) -> None:
-        """End this process, whose main thread may wait for ever for a rank that is dead or stands still.
-
-        In an elastic run it returns, unless this rank is the straggler or the error is not the loss of a rank.
-        """
-        found = self._group.describe(rank, kind)
-        is_this_one = kind == STANDING and rank == self._rank
-        continues = self._elastic and kind not in (FAILED, STALLED) and not is_this_one
-        if is_this_one and self._elastic:
-            self.say("this rank ends here, and the others continue without it")
-        elif not continues:
-            last = f"{found}; this run ends here, and --resume auto resumes it from the last checkpoint"
-            _attempt(lambda: self._write(last, End(state="failed", text=last, is_of_lost_rank=True)))
-        elif kind in (SILENT, STANDING):
-            self.say(f"{found}; this run continues without it")
-        if kind == SILENT:
-            kill(self._group.members[rank].process)  # a launcher cannot end a frozen process of another host
-        if not continues:
-            os._exit(1)
-
-    def show_stacks(self) -> None:
-        """Print the stack of each thread to stderr."""
-
-        def show() -> None:
-            print(f"hvdgan: rank {self._rank}: where its threads are:", file=sys.stderr, flush=True)
-            faulthandler.dump_traceback(sys.__stderr__ or sys.stderr)
-
-        _attempt(show)
-
-    def _write(self, text: str | None, event: Event | None = None) -> None:
-        if text is not None:
-            print(f"hvdgan: rank {self._rank}: {text}", file=sys.stderr, flush=True)
-        if self._rank != 0 or self._run_dir is None or not self._run_dir.is_dir():
-            return
-        for name, line in ((events.LOG, text and events.dated(text)), (events.FILE, event and events.as_json(event))):
-            if line:
-                with open(self._run_dir / name, "a", encoding="utf-8", opener=in_place) as file:
-                    file.write(line)
-
-
-def _attempt(work: Callable[[], None]) -> None:
-    """Do work for a few seconds at most: a full pipe or a dead disk must not block the heartbeat thread."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(_LAST_WORDS_SECONDS)
+    if 0 < group.stall_seconds < least:
+        raise UserError(
+            f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
+            f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
+        )
+    place: Any = None
+    if rank == 0:
+        allow_open_files(len(hosts))
+        socket, *place = listen(is_local=len(set(networks)) == 1)
+    endpoints, key = gather(place, "heartbeat: place")[0]
+    if rank:
+        socket = connect(endpoints, key)
+    return Monitor(LastWords(rank, group, run_dir, elastic), activity or Activity(), socket, endpoints)

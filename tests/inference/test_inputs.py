@@ -1,0 +1,276 @@
+"""What samples start from: other data than a run's, samples of another program, and conditions that a user gives."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
+from hvdgan.inference.inputs import given_conditions, open_data, open_samples
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.batch import unpack
+from hvdgan.training.run import spec_of
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import parse
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trained_on(data, paired=False, **arrays):
+    """The settings of a run, and the facts about its data."""
+    config = Config(data=data, arrays=ArrayConfig(**arrays))
+    return config, spec_of(open_source(config, paired=paired))
+
+
+def write(name, channels=(), **others):
+    with h5py.File(name, "w") as file:
+        for key, array in {"images": RNG.random((5, 4, 6, 2), np.float32), **others}.items():
+            file[key] = array
+            if key in ("images", "inputs"):
+                file[key].attrs["channels"] = list(channels)
+
+
+def pictures(folder, size=(8, 8), classes=("",)):
+    """Four grey pictures of each class in a folder."""
+    for name in classes:
+        Path(folder, name).mkdir(parents=True)
+        for number in range(4):
+            Image.fromarray(RNG.integers(0, 256, size, np.uint8)).save(Path(folder, name, f"{number}.png"))
+
+
+def seen(run, images, axes=None):
+    """What networks see of samples."""
+    source, spec = open_samples(*run, images, axes=axes)
+    return unpack(tf.constant(source.fetch_batch(np.arange(len(source)))), spec).images.numpy()
+
+
+def refused(opening, run, data):
+    with pytest.raises(UserError) as caught:
+        opening(*run, data)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# data
+
+
+def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
+    """Axes, inputs and conditions; integers and numbers beyond those of the data need no map."""
+    shapes = {"energy": (5,), "x": (5, 2, 6, 4), "y": (5, 1, 3, 2)}
+    for name, scale in (("mine.npz", 1), ("others.npz", 900)):
+        arrays = {
+            key: (scale * RNG.random(shape)).astype("f4" if scale == 1 else "i4") for key, shape in shapes.items()
+        }
+        np.savez(name, **arrays)
+    flags = {"axes": "CHW", "inputs": "y", "input_axes": "CHW", "conditions": ("energy",)}
+    maps = dict.fromkeys(("values", "input_values"), "none")
+    run = trained_on("mine.npz:x", paired=True, **flags, **maps)
+    source, arrays = open_data(*run, "others.npz:x"), np.load("others.npz")
+    assert (source.layout.shape, source.layout.input_shape) == ((6, 4, 2), (3, 2, 1))
+    np.testing.assert_array_equal(source.conditions[:, 0], arrays["energy"])
+    inputs, samples = source.layout.split(source.mapped(run[1].values).fetch_batch(np.arange(5)))
+    np.testing.assert_array_equal(samples, np.moveaxis(arrays["x"], 1, -1))
+    np.testing.assert_array_equal(inputs, np.moveaxis(arrays["y"], 1, -1))
+    np.savez("last.npz", **{**arrays, "x": np.moveaxis(arrays["x"], 1, -1)})
+    said = refused(open_data, run, "last.npz:x")
+    assert "shapes of a sample and its input: ((4, 2, 6), (3, 2, 1)), and ((6, 4, 2), (3, 2, 1)) in training" in said
+    assert said.endswith("give the same, or the axes of these data with --axes")
+    assert open_data(*run, "last.npz:x", axes="HWC").layout == source.layout
+
+
+def test_the_data_of_the_run_itself_open_without_a_flag():
+    np.save("mine.npy", RNG.random((5, 3, 4, 6)))
+    run = trained_on("mine.npy", axes="CHW", crop=(2, 2))
+    for name in (None, "mine.npy"):
+        source = open_data(*run, name)
+        assert source.layout == run[1].parts and source.fingerprint == open_source(run[0]).fingerprint
+    Path("mine.npy").unlink()
+    assert "if the data of the run have moved, name them or others with --data" in refused(open_data, run, None)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "flags", "said"),
+    [
+        (
+            {"channels": ["u", "v"]},
+            {"channels": ["v", "u"]},
+            {},
+            "channels of the images: ('v', 'u'), and ('u', 'v') in",
+        ),
+        (
+            {"angle": np.ones((5, 2))},
+            {"angle": np.ones(5)},
+            {"conditions": ("angle",)},
+            "conditions: ('angle',), and ('angle_0', 'angle_1') in",
+        ),
+        (
+            {"ground": np.ones((4, 6))},
+            {"ground": np.ones((4, 6, 2))},
+            {"constants": "ground", "constant_values": "none"},
+            "number of constant fields: 2, and 1 in training",
+        ),
+    ],
+)
+def test_others_that_the_networks_were_not_trained_on_are_refused(mine, others, flags, said):
+    write("mine.h5", **mine)
+    write("others.h5", **others)
+    run = trained_on("mine.h5:images", values="none", **flags)
+    assert f"--data others.h5:images: {said}" in refused(open_data, run, "others.h5:images")
+    if "channels" in mine:  # those without names are not compared
+        write("unnamed.h5")
+        assert len(open_data(*run, "unnamed.h5:images")) == 5
+
+
+def test_pictures_are_no_arrays():
+    """Floats within [0, 1] would be mapped as if they were pixels from 0 to 255."""
+    np.save("floats.npy", RNG.random((9, 8, 8, 1)))
+    np.save("pixels.npy", RNG.integers(0, 256, (9, 8, 8, 1), np.uint8))
+    of_pictures, of_arrays = trained_on("pixels.npy"), trained_on("floats.npy")
+    for opening in (open_data, open_samples):
+        said = refused(opening, of_pictures, "floats.npy")
+        assert said.endswith("floats.npy: arrays, and the run was trained on 8-bit pictures; give such data")
+        assert "8-bit pictures, and the run was trained on arrays" in refused(opening, of_arrays, "pixels.npy")
+
+
+def test_classes_must_be_those_of_the_run():
+    for folder, classes in (("mine", "abc"), ("same", "abc"), ("some", "ab"), ("others", "abx")):
+        pictures(folder, classes=classes)
+    run = trained_on("mine")
+    assert open_data(*run, "same").labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    said = refused(open_data, run, "some")
+    assert said == "--data some: 2 classes, and 3 in training, which differ in c; give data of the same classes"
+    assert "which differ in c, x; give" in refused(open_data, run, "others")
+    assert "10 classes, and 3 in training, which differ in their number or order" in refused(open_data, run, "digits")
+    pictures("unlabelled")
+    assert open_data(*run, "unlabelled").labels is None
+
+
+def test_the_rows_of_a_table_belong_to_the_data_that_they_are_in_the_order_of():
+    for name in ("mine", "others"):
+        Path(name).mkdir()
+        np.save(f"{name}/{name}.npy", RNG.random((4, 6), np.float32))
+    Path("ordered.csv").write_text("energy\n1\n")
+    Path("named.csv").write_text("file,energy\nmine.npy,1\nothers.npy,2\n")
+    ordered, named = (trained_on("mine", condition_table=Path(f"{name}.csv")) for name in ("ordered", "named"))
+    said = refused(open_data, ordered, "others")
+    assert "the rows of --condition-table ordered.csv are in the order of mine; give the table a column `file`" in said
+    assert open_data(*ordered, None).conditions.tolist() == [[1]]
+    assert open_data(*named, "others").conditions.tolist() == [[2]]
+
+
+# samples of another program
+
+
+def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
+    np.save("fields.npy", RNG.random((9, 8, 9, 2)))
+    run = trained_on("fields.npy", values="range:0,10", crop=(4, 5))
+    made, whole = RNG.uniform(0, 12, (6, 4, 5, 2)), RNG.integers(0, 9, (6, 8, 9, 2), np.int16)
+    for name, samples in (("made", made), ("whole", whole), ("other", made[:, 1:])):
+        np.save(f"{name}.npy", samples)
+    np.testing.assert_allclose(seen(run, "made.npy"), made / 5 - 1, atol=1e-6)
+    np.testing.assert_allclose(seen(run, "whole.npy"), whole[:, 2:6, 2:7] / 5 - 1, atol=1e-6)
+    assert refused(open_samples, run, "other.npy").startswith(
+        "--images other.npy: shapes of a sample and its input: ((3,"
+    )
+
+
+def test_the_channels_of_samples_may_be_elsewhere_than_in_the_data():
+    """hvdgan.sample writes them last."""
+    np.save("fields.npy", RNG.random((9, 3, 4, 5)))
+    run = trained_on("fields.npy", axes="CHW")
+    samples = RNG.random((6, 4, 5, 3), np.float32)
+    np.save("made.npy", samples)
+    assert refused(open_samples, run, "made.npy").endswith("or the axes of these data with --axes")
+    np.testing.assert_array_equal(seen(run, "made.npy", "HWC"), 2 * samples - 1)
+
+
+@pytest.mark.parametrize("crop", [(), (8, 8)])
+def test_pictures_have_the_size_that_networks_make(crop):
+    """Without --crop they are resized, as the data are; with it those of the data's size are not taken for such."""
+    np.save("faces.npy", RNG.integers(0, 256, (9, 16, 16, 1), np.uint8))
+    run, size = trained_on("faces.npy", crop=crop), crop or (16, 16)
+    pictures("made", size)
+    pictures("whole", (32, 32) if not crop else (16, 16))
+    expected = np.asarray(Image.open("made/0.png"))[..., None]
+    np.testing.assert_array_equal(np.rint((seen(run, "made")[0] + 1) * 127.5), expected)
+    if crop:
+        said = refused(open_samples, run, "whole")
+        assert f"--images whole: a picture of 16 x 16 pixels; expected {crop[1]} x {crop[0]}, as the networks" in said
+    else:
+        assert seen(run, "whole").shape == (4, 16, 16, 1)
+
+
+# conditions
+
+
+NAMES = ("energy", "theta")
+
+
+def spec_with(energy):
+    maps = parse(f"energy={energy};theta=none", "--condition-values", NAMES)
+    return DataSpec((4, 4, 1), 9, conditions=NAMES, values=SampleValues(parse("none", "-", ("0",)), conditions=maps))
+
+
+def test_conditions_are_given_in_the_units_of_the_data(capsys):
+    """One line warns of those outside of the declared range."""
+    spec = spec_with("range:0,100")
+    np.save("c.npy", np.array([[0, 1], [100, 2]]))
+    Path("c.csv").write_text("other,theta,energy\n9,1,0\n9,2,100\n\n")
+    for name in ("c.npy", "c.csv"):
+        assert given_conditions(None, Path(name), spec).tolist() == [[-1, 1], [1, 2]]
+    numbers = given_conditions(" theta = 1.5, energy=50", None, spec)
+    assert numbers.dtype == np.float32 and numbers.tolist() == [[0.0, 1.5]]
+    assert given_conditions(None, None, spec) is None and not capsys.readouterr().err
+    given_conditions("energy=5000,theta=700", None, spec)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "hvdgan: warning: --condition energy=5000,theta=700: 1 of 2 numbers lie outside of the declared"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "message"),
+    [
+        ("energy=50", None, "--condition energy=50: expected energy=NUMBER,theta=NUMBER"),
+        ("energy=50,theta=1,phi=1", None, "expected energy=NUMBER,theta=NUMBER"),
+        ("energy=1,energy=2,theta=0", None, "expected energy=NUMBER,theta=NUMBER"),
+        ("energy=50,theta=nan", None, "theta of sample 0 is nan; expected a finite number"),
+        ("energy=50,theta", None, "'' is no number"),
+        ("energy=-500,theta=1", None, "energy is -500, which its map log1p turns into nan; expected"),
+        ("energy=1,theta=2", "energy,theta\n1,2\n", "one condition for all samples; leave it out beside --conditions"),
+        (None, "energy\n1\n", "--conditions c.csv: no column theta; it has energy"),
+        (None, "energy,theta\n1\n", "row 2 has 1 columns, and the header has 2"),
+        (None, "energy,theta\n1,x\n", "'x' is no number"),
+        (None, "energy,theta\n1,2\n-500,2\n", "energy of row 2 is -500, which its map"),
+        (None, "energy,theta\n", "expected a line of column names and a row"),
+        (None, np.zeros((3, 3)), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
+        (None, np.array([[{}, {}]], object), "--conditions c.npy: cannot be read"),
+    ],
+)
+def test_conditions_that_do_not_fit_are_refused(text, table, message):
+    path = None if table is None else Path("c.csv" if isinstance(table, str) else "c.npy")
+    if isinstance(table, str):
+        path.write_text(table)
+    elif table is not None:
+        np.save(path, table)
+    with pytest.raises(UserError) as caught:
+        given_conditions(text, path, spec_with("log1p"))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_run_without_conditions():
+    spec = DataSpec((4, 4, 1), 9, values=SampleValues(parse("none", "-", ("0",))))
+    with pytest.raises(UserError, match="--condition energy=1: the run has no conditions; leave it out"):
+        given_conditions("energy=1", None, spec)

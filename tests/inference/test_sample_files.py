@@ -1,0 +1,69 @@
+"""Files of samples: numbers in the units of the data, with their conditions and units."""
+
+import h5py
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
+from hvdgan.inference import sample_files
+from hvdgan.recipe import DataSpec
+from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.value_map import parse
+
+NAMES = ("t2m", "u10", "v10")
+VALUES = SampleValues(
+    parse("t2m=range:200,300;u10=none;v10=none", "-", NAMES, ("K", "m/s", "m/s")),
+    conditions=parse("energy=range:0,100;theta=none", "-", ("energy", "theta"), ("GeV", "")),
+)
+SPEC = DataSpec((4, 5, 3), 9, conditions=("energy", "theta"), values=VALUES)
+SAMPLES = np.random.default_rng(0).uniform(0, 900, (3, 4, 5, 3)).astype(np.float32)
+INPUTS = [{"conditions": np.array([number / 2, 7], np.float32), "numbers": np.int64(5 - number)} for number in range(3)]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such(tmp_path, suffix):
+    path = tmp_path / "new" / f"a.{suffix}"
+    sample_files.write(path, SAMPLES, SPEC, INPUTS, of_data=True)
+    with np.load(path) if suffix == "npz" else h5py.File(path) as file:
+        assert {*file} - {f"{name}_{kind}" for name in file for kind in ("units", "channels")} == {
+            "samples",
+            "energy",
+            "theta",
+            "index",
+        }
+        assert file["index"][...].tolist() == [5, 4, 3]
+    settings = ArrayConfig(values="none", conditions=("energy", "theta"), condition_values="none")
+    source = open_source(Config(data=f"{path}:samples", arrays=settings))
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(3)), SAMPLES)
+    np.testing.assert_allclose(source.conditions, [[50, 7], [75, 7], [100, 7]])
+    assert (source.values.images.channels, source.values.images.units) == (NAMES, ("K", "m/s", "m/s"))
+    assert source.values.conditions.units == ("GeV", "")
+
+
+def test_an_npy_holds_the_samples_alone_and_a_png_is_a_picture(tmp_path):
+    sample_files.write(tmp_path / "a.npy", SAMPLES, SPEC, INPUTS)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), SAMPLES)
+    sample_files.write(tmp_path / "a.png", SAMPLES, SPEC, INPUTS)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    spec = DataSpec((4, 5, 3), 9, values=SampleValues(parse("none", "-", ("0", "1", "2"))))
+    sample_files.write(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
+    assert sorted(np.load(tmp_path / "a.npz")) == ["samples"]
+
+
+def test_an_existing_file_is_kept_unless_asked_and_other_endings_are_refused(tmp_path):
+    for suffix in ("npy", "npz", "h5", "png"):
+        path = tmp_path / f"a.{suffix}"
+        path.write_text("mine")
+        with pytest.raises(UserError, match="exists already"):
+            sample_files.check(path, separate=False, overwrite=False)
+        sample_files.check(path, separate=False, overwrite=True)
+        sample_files.write(path, SAMPLES, SPEC, INPUTS)
+        assert path.read_bytes() != b"mine"
+    assert len(list(tmp_path.iterdir())) == 4
+    with pytest.raises(
+        UserError, match=r"expected a name that ends in \.png for a picture, or in \.npy, \.npz, \.h5, "
+    ):
+        sample_files.check(tmp_path / "a.csv", separate=False, overwrite=False)
