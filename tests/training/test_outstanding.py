@@ -15,6 +15,8 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks.devices import device
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.pending import PendingStep, PendingSteps
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import STOPPED
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -136,3 +138,20 @@ def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(mo
         outstanding.settle()
         now[0] += 5.0
         assert sum(seen[6 * log :]) == 6.0
+
+
+def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
+    """The checkpoint has counted every update that was skipped."""
+    begin = StageStep.__call__
+
+    def stopping(compute, step, *more):
+        if step == 4:
+            (tmp_path / "stop").touch()
+        return begin(compute, step, *more)
+
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(StageStep, "__call__", stopping)
+    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
+    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
+        assert saved.train(tmp_path, flags=flags) == STOPPED
+    assert saved.manifest(tmp_path, 5)["progress"]["bad_updates"] == {"adversarial/fool": 5}

@@ -322,6 +322,9 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
         if name.startswith("networks/") and name.endswith("kernel"):
             same = np.allclose(values[1][name], value, atol=1e-9)
             assert same == name.startswith("networks/generator/"), name
+    for name in (name for name in values[0] if name.startswith("ema/generator/")):  # 0.1: of the first step
+        mean = 0.1 * values[0][name] + 0.9 * values[0][name.replace("ema/", "networks/")]
+        np.testing.assert_allclose(values[1][name], mean, atol=1e-6, err_msg=name)
     assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
     assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
     assert train(tmp_path / "third", "--init-from", str(tmp_path / "nowhere")) == 2
