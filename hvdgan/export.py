@@ -134,7 +134,8 @@ def _refuse_foreign(network: keras.Model, request: Request) -> None:
         is_own = type(layer).__module__.partition(".")[0] == "keras"
         if is_own and not isinstance(layer, keras.Model):
             config = json.dumps(keras.saving.serialize_keras_object(layer), default=str)
-            is_own = "__lambda__" not in config and {"keras"}.issuperset(re.findall(r'"module": "(\w+)', config))
+            modules = re.findall(r'"module": "(\w+)', config)
+            is_own = not re.search("__lambda__|<lambda>", config) and {"keras"}.issuperset(modules)
         if not is_own:
             raise UserError(
                 f"--out {request.out}: {layer.name} ({type(layer).__name__}) is more than Keras alone can load; name a "
