@@ -8,6 +8,7 @@ import dataclasses
 import json
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -131,11 +132,12 @@ def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
 def _refuse_foreign(network: keras.Model, request: Request) -> None:
     """Refuse a network that Keras alone could not load: with classes or Python functions that are not its own."""
     for layer in (network, *layers_of(network)):
-        is_own = type(layer).__module__.partition(".")[0] == "keras"
-        if is_own and not isinstance(layer, keras.Model):
+        functions = [each for each in vars(layer).values() if isinstance(each, types.FunctionType)]
+        modules = [each.__module__.partition(".")[0] for each in (layer, *functions)]
+        if {*modules} == {"keras"} and not isinstance(layer, keras.Model):
             config = json.dumps(keras.saving.serialize_keras_object(layer), default=str)
-            is_own = "__lambda__" not in config and {"keras"}.issuperset(re.findall(r'"module": "(\w+)', config))
-        if not is_own:
+            modules += re.findall(r'"module": "(\w+)', config)
+        if {*modules} != {"keras"}:
             raise UserError(
                 f"--out {request.out}: {layer.name} ({type(layer).__name__}) is more than Keras alone can load; name a "
                 "folder: a SavedModel needs no code"

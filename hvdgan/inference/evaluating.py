@@ -59,7 +59,7 @@ class EvaluationRequest:
     standing_statistics: int | None
     data: str | None
     images: str | None
-    axes: str | None
+    axes: str | None = None
     features: dict[str, Any]
 
 

@@ -35,17 +35,9 @@ def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterat
 
 
 def data_inputs(trained: TrainedNetworks, data: str | None, seed: int, axes: str | None = None) -> Iterator[Input]:
-    """Yield samples of a data source without end, in an order given by the seed; broken ones are skipped.
+    """Yield samples of --data, or of the run, without end in an order given by the seed; broken ones are skipped.
 
-    Args:
-        trained: run whose recipe starts from samples of data.
-        data: value of --data; None: the data that the run was trained on.
-        seed: seed of the order.
-        axes: value of --axes; None: those that the run recorded.
-
-    Raises:
-        UserError: the data cannot be opened.
-        RunError: no sample can be read.
+    A UserError says why the data cannot be opened, a RunError that no sample can be read.
     """
     source = open_data(trained.config, trained.recipe.data, data, axes=axes).mapped(maps_of(trained.recipe.data))
     trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
@@ -191,18 +183,9 @@ def _refuse_other_classes(source: Samples, spec: DataSpec) -> None:
 def given_conditions(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | None:
     """The conditions of samples as networks see them, float32 (N, k); the samples take the rows in turn.
 
-    A line on stderr warns of numbers outside of the range that the run has declared.
-
-    Args:
-        text: value of --condition, such as energy=50,theta=1.57, or None.
-        path: value of --conditions: a CSV table whose header names all conditions, or an .npy array (N, k); or None.
-        spec: facts about the data of the run.
-
-    Returns:
-        None if no conditions are given.
-
-    Raises:
-        UserError: the run has no conditions, or others, or its map makes NaN or infinities of the numbers.
+    They are given in the units of the data: as --condition energy=50,theta=1.57 or as --conditions, a CSV table whose
+    header names them all or an .npy array (N, k); None if they are not. A line on stderr warns of numbers outside of
+    the declared range; a UserError names those that do not fit.
     """
     if text is None and path is None:
         return None

@@ -16,11 +16,7 @@ Texts = dict[str, dict[str, list[str]]]
 
 
 def check(path: Path, *, separate: bool, overwrite: bool) -> None:
-    """Refuse an output that write() could not write, before anything is computed.
-
-    Raises:
-        UserError: its name has another ending, it exists, or it cannot be made.
-    """
+    """Refuse an output that write() could not write, before anything is computed."""
     if separate:
         outputs.check_folder(path, overwrite=overwrite)
     elif path.suffix.lower() in (".png", *ARRAYS):
@@ -32,15 +28,10 @@ def check(path: Path, *, separate: bool, overwrite: bool) -> None:
 
 
 def write(path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False) -> None:
-    """Write samples to one file.
+    """Write samples (N, ...) in the units of the data to one file: a PNG, or an array.
 
-    Args:
-        path: name of the file: a PNG, or an array; .npz and .h5 also hold the conditions, by their names, `index`, and
-            the units and names of channels as hvdgan reads them: attributes, or arrays of text such as `samples_units`.
-        samples: samples in the units of the data, (N, ...).
-        spec: facts about the data.
-        inputs: inputs that each sample was drawn from.
-        of_data: True if these are samples of the data, whose numbers in the data are the array `index`.
+    An .npz and an .h5 also hold the conditions of their inputs by name, the units and names of channels as hvdgan reads
+    them (attributes, or arrays of text such as `samples_units`), and `index`, the numbers in the data of samples of it.
     """
     suffix = path.suffix.lower()
     if suffix == ".png":

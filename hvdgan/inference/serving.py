@@ -30,14 +30,8 @@ Tensors = Mapping[str, tf.Tensor]
 class Serving:
     """Samples of a recipe, as a SavedModel computes them: of sample(), or of generate() if the recipe has one.
 
-    Args:
-        recipe: recipe of the samples.
-        nets: its networks.
-        in_units: True for numbers in the units of the data, pictures as uint8; False: as networks see them.
-        count: number of samples; None: any.
-
-    Raises:
-        Mistake: the recipe cannot compute this number of samples.
+    They are in the units of the data and pictures uint8 if `in_units`, else as networks see them; any number of them
+    unless `count` gives one. A Mistake says that the recipe cannot compute it.
     """
 
     def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool, count: int | None = None) -> None:
@@ -190,22 +184,10 @@ class _Calls:
 
 
 def in_units(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> tuple[keras.Model, list[str]]:
-    """A network in the units of the data, by standard Keras operations.
+    """A network in the units of the data, by Keras operations, and a description of each input and output that is.
 
     An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and outputs that are the
-    samples return them; all others stay as they are.
-
-    Args:
-        network: network, such as the generator.
-        spec: facts about the data of the run.
-        samples: numbers of the outputs that are the samples.
-
-    Returns:
-        The network, and a description of each input and output that is now in the units of the data; the network
-        itself and an empty list, if there is none.
-
-    Raises:
-        UserError: a map of the user's own cannot be expressed in Keras operations.
+    samples, by their numbers, return them; all others stay as they are. The network itself if it has none of these.
     """
     if spec.values is None or spec.is_pictures or not getattr(network, "inputs", None):
         return network, []
@@ -255,12 +237,9 @@ def described(values: SampleValues) -> dict[str, Any]:
 
 
 def list_maps(path: Path, values: SampleValues | None, applied: Sequence[str]) -> None:
-    """Add the maps to a .keras file, a zip in which Keras ignores other members, or to the folder of a SavedModel.
+    """Add the maps of a run, and what of the network is in the units of the data, to an exported file or folder.
 
-    Args:
-        path: exported file or folder.
-        values: maps of the run; None: nothing is known, and nothing is written.
-        applied: description of each input and output of the network that is in the units of the data.
+    A .keras file is a zip in which Keras ignores other members.
     """
     if values is None:
         return

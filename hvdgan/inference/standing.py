@@ -27,22 +27,10 @@ def set_standing_statistics(
 ) -> list[str]:
     """Set the BatchNorm statistics of the networks that sample() calls to those of generated batches, in memory.
 
-    The mean over the batches' means, and that of their variances, replace the moving averages. The batches start from
-    the data if the recipe does or has conditions, else from noise and all classes in turn. Equal arguments give equal
-    bits, and no sample that is drawn afterwards has the same random numbers.
-
-    Args:
-        trained: networks of a checkpoint, whose statistics in memory change; the checkpoint does not.
-        weights: weights with which the batches are generated, and the samples afterwards.
-        data, axes: values of --data and --axes; None: those of the run.
-        batches, batch_size: number of batches, and samples in each, from 1 up.
-        seed, truncation: those of Drawing.
-
-    Returns:
-        The names of the networks whose statistics were set.
-
-    Raises:
-        UserError: sample() calls no network with BatchNorm, or the data cannot be opened.
+    The mean over the batches' means, and that of their variances, replace the moving averages of the weights in use.
+    The batches start from the data (--data, --axes) if the recipe does or has conditions, else from noise and all
+    classes in turn. Equal arguments give equal bits, and no sample that is drawn afterwards has the same random
+    numbers. Returns the names of the networks; a UserError says that none has BatchNorm.
 
     Reference: Brock et al. 2019, arXiv:1809.11096, section C.1.
     """

@@ -57,6 +57,7 @@ def test_classes_of_other_data_must_be_those_of_the_run(classes, tmp_path, capsy
     classes("same", "abc")
     classes("some", "bc")
     assert evaluate(["run", *FEW, "--data", "same"]) == 0
+    capsys.readouterr()
     assert evaluate(["run", *FEW, "--data", "some"]) == 2
     assert "--data some: 2 classes, and 3 in training, which differ in a; give data of the same classes" in refused(
         capsys
