@@ -19,8 +19,14 @@ from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
-from hvdgan.inference.following import checkpoints_of, follow, refuse_checkpoint
+from hvdgan.inference.evaluating import (
+    CheckpointDeleted,
+    Evaluating,
+    EvaluationRequest,
+    checkpoints_of,
+    follow,
+    refuse_checkpoint,
+)
 from hvdgan.inference.trained import Weights
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
@@ -87,8 +93,8 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     if request.watch:
         refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)
-    evaluating, failed, gone = Evaluating(folder, _asked(request), ranks, say), set[Path](), 0
-    for checkpoint in follow(path, evaluating, failed, ranks, say) if request.watch else chosen:
+    evaluating, failed, gone = Evaluating(folder, _asked(request), ranks, say), list[Path](), 0
+    for checkpoint in follow(path, ranks, say) if request.watch else chosen:
         try:
             record = evaluating(checkpoint)
         except (UserError, LostPeer, RankFailed):
@@ -102,17 +108,15 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
         except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
             if len(chosen) == 1:
                 raise
-            failed.add(checkpoint)
+            failed.append(checkpoint)
             say(f"{checkpoint}: {error}; skipped")
             continue
-        if record is None:
-            say(f"{checkpoint}: another process evaluates it")
-        elif ranks.is_root:
+        if ranks.is_root:
             print(json.dumps(record), flush=True)
     if gone and gone == len(chosen):
         raise RunError(f"all {gone} checkpoints of {folder} were deleted before any was measured; repeat the command")
     if failed:
-        raise RunError(f"checkpoints that could not be evaluated: {', '.join(map(str, sorted(failed)))}")
+        raise RunError(f"checkpoints that could not be evaluated: {', '.join(map(str, failed))}")
 
 
 def _check_images(request: Request) -> None:

@@ -21,8 +21,9 @@ FEWEST = 6
 _SEED_OF_SUBSETS = 0
 
 
-def distances(fake: Tally, real: Tally, frechet: str, ranks: Ranks) -> dict[str, float]:
+def distances(fake: Tally, real: Tally, ranks: Ranks) -> dict[str, float]:
     """Compare generated with real samples; every rank calls this."""
+    frechet = fake.plan.features.frechet
     found = dict(field_distances(fake.fields, real.fields))
     found["sliced_wasserstein"] = sliced_wasserstein(fake.kept("projections"), real.kept("projections"))
     if fake.plan.classes:
@@ -73,16 +74,16 @@ def _shared(work: Work, count: int, ranks: Ranks) -> np.ndarray:
     return ranks.total(everyones)
 
 
-def names(plan: Plan, frechet: str) -> set[str]:
+def names(plan: Plan) -> set[str]:
     """The names of the distances that distances() returns."""
-    spec = plan.spec
+    spec, features = plan.spec, plan.features
     found = {"histogram", "sliced_wasserstein"}
     found |= {"spectrum"} if Rings(spec.shape[:-1]).count else set()
     found |= {"channel_correlation"} if spec.channels > 1 else set()
     found |= {"condition_correlation"} if spec.conditions else set()
     found |= {"intra_sliced_wasserstein"} if plan.classes else set()
-    if not plan.dimension:
+    if not features.dimension:
         return found
-    found |= {frechet, "kid", "kid_deviation", "precision", "recall", "density", "coverage"}
-    found |= {f"intra_{frechet}"} if plan.sums_classes else set()
-    return found | ({"inception_score", "inception_score_deviation"} if plan.probabilities else set())
+    found |= {features.frechet, "kid", "kid_deviation", "precision", "recall", "density", "coverage"}
+    found |= {f"intra_{features.frechet}"} if plan.sums_classes else set()
+    return found | ({"inception_score", "inception_score_deviation"} if features.classes else set())

@@ -70,13 +70,6 @@ class FieldSums:
         """The sums by name, all float64; those of several ranks add up. They are not copied."""
         return self._sums
 
-    @staticmethod
-    def of_arrays(arrays: dict[str, np.ndarray], shape: tuple[int, ...], edges: np.ndarray) -> "FieldSums":
-        """Make the sums again from arrays(), or from the sum of several, with the same shape and edges."""
-        made = FieldSums(shape, edges, len(arrays["means"]) - shape[-1])
-        made._sums = {name: np.array(arrays[name], np.float64) for name in made._sums}
-        return made
-
     @property
     def count(self) -> int:
         """Number of samples."""

@@ -17,9 +17,8 @@ from hvdgan.data.holdout import split
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation.comparison import Comparison
+from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator
-from hvdgan.evaluation.of_run import comparison_in_training
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.augment import check_augmentations
 from hvdgan.recipe.loading import digests_of_files

@@ -57,7 +57,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         resume_point.progress.get("evaluated", len(run.held_out)) if run.held_out and resume_point.progress else None
     )
     changed = run.evaluator.remark(before) if run.evaluator else None
-    compared = (run.comparison.about_features(), run.comparison.warning()) if run.comparison else ()
+    compared = run.comparison.remarks() if run.comparison else ()
     for remark in [
         *_one_of_many(run.ranks),
         *resume_point.remarks,
