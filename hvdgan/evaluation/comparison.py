@@ -21,17 +21,19 @@ from hvdgan.evaluation.features import open_features, recipe_features
 from hvdgan.evaluation.held_out import Refuse
 from hvdgan.evaluation.real_statistics import BINS, real_tally, stamp_of
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, in_short, left_out
-from hvdgan.evaluation.tally import KEPT, Plan, Tally, tally_of
-from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.evaluation.tally import Plan, Tally, tally_of
+from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.nets import Nets
 
 Say = Callable[[str], None]
+Sources = tuple[Samples, Samples | None]
+"""mapped samples to train on, and held-out ones or None"""
 _LARGEST_BATCH = 64
 
 
 class Comparison:
-    """Compares a set of samples with real ones, over all ranks.
+    """Compares a set of samples with real ones, over all ranks; a UserError if there are too few.
 
     Args:
         chosen: samples to measure.
@@ -39,9 +41,6 @@ class Comparison:
         plan: what is summed over both sets.
         folder: folder that keeps the sums over the real samples; None: they are not kept.
         ranks: ranks that share the work.
-
-    Raises:
-        UserError: there are too few samples.
     """
 
     def __init__(self, chosen: SampleSet, reals: RealSet, plan: Plan, folder: Path | None, ranks: Ranks) -> None:
@@ -49,7 +48,7 @@ class Comparison:
         self.names = {f"eval/{name}" for name in names(plan)}
         """names of the distances, as metrics.jsonl has them"""
         self._real: Tally | None = None
-        self._counts = chosen.count, min(chosen.count, KEPT)
+        self._counts = dict[str, int]()
         """numbers of the samples measured, and of those among them that are compared one by one"""
         if min(chosen.count, reals.count) < FEWEST:
             flag, of_evaluate = ("samples", "num") if chosen.count < FEWEST else ("real-samples", "real-samples")
@@ -70,25 +69,13 @@ class Comparison:
         return [*self.reals.bad_files, *self._chosen.bad_files]
 
     def agree(self) -> None:
-        """Check that all ranks have the same features; every rank calls this.
-
-        Raises:
-            RunError: on every rank, if a file of the features is another one on some host.
-        """
+        """Check that all ranks have the same features, whose file may differ between hosts; every rank calls this."""
         features = self._plan.features
-        facts: dict[str, Any] = {"name": features.name, "SHA-256": features.digest, "resizing": features.resize}
-        facts |= {"number": features.dimension, "number of classes": features.classes}
-        agree(facts, self._ranks, "the features of evaluations")
+        what: dict[str, Any] = {"name": features.name, "SHA-256": features.digest, "number": features.dimension}
+        agree(what, self._ranks, "the features of evaluations")
 
     def trace(self, refuse: Refuse, where: str) -> set[str]:
-        """Trace what generates the samples, so that a mistake in it is found before the first evaluation is due.
-
-        Args:
-            refuse: function that refuses a traced function which a resumed run could not repeat.
-            where: name of the recipe, for messages.
-
-        Returns:
-            The names of the distances.
+        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names.
 
         Raises:
             Mistake: generate() fails, or returns something else.
@@ -113,10 +100,7 @@ class Comparison:
             )
 
     def __call__(self, say: Say) -> dict[str, float]:
-        """Return the distances by their names in metrics.jsonl, on every rank; every rank calls this.
-
-        Args:
-            say: function that logs a line; only rank 0's is called with effect.
+        """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this.
 
         Raises:
             RunError: on every rank, if a sample or a feature is not finite, or too many samples cannot be read.
@@ -135,7 +119,8 @@ class Comparison:
             )
         made = tally_of(self._chosen, self._plan, real.edges, real.origin, self._ranks)
         self._check_measured(made, say)
-        self._counts = made.fields.count, made.kept_count
+        self._counts = {"samples": made.fields.count, "real_samples": real.fields.count}
+        self._counts |= {"kept_samples": made.kept_count, "kept_real_samples": real.kept_count}
         found = distances(made, real, self._ranks)
         for line in self._about_classes(found) if is_first else ():
             say(line)
@@ -186,16 +171,10 @@ class Comparison:
                 f"{plan.classes:,} classes would not fit into 512 MiB on each rank"
             )
         if undefined := [f"eval/{name}" for name, value in found.items() if "intra" in name and math.isnan(value)]:
-            yield (
-                f"undefined, which the files say as null, because a class has too few samples: {', '.join(undefined)}"
-            )
+            yield f"{', '.join(undefined)}: undefined (null in the files), because a class has too few samples"
 
     def with_samples(self, chosen: SampleSet) -> "Comparison | None":
-        """The comparison of other samples with the same real ones, whose sums are not computed again.
-
-        Returns:
-            None if the features change with the networks.
-        """
+        """The comparison of other samples with the same real ones; None if the features change with the networks."""
         if self._plan.features.digest is None:
             return None
         other = Comparison(chosen, self.reals, self._plan, self._folder, self._ranks)
@@ -217,10 +196,7 @@ class Comparison:
         """What the figures need to be compared with others, as JSON types; to be called after an evaluation."""
         features, source = self._plan.features, self.reals.source
         return {
-            "samples": self._counts[0],
-            "real_samples": self.reals.count if self._real is None else self._real.fields.count,
-            "kept_samples": self._counts[1],
-            "kept_real_samples": min(self.reals.count, KEPT) if self._real is None else self._real.kept_count,
+            **self._counts,
             "mirrored": self.reals.mirrored,
             "data": source.name,
             "data_fingerprint": source.fingerprint,
@@ -243,30 +219,9 @@ class Comparison:
 
 
 def comparison_in_training(
-    config: Config,
-    recipe: Recipe,
-    nets: Nets,
-    sources: tuple[Samples, Samples | None],
-    ranks: Ranks,
-    *,
-    threads: int,
-    folder: Path,
+    config: Config, recipe: Recipe, nets: Nets, sources: Sources, ranks: Ranks, *, threads: int, folder: Path
 ) -> Comparison | None:
-    """The comparison of a run that trains; None without --eval-samples. Contains no collective.
-
-    Args:
-        config: settings of the run.
-        recipe: recipe of the run.
-        nets: networks of the run in inference mode.
-        sources: mapped samples to train on, and held-out ones or None.
-        ranks: ranks of the run.
-        threads: threads that read.
-        folder: folder of the run that keeps the sums over the real samples.
-
-    Raises:
-        UserError: the features cannot be opened, or there are too few samples.
-        Mistake: the recipe is wrong.
-    """
+    """The comparison of a run that trains; None without --eval-samples. Contains no collective."""
     settings = config.evaluation
     if not settings.eval_samples:
         given = {"features": settings.eval_features, "real-samples": settings.eval_real_samples}
@@ -279,18 +234,11 @@ def comparison_in_training(
     real_count = count if real_count is None else real_count
     reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
     chosen = GeneratedSet(recipe, nets, reals.source, reading, seed=config.seed, count=count)
-    plan = plan_for(settings, recipe, nets, recipe.data, (chosen, reals), batch_size)
+    plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
     return Comparison(chosen, reals, plan, folder, ranks)
 
 
-def real_set(
-    recipe: Recipe,
-    sources: tuple[Samples, Samples | None],
-    reading: Reading,
-    *,
-    count: int,
-    mirrored: Sequence[str],
-) -> RealSet:
+def real_set(recipe: Recipe, sources: Sources, reading: Reading, *, count: int, mirrored: Sequence[str]) -> RealSet:
     """The real samples: those trained on, or the held-out ones if the recipe's samples start from data.
 
     The latter are not mirrored, because the samples that are made of them are not.
@@ -301,27 +249,10 @@ def real_set(
 
 
 def plan_for(
-    settings: FeatureConfig,
-    recipe: Recipe,
-    nets: Nets,
-    spec: DataSpec,
-    both: tuple[SampleSet, RealSet],
-    batch_size: int,
+    settings: FeatureConfig, recipe: Recipe, nets: Nets, both: tuple[SampleSet, RealSet], batch_size: int
 ) -> Plan:
-    """What is summed over two sets, with the features that the settings name.
-
-    Args:
-        settings: features and their resizing.
-        recipe: recipe, whose own features may be asked for.
-        nets: networks in inference mode.
-        spec: facts about the samples of both sets.
-        both: the two sets.
-        batch_size: samples computed at a time.
-
-    Raises:
-        UserError: the features cannot be opened, or are not the data's.
-        Mistake: the recipe's features() is missing or wrong.
-    """
+    """What is summed over two sets, with the features that the settings name."""
+    spec = both[0].spec if isinstance(both[0], RealSet) else recipe.data
     classes, name = _classes_of(*both), settings.eval_features
     if name == "recipe":
         # Labels of other samples may mean other classes than the data's.

@@ -8,11 +8,10 @@ from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.fields import field_distances
 from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.kernel import kid
+from hvdgan.evaluation.kernel import Work, kid
 from hvdgan.evaluation.moments import ClassMoments, Moments, places_of_classes
 from hvdgan.evaluation.neighbours import neighbours
 from hvdgan.evaluation.sliced import sliced_wasserstein
-from hvdgan.evaluation.slices import Work
 from hvdgan.evaluation.spectra import Rings
 from hvdgan.evaluation.tally import Plan, Tally
 

@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.files.outputs import sha256_of
-from hvdgan.evaluation.inception import SIZE, is_published, load_inception
-from hvdgan.evaluation.resizing import Method, resize
+from hvdgan.evaluation.inception import SIZE, Method, is_published, load_inception, resize
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
@@ -46,9 +45,9 @@ class Features:
         dimension: number of features of a sample.
         classes: number of class probabilities of a sample; 0: there are none.
         extract: function of samples; None: samples are compared without features.
-        resize: way in which pictures are resized: clean or legacy; none: they have the network's size already.
+        resize: clean or legacy, as pictures are resized; none: they are not.
         published: True if the Inception file is the one that published FIDs use; None: the features are others.
-        probe: text that tells features that change with the networks from those of other weights, or None.
+        probe: text that tells features that may change with the networks from those of other weights, or None.
     """
 
     name: str = "none"
@@ -67,14 +66,7 @@ class Features:
 
 
 def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method, batch_size: int) -> Features:
-    """Load the network that --eval-features names, and call it once; one of a recipe is not named so.
-
-    Args:
-        text: value of --eval-features.
-        spec: facts about the samples.
-        inception: file of the Inception network; None: that of the environment.
-        resize: way to resize pictures.
-        batch_size: samples computed at a time, at most.
+    """Load the network of a value of --eval-features (but recipe), and call it once.
 
     Raises:
         UserError: there is no such network, or it does not fit the samples.
@@ -103,11 +95,7 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
 
 
 def recipe_features(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size: int) -> Features:
-    """The recipe's own features, which may change with the networks; the arguments are as for open_features().
-
-    Raises:
-        Mistake: features() is missing or wrong.
-    """
+    """The recipe's own features, which may change with the networks; a Mistake if features() is missing or wrong."""
 
     def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> Any:
         random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))

@@ -12,7 +12,7 @@ from hvdgan.cli.files.replacing import own_partial, whole_file
 from hvdgan.cli.shared_errors import from_all, from_root
 from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation.bins import PICKED, bin_edges, picked_numbers
+from hvdgan.evaluation.fields import PICKED, bin_edges, picked_numbers
 from hvdgan.evaluation.sets import RealSet
 from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import DataSpec
@@ -36,10 +36,7 @@ def stamp_of(source: Samples) -> list[Any] | None:
 
 
 def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
-    """Edges of the histograms' bins, (C, bins + 1): the levels of pictures, else from numbers of some real samples.
-
-    Every rank calls this.
-    """
+    """Edges of the histograms' bins, (C, bins + 1), of pictures or of some real samples; every rank calls this."""
     if spec.is_pictures:
         return np.tile(np.arange(257) - 0.5, (spec.channels, 1))
     few = max(32, _PICKED // (PICKED * spec.channels))
@@ -66,10 +63,7 @@ def edges_of(reals: RealSet, spec: DataSpec, ranks: Ranks) -> np.ndarray:
 
 
 def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
-    """The features of one of the real samples, (d,), about which those of all are summed; zeros if none can be read.
-
-    Every rank calls this.
-    """
+    """The features of one of the real samples, (d,), about which those of all are summed; every rank calls this."""
 
     def look() -> list[float] | None:
         extract = plan.features.extract
@@ -86,14 +80,9 @@ def origin_of(reals: RealSet, plan: Plan, ranks: Ranks) -> np.ndarray:
 def real_tally(
     reals: RealSet, plan: Plan, folder: Path | None, ranks: Ranks, edges: np.ndarray | None
 ) -> tuple[Tally, bool]:
-    """The sums over the real samples, and whether they were read from the run folder; every rank calls this.
+    """The sums over the real samples, and whether they were read from real.npz of the folder; every rank calls this.
 
-    Args:
-        reals: real samples.
-        plan: what is summed.
-        folder: folder of the file real.npz with the latest sums of a run; None: nothing is kept.
-        ranks: ranks that share the work.
-        edges: edges of the histograms' bins, if they are known.
+    The file has the latest sums of a run. The edges are those of the histograms' bins, if they are known.
     """
     file = folder and folder / "real.npz"
     key, kept = None, dict[str, np.ndarray]()

@@ -21,13 +21,9 @@ FILE = "evaluation.jsonl"
 
 
 def record_of(step: int, values: dict[str, float], facts: dict[str, Any], **others: Any) -> dict[str, Any]:
-    """Make the record of an evaluation.
+    """Make the record of an evaluation after a step: figures by name, and facts that they need to be compared.
 
-    Args:
-        step: number of steps that the networks were trained.
-        values: figures by name; those that are not finite become null, because JSON has no NaN.
-        facts: facts that the figures need to be compared with others, as JSON types.
-        others: more of that.
+    Figures that are not finite become null, because JSON has no NaN.
     """
     finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -47,11 +43,7 @@ def identity(*facts: Any) -> str:
 
 
 def append(run_dir: Path, record: dict[str, Any]) -> None:
-    """Append a record in one piece, also while the run appends one; a half-written last line is ended first.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Append a record in one piece, also while the run appends one; a half-written last line is ended first."""
     with open(run_dir / FILE, "a+b", opener=in_place) as file:
         with contextlib.suppress(OSError):  # a file system without locks still appends in one piece
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -79,10 +71,5 @@ def found(run_dir: Path, key: str) -> dict[str, Any] | None:
 
 
 def lock_evaluations(run_dir: Path) -> Lock:
-    """Lock the evaluations of a run, so that one hvdgan.evaluate at a time measures it; the lock ends with the process.
-
-    Raises:
-        LockHeldError: another process measures it.
-        OSError: the run folder cannot be written.
-    """
+    """Lock the evaluations of a run, so that one hvdgan.evaluate at a time measures it."""
     return wait_for_lock(run_dir / "cache", named=f"{run_dir / FILE}", by="hvdgan.evaluate")

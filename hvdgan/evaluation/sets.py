@@ -44,14 +44,12 @@ class SampleBatch(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How samples are computed or read.
-
-    batch_size: samples at a time.
-    threads: threads that read.
-    """
+    """How samples are read and computed."""
 
     batch_size: int
+    """samples at a time"""
     threads: int
+    """threads that read"""
 
 
 class RealSet:
@@ -138,7 +136,6 @@ class GeneratedSet:
         nets: Nets,
         source: Samples,
         reading: Reading,
-        *,
         seed: int,
         count: int,
         truncation: float = 1.0,
@@ -204,13 +201,9 @@ SampleSet = RealSet | GeneratedSet
 
 
 def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peers) -> str | None:
-    """How many samples could not be read, and the first of them, in words; None if all could. Every rank calls this.
+    """How many of all ranks' samples could not be read, and the first of them, in words; None if all could.
 
-    Args:
-        missing: number of samples that could not be read, on all ranks together.
-        count: number of all samples.
-        bad_files: broken samples that this rank has met.
-        peers: ranks that have shared the samples.
+    Every rank calls this with the broken samples that it has met.
     """
     if not missing:
         return None

@@ -49,14 +49,7 @@ class Plan:
 
 
 class Tally:
-    """Sums over a set of samples.
-
-    Args:
-        plan: what is summed.
-        edges: edges of the histograms' bins, (C, bins + 1).
-        count: number of samples of the set.
-        origin: features about which those of all are summed, (d,).
-    """
+    """Sums over a set of `count` samples, with edges of the histograms' bins and an origin of the features' moments."""
 
     def __init__(self, plan: Plan, edges: np.ndarray, count: int, origin: np.ndarray) -> None:
         self.plan, self.edges, self.origin = plan, edges, origin
@@ -80,9 +73,14 @@ class Tally:
         if not len(some.numbers):
             return
         _check_finite("sample", some.numbers, some.samples)
-        in_units = _in_units(some.samples, self.plan.spec)
+        spec, conditions = self.plan.spec, some.conditions
+        with np.errstate(over="ignore", invalid="ignore"):  # exponentials and powers of maps may overflow
+            in_units = shown(some.samples, spec)
         _check_finite("sample", some.numbers, in_units, " in the data's units")
-        self.fields.add(in_units, _physical_conditions(some.conditions, self.plan.spec))
+        maps = spec.values and spec.values.conditions
+        if conditions is not None and maps and spec.conditions:
+            conditions = maps.inverse(conditions)
+        self.fields.add(in_units, conditions)
         features, probabilities = None, None
         if self.plan.features.extract is not None:
             features, probabilities = self.plan.features.extract(some)
@@ -179,19 +177,6 @@ def shortened(samples: np.ndarray) -> np.ndarray:
         shape = (*samples.shape[:axis], length // 2, 2, *samples.shape[axis + 1 :])
         samples = pairs.reshape(shape).mean(axis=axis + 1)
     return samples.reshape(len(samples), -1)
-
-
-def _physical_conditions(conditions: np.ndarray | None, spec: DataSpec) -> np.ndarray | None:
-    """Conditions (N, k) in the units of the data; None where the data have none."""
-    if conditions is None or not spec.conditions or spec.values is None or spec.values.conditions is None:
-        return None
-    return spec.values.conditions.inverse(conditions)
-
-
-def _in_units(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples in the units of the data; infinite where an exponential or a power of the maps overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks that they are finite
-        return shown(samples, spec)
 
 
 def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray, where: str = "") -> None:

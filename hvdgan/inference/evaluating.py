@@ -6,12 +6,15 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from hvdgan.checkpoints.files import MANIFEST, STATE, find, is_gone, newest_first, read_manifest, step_of
+from cyclopts import Parameter
+
+from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
 from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
+from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
@@ -36,31 +39,43 @@ class CheckpointDeleted(RunError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What is evaluated, and how.
+    """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
 
-    Args:
-        num: number of samples.
-        real_samples: number of real samples, all if there are fewer; 0: all; None: as many as samples.
-        weights: averaged or trained.
-        seed: seed of the samples; None: the run's.
-        truncation: distance of styles from their mean, 0 to 1.
-        batch_size: samples computed at a time on a rank.
-        standing_statistics: number of generated batches whose BatchNorm statistics replace the moving ones, or None.
-        data: value of --data; None: the data that the run was trained on.
-        images: samples of another program to measure in place of generated ones; None: generated ones.
-        features: settings of the features that differ from those of the run, by the names of FeatureConfig.
-    """
+    num: Annotated[Count, Parameter(name=("--num", "--samples"))] = 50_000
+    """number of samples; under horovodrun, which takes --num for one of its own flags, write --samples"""
+    real_samples: CountOrNever | None = None
+    """number of real samples to compare with, each with the run's --flip also mirrored; default: as --num; 0: all"""
+    eval_features: str | None = None
+    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
+    inception: Path | None = None
+    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
+    eval_resize: Literal["clean", "legacy"] | None = None
+    """how pictures are resized for the features; default: as the run's settings say"""
+    weights: Weights = "averaged"
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    seed: Seed | None = None
+    """seed of the samples; default: that of the run"""
+    truncation: Fraction | None = None
+    """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
+    standing_statistics: Count | None = None
+    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
+    batch_size: Count = 64
+    """samples computed at a time on each rank; fewer need less memory"""
+    data: str | None = None
+    """data to compare with; default: those that the run was trained on"""
+    images: str | None = None
+    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
 
-    num: int
-    real_samples: int | None
-    weights: Weights
-    seed: int | None
-    truncation: float
-    batch_size: int
-    standing_statistics: int | None
-    data: str | None
-    images: str | None
-    features: dict[str, Any]
+    @property
+    def features(self) -> dict[str, Any]:
+        """Settings of the features that differ from those of the run."""
+        given = {name: getattr(self, name) for name in ("eval_features", "inception", "eval_resize")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def shrinking(self) -> float:
+        """Distance of styles from their mean, 0 to 1."""
+        return 1.0 if self.truncation is None else self.truncation
 
 
 class Evaluating:
@@ -68,7 +83,7 @@ class Evaluating:
 
     Args:
         run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
-        asked: samples, features and data that are asked for.
+        asked: what is asked for.
         ranks: ranks that share the work.
         say: function that logs a line; only rank 0's is called with effect.
     """
@@ -82,13 +97,7 @@ class Evaluating:
         self._about_labels = ""
 
     def __call__(self, checkpoint: Path) -> dict[str, Any]:
-        """Evaluate a checkpoint, unless its figures are in the run folder.
-
-        Args:
-            checkpoint: folder of the checkpoint.
-
-        Returns:
-            The record, also an earlier one.
+        """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one.
 
         Raises:
             UserError: the data or the features cannot be opened, or another process evaluates the run.
@@ -140,7 +149,7 @@ class Evaluating:
 
     def _evaluated(self, checkpoint: Path, trained: TrainedNetworks) -> dict[str, Any]:
         asked, run_dir, manifest = self._asked, self._run_dir, trained.manifest
-        if asked.truncation != 1.0 and not trained.recipe.truncates:
+        if asked.shrinking != 1.0 and not trained.recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
@@ -175,7 +184,7 @@ class Evaluating:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
         weights = results.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
-        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
+        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.shrinking, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)
         how |= {"images": asked.images, "standing_statistics": asked.standing_statistics}
@@ -221,7 +230,7 @@ class Evaluating:
                 batches=batches,
                 batch_size=asked.batch_size,
                 seed=seed,
-                truncation=asked.truncation,
+                truncation=asked.shrinking,
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)
@@ -232,20 +241,15 @@ class Evaluating:
         reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
         real_count = asked.num if asked.real_samples is None else asked.real_samples
         reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
-        nets, seed, truncation = trained.nets(asked.weights), self._seed(trained), asked.truncation
-        chosen: SampleSet
-        if asked.images is None:
-            made = GeneratedSet(recipe, nets, reals.source, reading, seed=seed, count=asked.num, truncation=truncation)
-            chosen = made
-        else:
+        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.num, asked.shrinking)
+        chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
+        if asked.images is not None:
             chosen = self._others(trained, asked.images, reading)
         again = self._last and self._last.with_samples(chosen)
         if again is None:
             settings = dataclasses.replace(config.evaluation, **asked.features)
-            spec = chosen.spec if isinstance(chosen, RealSet) else recipe.data
-            plan = on_all(
-                lambda: plan_for(settings, recipe, nets, spec, (chosen, reals), asked.batch_size), ranks, "the features"
-            )
+            both, size = (chosen, reals), asked.batch_size
+            plan = on_all(lambda: plan_for(settings, recipe, nets, both, size), ranks, "the features")
             again = Comparison(chosen, reals, plan, self._run_dir and self._run_dir / "cache", ranks)
             again.agree()
             if self._last is None:  # the recipe's features are opened again for each checkpoint
@@ -286,18 +290,9 @@ class Evaluating:
 
 
 def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | None, list[Path]]:
-    """The run folder of a path, and the checkpoints to evaluate, the oldest first; every rank calls this.
+    """The run folder of a path, and its checkpoints (all, or the newest), the oldest first; every rank calls this.
 
-    Args:
-        path: run folder, or folder of a checkpoint.
-        ranks: the ranks; rank 0 looks.
-        every: True for all checkpoints of a run folder, False for the newest.
-
-    Returns:
-        The run folder, or None for a checkpoint that lies outside of one; and the checkpoints.
-
-    Raises:
-        UserError: the path is neither.
+    The run folder is None for a checkpoint that lies outside of one.
     """
 
     def look() -> list[list[str]]:
@@ -313,29 +308,15 @@ def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | Non
 
 
 def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
-    """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this.
-
-    Args:
-        path: path that the command names.
-        ranks: the ranks; rank 0 looks.
-
-    Raises:
-        UserError: the path is a checkpoint, a folder of checkpoints, or a file, or cannot be read.
-    """
+    """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this."""
 
     def look() -> None:
         try:
-            found = "a file" if path.is_file() else ""
-            if any((path / name).is_file() for name in (MANIFEST, STATE)):
-                found = "a checkpoint"
-            elif newest_first(path):
-                found = "a folder of checkpoints"
+            is_wrong = path.is_file() or (path / MANIFEST).is_file() or bool(newest_first(path))
         except (OSError, ValueError) as error:
             raise UserError(f"--watch: {path} cannot be read: {error}") from error
-        if found:
-            whole = path.absolute()
-            run_dir = next((each.parent for each in (whole, whole.parent) if each.name == "checkpoints"), "runs/dcgan")
-            raise UserError(f"--watch: {path} is {found}; expected a run folder, such as {run_dir}; name that one")
+        if is_wrong:
+            raise UserError(f"--watch: {path} is a file or holds checkpoints; expected a run folder, as runs/dcgan")
 
     from_root(look, ranks, "the run folder")
 
@@ -343,10 +324,7 @@ def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
 def follow(run_dir: Path, ranks: Ranks, say: Say) -> Iterator[Path]:
     """Yield each checkpoint of a run once, also new ones, until that of the last step; every rank iterates.
 
-    Args:
-        run_dir: run folder, which may not be there yet.
-        ranks: the ranks; rank 0 looks.
-        say: function that logs a line.
+    The run folder may not be there yet.
     """
     seen, is_waiting = set[tuple[Path, int]](), False
 
