@@ -9,9 +9,10 @@ from ending import EndingOnDistance
 from hvdgan.train import main
 from hvdgan.training.other_distances import begin_anew, scale_of
 from hvdgan.training.resume_point import ResumePoint
+from pooled import pooled
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
-FLAGS += "--keep 0 --eval-features pooled:pooled --best-metric eval/frechet".split()
+FLAGS += ["--keep", "0", "--eval-features", pooled(), "--best-metric", "eval/frechet"]
 LINE = "samples are compared in another way than before"
 
 
@@ -64,6 +65,6 @@ def test_the_plateau_of_a_distance_begins_anew():
 
     watch, remarks = resuming(60)
     assert watch["best"] == 0.1 and not remarks
-    for others in ((70,), (60, "pooled:pooled")):
+    for others in ((70,), (60, pooled())):
         watch, (line,) = resuming(*others)
         assert watch is None and "the plateau that ends the stage will be sought anew" in line
