@@ -1,5 +1,5 @@
-"""The command hvdgan.evaluate where something has changed since an earlier evaluation, is broken, or goes meanwhile: the
-classes of the data, the data, the weights, the recipe's code, the checkpoints.
+"""The command hvdgan.evaluate where the data, their classes, the weights, the recipe's code or the checkpoints have
+changed since an earlier evaluation, are broken, or go meanwhile.
 
 Modules: inference.evaluating, inference.inputs, evaluation.comparison.
 """

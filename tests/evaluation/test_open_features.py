@@ -209,8 +209,7 @@ def test_the_features_of_the_page(tmp_path, monkeypatch):
     sys.modules.pop("page_recipe", None)
     from page_recipe import MyGAN
 
-    found = tiny_run(MyGAN, eval_samples=100, eval_features="recipe").comparison(print)
-    assert found["eval/frechet"] > 0 and 1 < found["eval/inception_score"] < 10
+    assert tiny_run(MyGAN, eval_samples=100, eval_features="recipe").comparison(print)["eval/frechet"] > 0
 
 
 # the Inception network
@@ -257,7 +256,8 @@ def test_clean_is_pillow_in_float_and_clipped(shape):
     """White noise is the hardest picture; 0.01 of 255 is 25 times less than what rounding to 8 bits does."""
     given = pictures(2, shape).astype(np.float32)
     expected = np.stack([by_pillow(picture, (299, 299)) for picture in given])
-    assert np.abs(resize(tf.constant(given), (299, 299), "clean") - expected.clip(0, 255)).numpy().max() < 0.01
+    clean = resize(tf.constant(given), (299, 299), "clean").numpy()
+    assert np.abs(clean - expected.clip(0, 255)).max() < 0.01
     assert expected.min() < -5 and expected.max() > 260  # what clean-fid clips
 
 
