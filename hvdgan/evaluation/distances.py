@@ -55,13 +55,11 @@ def _intra_frechet(fake: ClassMoments, real: ClassMoments) -> float:
 
 
 def _intra_sliced(fake: Tally, real: Tally) -> float:
-    places = [dict(places_of_classes(each.kept("labels"))) for each in (fake, real)]
-    labels = range(fake.plan.classes)
-    if not all(label in each for each in places for label in labels):
+    both = [(each.kept("projections"), dict(places_of_classes(each.kept("labels")))) for each in (fake, real)]
+    if any(label not in places for _, places in both for label in range(fake.plan.classes)):
         return math.nan
-    sets = [each.kept("projections") for each in (fake, real)]
-    of_both = ([each[its[label]] for each, its in zip(sets, places, strict=True)] for label in labels)
-    return float(np.mean([sliced_wasserstein(*both) for both in of_both]))
+    pairs = ([rows[places[label]] for rows, places in both] for label in range(fake.plan.classes))
+    return float(np.mean([sliced_wasserstein(*pair) for pair in pairs]))
 
 
 def _shared(work: Work, count: int, ranks: Ranks) -> np.ndarray:

@@ -26,7 +26,7 @@ class Moments:
         self._sums["products"] += features.T @ features
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The sums by name, all float64; those of several ranks with one origin add up. They are not copied."""
+        """The sums by name, float64, not copied; those of several ranks with one origin add up."""
         return self._sums
 
     @property

@@ -55,7 +55,7 @@ class EvaluationRequest:
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     seed: Seed | None = None
     """seed of the samples; default: that of the run"""
-    truncation: Fraction | None = None
+    truncation: Fraction = 1.0
     """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
     standing_statistics: Count | None = None
     """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
@@ -71,11 +71,6 @@ class EvaluationRequest:
         """Settings of the features that differ from those of the run."""
         given = {name: getattr(self, name) for name in ("eval_features", "inception", "eval_resize")}
         return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def shrinking(self) -> float:
-        """Distance of styles from their mean, 0 to 1."""
-        return 1.0 if self.truncation is None else self.truncation
 
 
 class Evaluating:
@@ -149,7 +144,7 @@ class Evaluating:
 
     def _evaluated(self, checkpoint: Path, trained: TrainedNetworks) -> dict[str, Any]:
         asked, run_dir, manifest = self._asked, self._run_dir, trained.manifest
-        if asked.shrinking != 1.0 and not trained.recipe.truncates:
+        if asked.truncation != 1.0 and not trained.recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
@@ -184,7 +179,7 @@ class Evaluating:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
         weights = results.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
-        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.shrinking, **weights}
+        how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)
         how |= {"images": asked.images, "standing_statistics": asked.standing_statistics}
@@ -230,7 +225,7 @@ class Evaluating:
                 batches=batches,
                 batch_size=asked.batch_size,
                 seed=seed,
-                truncation=asked.shrinking,
+                truncation=asked.truncation,
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)
@@ -241,7 +236,7 @@ class Evaluating:
         reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
         real_count = asked.num if asked.real_samples is None else asked.real_samples
         reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
-        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.num, asked.shrinking)
+        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.num, asked.truncation)
         chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
         if asked.images is not None:
             chosen = self._others(trained, asked.images, reading)

@@ -183,10 +183,8 @@ def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path)
 def test_networks_that_have_diverged_are_named(folder, capsys):
     """The weights of the newest checkpoint become NaN, with its checksums."""
     checkpoint = folder / "checkpoints" / "step-00000006"
-    manifest, tensors = (
-        json.loads((checkpoint / "manifest.json").read_text()),
-        load_file(checkpoint / "state.safetensors"),
-    )
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    tensors = load_file(checkpoint / "state.safetensors")
     for name, value in tensors.items():
         if name.startswith(("ema/", "networks/")) and value.dtype == np.float32:
             tensors[name] = np.full_like(value, np.nan)
