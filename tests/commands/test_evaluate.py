@@ -74,6 +74,9 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     assert records(folder)[-1]["real_samples"] > 1500
     figures = [record["eval/frechet"] for record in records(folder)]
     assert len(set(figures)) == len(figures) == 4  # a truncation by 1 and the run's own data change nothing
+    shutil.copytree(folder / "checkpoints" / "step-00000006", folder.parent / "alone")  # there nothing is written
+    assert evaluate([str(folder.parent / "alone"), *FEW]) == 0
+    assert printed(capsys)[-1]["eval/frechet"] == figures[0] and len(list((folder.parent / "alone").iterdir())) == 2
 
 
 def test_an_interrupted_evaluation_of_all_checkpoints_resumes_and_a_damaged_one_is_named(folder, capsys):
@@ -86,19 +89,6 @@ def test_an_interrupted_evaluation_of_all_checkpoints_resumes_and_a_damaged_one_
         assert [record["step"] for record in records(folder)] == [2, 6]
         said = capsys.readouterr().err
         assert said.count(f"checkpoints that could not be evaluated: {state.parent}") == 1 and "Traceback" not in said
-
-
-def test_a_checkpoint_outside_of_a_run_is_measured_and_nothing_is_written(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(folder / "checkpoints" / "step-00000002")
-    assert evaluate([".", *FEW]) == 0
-    (record,) = records(folder)
-    assert record["checkpoint"] == str(folder / "checkpoints" / "step-00000002")
-    shutil.copytree(".", tmp_path / "alone")
-    before = sorted(tmp_path.rglob("*"))
-    capsys.readouterr()
-    assert evaluate([str(tmp_path / "alone"), *FEW]) == 0
-    assert printed(capsys)[0]["eval/frechet"] == record["eval/frechet"]
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_path):

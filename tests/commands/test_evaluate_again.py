@@ -15,9 +15,7 @@ from PIL import Image
 
 from hvdgan.data.kinds import spread
 from hvdgan.evaluate import main as evaluate
-from hvdgan.sample import main as sample
 from hvdgan.train import main as train
-from launching import launcher, run
 from tiny_arrays import UNITS, volumes
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
@@ -48,72 +46,29 @@ def refused(capsys):
 # classes of other data
 
 
-@pytest.fixture
-def classes(tmp_path):
-    """A function that writes a folder of twenty pictures of each of some classes."""
-
-    def write(folder, names):
+@pytest.mark.parametrize("recipe", ["tiny:Conditional", "measured:Measured"])
+def test_classes_of_other_data_are_those_of_the_run_by_name_or_none(tmp_path, capsys, recipe):
+    """Measured measures the labels, so that it cannot do without."""
+    for folder, names in (("trained", "abc"), ("same", "abc"), ("some", "bc"), ("others", "bx")):
         for name in names:
             (tmp_path / folder / name).mkdir(parents=True)
             for number in range(20):
                 pixels = np.random.default_rng([ord(name), number]).integers(0, 256, (8, 8), np.uint8)
                 Image.fromarray(pixels).save(tmp_path / folder / name / f"{number}.png")
-
-    write("trained", "abc")
-    return write
-
-
-def test_classes_of_other_data_are_those_of_the_run_by_name(classes, tmp_path, capsys):
-    trained("tiny:Conditional", "--data", "trained")
-    within = "eval/intra_sliced_wasserstein"
-    for data, names in (("same", "abc"), ("some", "bc"), ("others", "bx")):
-        classes(data, names)
+    trained(recipe, "--data", "trained")
+    for data in ("same", "some", "others"):
         capsys.readouterr()
-        assert evaluate(["run", *FEW, "--data", data]) == 0
+        is_refused = (recipe, data) == ("measured:Measured", "others")
+        assert evaluate(["run", *FEW, "--data", data]) == 2 * is_refused
         said = capsys.readouterr().err
         line = "--data others: no labels are taken, because its classes are b, x, and those of the run a, b, c; give"
-        assert said.count("no labels are taken") == said.count(line) == (data == "others")
-    same, some, others = records(tmp_path)
-    assert same[within] > 0 and some[within] is None and within not in others  # class a of the run has no sample
-    assert all(record["eval/sliced_wasserstein"] > 0 for record in (same, some, others))
-
-
-def test_a_recipe_that_takes_labels_gets_those_of_the_run_or_refuses_the_data(classes, tmp_path, capsys):
-    trained("measured:Measured", "--data", "trained")
-    classes("some", "bc")
-    classes("others", "xyz")
-    assert evaluate(["run", *FEW, "--data", "some"]) == 0
-    assert records(tmp_path)[0]["eval/label"] == pytest.approx(1.5)
-    capsys.readouterr()
-    assert evaluate(["run", *FEW, "--data", "others"]) == 2
-    line = refused(capsys)
-    assert "--data others: no labels are taken, because its classes are x, y, z, and those of the run a, b, c" in line
-    assert "; and the recipe fails: evaluate() " in line and len(records(tmp_path)) == 1
-
-
-SHOWING = """
-import tensorflow as tf
-from tiny import Tiny
-
-class Showing(Tiny):
-    shows_data = True
-
-    def sample(self, nets, batch):
-        brightness = tf.cast(batch.labels, tf.float32) / 2 - 0.5
-        return tf.zeros_like(batch.images) + brightness[:, None, None, None]
-"""
-
-
-def test_samples_that_start_from_other_data_have_the_labels_of_the_run(classes, tmp_path, capsys):
-    (tmp_path / "showing_labels.py").write_text(SHOWING)
-    trained("showing_labels:Showing", "--data", "trained")
-    classes("some", "bc")
-    classes("others", "bx")
-    assert sample(["run", "--num", "30", "--data", "some", "--out", "some.npz"]) == 0
-    assert set(np.unique(np.load("some.npz")["samples"])) == {128, 191}  # 0 and 0.5, of the classes 1 and 2
-    assert sample(["run", "--num", "30", "--data", "others", "--out", "others.npz"]) == 2
-    said = capsys.readouterr().err
-    assert "warning: --data others: no labels are taken, because its classes are b, x" in said
+        assert (line in said) == (data == "others") and ("and the recipe fails: evaluate() " in said) == is_refused
+    same, some, *others = records(tmp_path)
+    within = "eval/intra_sliced_wasserstein"
+    if recipe == "measured:Measured":
+        assert (same["eval/label"], some["eval/label"]) == pytest.approx((1.0, 1.5)) and not others
+    else:  # class a of the run has no sample
+        assert same[within] > 0 and some[within] is None and within not in others[0]
 
 
 # what is measured anew
@@ -284,14 +239,6 @@ def test_a_checkpoint_that_is_deleted_during_an_evaluation_is_skipped(followed, 
     assert [record["step"] for record in records(followed)] == [2, 6]
     said = capsys.readouterr().err
     assert said.count("step-00000004 is gone, deleted by training") == (which == "--all-checkpoints")
-
-
-@pytest.mark.long
-def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
-    words = "-m hvdgan.evaluate run --samples 60 --batch-size 16 --eval-features recipe --all-checkpoints"
-    done = run([*launcher(2), sys.executable, *words.split()], tmp_path, forked=True)
-    assert done.returncode == 0, done.stderr
-    assert [record["step"] for record in records(followed)] == [2, 6]
 
 
 def test_a_damaged_manifest_is_named_while_a_run_is_watched(followed, capsys):

@@ -20,7 +20,6 @@ from hvdgan.evaluation import tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
 from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.moments import Moments
 from hvdgan.evaluation.sets import Reading, RealSet, SampleBatch
 from hvdgan.evaluation.tally import Plan, Tally, shortened
 from hvdgan.recipe import DataSpec
@@ -170,16 +169,6 @@ def test_the_recipes_features_get_no_labels_of_other_classes():
 
 
 # sums
-
-
-def test_features_are_collected_before_they_are_multiplied(monkeypatch):
-    """A product of d x d numbers takes as long for one sample as for hundreds."""
-    plain, rows = Moments.add, []
-    monkeypatch.setattr(Moments, "add", lambda self, some: rows.append(len(some)) or plain(self, some))
-    found = comparing(Conditional).comparison(ignore)
-    assert rows.count(300) == 2 and len(rows) <= 2 + 2 * 10
-    monkeypatch.setattr(tally, "COLLECTED_BYTES", 1)
-    assert comparing(Conditional).comparison(ignore) == pytest.approx(found, rel=1e-6, nan_ok=True)
 
 
 def test_what_is_not_finite_ends_the_evaluation_with_one_line():

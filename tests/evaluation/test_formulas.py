@@ -179,9 +179,3 @@ def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean_of_ea
     for batch in np.array_split(np.random.default_rng(2).permutation(33), 5):
         made.add(probabilities[batch], batch)
     assert made.value() == pytest.approx((np.mean(scores), np.std(scores)), rel=1e-12)
-
-
-def test_certain_samples_score_the_number_of_classes():
-    made = ClassScore(5, 100)
-    made.add(np.tile(np.eye(5), (20, 1)), np.arange(100))
-    assert made.value() == pytest.approx((5.0, 0.0), abs=1e-12)

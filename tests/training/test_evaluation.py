@@ -21,7 +21,6 @@ from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
 from launching import launcher, run
 from measured import Bright, Measured
-from packed import prepare
 
 TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4 --report never".split()
 
@@ -63,12 +62,11 @@ def of_noise(data, threads=1, **settings):
     return tiny_run(Bright, data=str(data), channels=3, **settings)
 
 
-@pytest.mark.parametrize("kind", ["folder", "shards"])
-def test_threads_change_no_bit(folder, kind, tmp_path):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_no_bit(folder, threads):
     """What they read is what is read an image at a time."""
-    data = folder if kind == "folder" else prepare(folder, tmp_path / "shards")
-    made = of_noise(data)
-    evaluator, total, source = evaluator_of(made), 0.0, made.held_out
+    evaluator, total = evaluator_of(of_noise(folder)), 0.0
+    source = of_noise(folder).held_out
     for number in range(math.ceil(len(source) / 4)):
         places = np.arange(4 * number, 4 * number + 4)
         images, there = source.blank(4), places < len(source)
@@ -76,8 +74,7 @@ def test_threads_change_no_bit(folder, kind, tmp_path):
             images[place] = source.fetch(4 * number + int(place))
         values = evaluator.measure(tf.constant(-2 - number, tf.int64), {"images": tf.constant(images)})
         total += float(np.sum(values["eval/brightness"].numpy(), where=there, dtype=np.float64))
-    for threads in (1, 3):
-        assert evaluator_of(of_noise(data, threads))() == {"eval/brightness": total / len(source)}
+    assert evaluator_of(of_noise(folder, threads))() == {"eval/brightness": total / len(source)}
 
 
 def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded(folder, monkeypatch):
@@ -101,17 +98,6 @@ def test_another_cap_at_resume_is_reported(folder, tmp_path):
     log = (tmp_path / "log.txt").read_text()
     assert log.count("warning: evaluations look at 5 held-out images, and looked at ") == 1
     assert ": 5 of " in log and " held-out images (--eval-images)" in log
-
-
-def test_a_run_writes_them_when_they_are_due_and_traces_them_once(tmp_path, monkeypatch):
-    traced, plain = [], Measured.evaluate
-    monkeypatch.setattr(Measured, "evaluate", lambda *arguments: traced.append(1) or plain(*arguments))
-    assert main([*TINY, "--eval-every", "2", "--log-every", "4", "--run-dir", str(tmp_path)]) == 0
-    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    evaluated = [record for record in logged if "eval/brightness" in record]
-    assert [record["step"] for record in evaluated] == [2, 4] and traced == [1]
-    assert evaluated[0]["eval/latent"] == evaluated[1]["eval/latent"]
-    assert "held out: eval/brightness" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):

@@ -43,15 +43,6 @@ def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(resum
     assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)
 
 
-def test_a_checkpoint_that_does_not_say_how_it_compared_is_resumed(resumed, tmp_path):
-    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["progress"]["scale"]
-    path.write_text(json.dumps(manifest))
-    assert resumed(4, 70) == 2
-    assert LINE not in (tmp_path / "log.txt").read_text()
-
-
 def test_the_plateau_of_a_distance_begins_anew():
     def resuming(samples, features="none"):
         run = tiny_run(EndingOnDistance, eval_samples=samples, eval_features=features)
