@@ -178,13 +178,12 @@ def test_the_features_of_a_recipe_may_have_class_probabilities_and_follow_its_ne
     [
         (lambda images: images, r"features\(\) returns .*; it must return features \(B, d\), or a pair"),
         (lambda images: (images[:, 0, :, 0],) * 2, "the second output is not class probabilities"),
-        (
-            lambda images: 1.0 / (images[:, 0, :, 0] + 1),
-            "features of sample 0 is not finite",
-        ),  # digits have black corners
+        (lambda images: 1.0 / (images[:, 0, :, 0] + 1), "features of sample 0 is not finite"),
     ],
 )
 def test_what_features_must_not_return(returned, said):
+    """Digits have black corners, which are -1."""
+
     class Wrong(Tiny):
         def features(self, nets, batch):
             return returned(batch.images)
