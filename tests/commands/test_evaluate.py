@@ -14,6 +14,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hvdgan.checkpoints.files import describe
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
 from hvdgan.evaluate import main as evaluate
 from hvdgan.evaluation.results import lock_evaluations
 from hvdgan.train import main as train
@@ -116,8 +118,10 @@ def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_pat
 def coloured(tmp_path_factory):
     """A run of two steps that has every kind of distance but that to conditions, and its record by one rank."""
     folder, words = tmp_path_factory.mktemp("runs") / "coloured", ["--eval-features", pooled(3), "--batch-size", "16"]
-    flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--steps", "2", "--run-dir", str(folder)]
-    assert train(flags) == evaluate([str(folder), "--num", "120", *words]) == 0
+    digits, data = open_source(Config(image_size=8, channels=3)), str(folder.parent / "digits.npz")
+    np.savez(data, images=digits.fetch_batch(np.arange(500)), labels=np.asarray(digits.labels)[:500])
+    flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--data", data, "--steps", "2"]
+    assert train([*flags, "--run-dir", str(folder)]) == evaluate([str(folder), "--num", "120", *words]) == 0
     (alone,) = records(folder)
     (folder / "evaluation.jsonl").unlink()
     return folder, alone, words
