@@ -23,7 +23,7 @@ from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
 from pooled import pooled
 
-TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
+TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
 FEW = ["--num", "120", "--eval-features", pooled(), "--batch-size", "16"]
 FIGURES = "frechet kid precision recall density coverage sliced_wasserstein histogram spectrum".split()
 
