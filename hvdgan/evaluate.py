@@ -4,6 +4,7 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -68,26 +69,23 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     if request.watch:
         refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)
-    evaluating, failed, gone = Evaluating(folder, request, ranks, say), list[Path](), 0
-    for checkpoint in follow(path, ranks, say) if request.watch else chosen:
-        try:
-            record = evaluating(checkpoint)
-        except (UserError, LostPeer, RankFailed):
-            raise
-        except CheckpointDeleted as error:
-            if len(chosen) == 1:
+    failed, gone = list[Path](), 0
+    with contextlib.closing(Evaluating(folder, request, ranks, say)) as evaluating:
+        for checkpoint in follow(path, ranks, say) if request.watch else chosen:
+            try:
+                record = evaluating(checkpoint)
+            except (UserError, LostPeer, RankFailed):
                 raise
-            say(f"{error}; skipped")
-            gone += 1
-            continue
-        except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
-            if len(chosen) == 1:
-                raise
-            failed.append(checkpoint)
-            say(f"{checkpoint}: {error}; skipped")
-            continue
-        if ranks.is_root:
-            print(json.dumps(record), flush=True)
+            except RunError as error:  # the next checkpoint may be whole, and its networks may not have diverged
+                if len(chosen) == 1:
+                    raise
+                is_gone = isinstance(error, CheckpointDeleted)
+                say(f"{error}; skipped" if is_gone else f"{checkpoint}: {error}; skipped")
+                gone += is_gone
+                failed += [] if is_gone else [checkpoint]
+                continue
+            if ranks.is_root:
+                print(json.dumps(record), flush=True)
     if gone and gone == len(chosen):
         raise RunError(f"all {gone} checkpoints of {folder} were deleted before any was measured; repeat the command")
     if failed:

@@ -132,6 +132,11 @@ class Evaluating:
                 raise
             raise UserError(f"{self._about_labels}; and the recipe fails: {mistake}") from mistake
 
+    def close(self) -> None:
+        """Let other processes evaluate the run."""
+        if self._lock is not None:
+            self._lock.close()
+
     def _take_lock(self) -> None:
         """Lock the run's evaluations for this process."""
         if self._run_dir is not None and self._lock is None:
