@@ -94,13 +94,16 @@ network = tf.saved_model.load("network")
 
 class Judging(Tiny):
     def features(self, nets, batch):
-        features = {scale} * np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
+        features = np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
         return features, network.signatures["serving_default"](batch.images)["output_0"]
+
+    def sample(self, nets, batch):
+        return {scale} * nets.generator(batch.latents)
 """
 
 
-def test_features_of_a_recipe_that_was_edited_or_reads_other_weights_are_measured_anew(tmp_path):
-    """They call a SavedModel, whose outputs are class probabilities."""
+def test_a_recipe_that_was_edited_or_whose_features_have_other_weights_is_measured_anew(tmp_path):
+    """The features have class probabilities of a SavedModel."""
     given = tf.keras.Input((8, 8, 1))
     outputs = tf.keras.layers.Softmax()(tf.keras.layers.Flatten()(given))
     tf.keras.Model(given, outputs).export("network", verbose=False)
@@ -111,8 +114,9 @@ def test_features_of_a_recipe_that_was_edited_or_reads_other_weights_are_measure
         if not (tmp_path / "run").exists():
             trained("judging_recipe:Judging", "--eval-samples", "60", "--eval-features", "recipe")
         assert evaluate(["run", *FEW]) == 0
-    first, *others = [record["eval/frechet"] for record in records(tmp_path)]
-    assert others == pytest.approx([first, 100 * first, 900 * first], rel=1e-3)
+    in_training, first, edited, weighted = [record["eval/frechet"] for record in records(tmp_path)]
+    assert in_training == pytest.approx(first, rel=1e-3) and edited != pytest.approx(first, rel=0.1)
+    assert weighted == pytest.approx(9 * edited, rel=1e-3)
     assert all(1 < record["eval/inception_score"] < 64 for record in records(tmp_path))
 
 
