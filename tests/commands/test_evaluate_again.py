@@ -148,24 +148,6 @@ def test_samples_that_were_written_over_are_measured_anew(tmp_path, what, suffix
 # samples of another program
 
 
-def test_samples_of_another_program_are_measured(tmp_path):
-    """The digits themselves are near, in a folder of PNGs and in an array; noise is far."""
-    from hvdgan.cli.config import Config
-    from hvdgan.data import open_source
-
-    trained("tiny:Tiny")
-    digits = open_source(Config(image_size=8)).fetch_batch(np.arange(1000, 1200))
-    (tmp_path / "digits_of_others").mkdir()
-    for number, pixels in enumerate(digits):
-        Image.fromarray(pixels[..., 0]).save(tmp_path / "digits_of_others" / f"{number}.png")
-    np.save("digits.npy", digits)
-    np.save("noise.npy", np.random.default_rng(0).integers(0, 256, digits.shape, np.uint8))
-    for name in ("digits_of_others", "digits.npy", "noise.npy"):
-        assert evaluate(["run", "--num", "120", "--images", name]) == 0
-    pictures, array, noise = (record["eval/sliced_wasserstein"] for record in records(tmp_path))
-    assert pictures == pytest.approx(array, rel=0.5) and noise > 3 * max(pictures, array)
-
-
 def test_broken_samples_are_counted_and_named_and_too_many_are_refused(tmp_path, capsys):
     """The run allows 1 of 100."""
     write(tmp_path / "samples", "bmp")
