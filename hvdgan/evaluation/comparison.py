@@ -38,7 +38,7 @@ class Comparison:
     Args:
         chosen: samples to measure.
         reals: real samples.
-        plan: what is summed over both sets.
+        plan: sums over both sets.
         folder: folder that keeps the sums over the real samples; None: they are not kept.
         ranks: ranks that share the work.
     """

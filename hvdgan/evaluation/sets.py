@@ -58,7 +58,7 @@ class RealSet:
     Args:
         source: mapped samples.
         spec: facts about the data.
-        reading: how they are read.
+        reading: batch size and threads.
         count: number of samples to take; 0, or more than the source has: all.
         mirrored: names of the axes along which the set also holds each sample mirrored.
         max_bad_fraction: largest fraction of the samples to take that may be broken, in [0, 1].

@@ -78,7 +78,7 @@ class Evaluating:
 
     Args:
         run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
-        asked: what is asked for.
+        asked: samples, features and data to compare.
         ranks: ranks that share the work.
         say: function that logs a line; only rank 0's is called with effect.
     """

@@ -232,7 +232,7 @@ def test_a_run_is_followed_while_it_trains(tmp_path):
     trainer = started(["hvdgan.train", *flags], tmp_path, HVDGAN_BRAKE=str(brake))
     try:
         assert "waiting for the next checkpoint" in evaluator.stderr.readline()
-        assert any("compared with" in line for line in evaluator.stderr)  # the first, while the run goes on
+        assert any("compared with" in line for line in evaluator.stderr)  # the first, during the run
         brake.unlink()
         for process in (trainer, evaluator):
             process.communicate(timeout=200)

@@ -48,7 +48,7 @@ def refused(capsys):
 
 @pytest.mark.parametrize("recipe", ["tiny:Conditional", "measured:Measured"])
 def test_classes_of_other_data_are_those_of_the_run_by_name_or_none(tmp_path, capsys, recipe):
-    """Measured measures the labels, so that it cannot do without."""
+    """Measured measures the labels, and so needs them."""
     for folder, names in (("trained", "abc"), ("same", "abc"), ("some", "bc"), ("others", "bx")):
         for name in names:
             (tmp_path / folder / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Comparing generated with real samples: what moves the distances, what is kept, and what is said and refused.
+"""Comparing generated with real samples: what moves the distances, what is kept, logged and refused.
 
 Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.tally.
 """

@@ -33,7 +33,7 @@ def started(script, *arguments):
 
 
 def test_processes_that_write_at_the_same_time_lose_no_line(tmp_path):
-    """As a run and hvdgan.evaluate beside it do."""
+    """As a run and hvdgan.evaluate do."""
     processes = [started(APPEND, tmp_path, who) for who in "ab"]
     for process in processes:
         process.communicate(timeout=120)
