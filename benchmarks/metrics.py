@@ -109,7 +109,7 @@ def frechet(fake: np.ndarray, real: np.ndarray) -> float:
     """The distance of two sets of features."""
     moments = []
     for features in (fake, real):
-        moments.append(Moments.none(real[0]))
+        moments.append(Moments(real[0]))
         for first in range(0, len(features), BATCH):
             moments[-1].add(features[first : first + BATCH])
     (one, other) = moments

@@ -10,9 +10,8 @@ from hvdgan.data import Samples, open_source
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.comparison import Comparison
 from hvdgan.evaluation.features import open_features
-from hvdgan.evaluation.of_run import measure_of
-from hvdgan.evaluation.real_statistics import StatisticsCache
-from hvdgan.evaluation.sets import RealSet
+from hvdgan.evaluation.sets import Reading, RealSet
+from hvdgan.evaluation.tally import Plan
 from hvdgan.recipe import DataSpec
 
 COLUMNS = ["frechet", "kid", "precision", "recall", "density", "coverage", "histogram", "spectrum"]
@@ -32,10 +31,9 @@ class Comparing:
     def __init__(self, reals: Path, features: str = "none", count: int = 10**6) -> None:
         source = open_source(Config(data=str(reals)))
         self._spec, self._count = DataSpec(source.layout.seen, len(source)), count
-        opened = open_features(features, self._spec, inception=None, resize="clean")
-        measure = measure_of(self._spec, opened, batch_size=_BATCH, classes=0)
+        opened = open_features(features, self._spec, inception=None, resize="clean", batch_size=_BATCH)
         real = self._set(source)
-        self._comparison = Comparison(real, real, measure, StatisticsCache(None, None), Ranks())
+        self._comparison = Comparison(real, real, Plan(self._spec, opened), None, Ranks())
 
     def __call__(self, pictures: Path | np.ndarray, folder: Path | None = None) -> dict[str, float]:
         """The distances of pictures, by name.
@@ -56,7 +54,7 @@ class Comparing:
         return {name.removeprefix("eval/"): value for name, value in values.items()}
 
     def _set(self, source: Samples) -> RealSet:
-        return RealSet(source, self._spec, count=self._count, batch_size=_BATCH, threads=1)
+        return RealSet(source, self._spec, Reading(_BATCH, 1), count=self._count)
 
 
 def table(rows: Mapping[str, Mapping[str, float | str]], columns: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ class FeatureConfig:
 
     eval_features: Annotated[str, _EVALUATION] = "none"
     """features in which generated and real samples are compared: none (distances without a network), inception,
-    recipe (its features()), FILE.keras, the folder of a SavedModel, or MODULE:FUNCTION"""
+    recipe (its features()), or FILE.keras"""
     inception: Annotated[Path | None, _EVALUATION] = None
     """classify_image_graph_def.pb for --eval-features inception; default: the file that HVDGAN_INCEPTION names"""
     eval_resize: Annotated[Literal["clean", "legacy"], _EVALUATION] = "clean"

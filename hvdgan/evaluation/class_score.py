@@ -37,15 +37,6 @@ class ClassScore:
             "probabilities": self._probabilities,
         }
 
-    @staticmethod
-    def of_arrays(arrays: dict[str, np.ndarray], total: int) -> "ClassScore":
-        """Make the sums again from arrays(), or from the sum of several."""
-        splits, classes = arrays["probabilities"].shape
-        made = ClassScore(classes, total, splits)
-        for name, own in made.arrays().items():
-            own[...] = arrays[name]
-        return made
-
     def value(self) -> tuple[float, float]:
         """Mean and deviation of the score over the splits that have samples; from 1 to the number of classes."""
         filled = self._counts > 0

@@ -8,11 +8,10 @@ from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.fields import field_distances
 from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.kernel import kid
+from hvdgan.evaluation.kernel import Work, kid
 from hvdgan.evaluation.moments import ClassMoments, Moments, places_of_classes
 from hvdgan.evaluation.neighbours import neighbours
 from hvdgan.evaluation.sliced import sliced_wasserstein
-from hvdgan.evaluation.slices import Work
 from hvdgan.evaluation.spectra import Rings
 from hvdgan.evaluation.tally import Plan, Tally
 
@@ -21,8 +20,9 @@ FEWEST = 6
 _SEED_OF_SUBSETS = 0
 
 
-def distances(fake: Tally, real: Tally, frechet: str, ranks: Ranks) -> dict[str, float]:
+def distances(fake: Tally, real: Tally, ranks: Ranks) -> dict[str, float]:
     """Compare generated with real samples; every rank calls this."""
+    frechet = fake.plan.features.frechet
     found = dict(field_distances(fake.fields, real.fields))
     found["sliced_wasserstein"] = sliced_wasserstein(fake.kept("projections"), real.kept("projections"))
     if fake.plan.classes:
@@ -55,13 +55,11 @@ def _intra_frechet(fake: ClassMoments, real: ClassMoments) -> float:
 
 
 def _intra_sliced(fake: Tally, real: Tally) -> float:
-    places = [dict(places_of_classes(each.kept("labels"))) for each in (fake, real)]
-    labels = range(fake.plan.classes)
-    if not all(label in each for each in places for label in labels):
+    both = [(each.kept("projections"), dict(places_of_classes(each.kept("labels")))) for each in (fake, real)]
+    if any(label not in places for _, places in both for label in range(fake.plan.classes)):
         return math.nan
-    sets = [each.kept("projections") for each in (fake, real)]
-    of_both = ([each[its[label]] for each, its in zip(sets, places, strict=True)] for label in labels)
-    return float(np.mean([sliced_wasserstein(*both) for both in of_both]))
+    pairs = ([rows[places[label]] for rows, places in both] for label in range(fake.plan.classes))
+    return float(np.mean([sliced_wasserstein(*pair) for pair in pairs]))
 
 
 def _shared(work: Work, count: int, ranks: Ranks) -> np.ndarray:
@@ -73,16 +71,16 @@ def _shared(work: Work, count: int, ranks: Ranks) -> np.ndarray:
     return ranks.total(everyones)
 
 
-def names(plan: Plan, frechet: str) -> set[str]:
+def names(plan: Plan) -> set[str]:
     """The names of the distances that distances() returns."""
-    spec = plan.spec
+    spec, features = plan.spec, plan.features
     found = {"histogram", "sliced_wasserstein"}
     found |= {"spectrum"} if Rings(spec.shape[:-1]).count else set()
     found |= {"channel_correlation"} if spec.channels > 1 else set()
     found |= {"condition_correlation"} if spec.conditions else set()
     found |= {"intra_sliced_wasserstein"} if plan.classes else set()
-    if not plan.dimension:
+    if not features.dimension:
         return found
-    found |= {frechet, "kid", "kid_deviation", "precision", "recall", "density", "coverage"}
-    found |= {f"intra_{frechet}"} if plan.sums_classes else set()
-    return found | ({"inception_score", "inception_score_deviation"} if plan.probabilities else set())
+    found |= {features.frechet, "kid", "kid_deviation", "precision", "recall", "density", "coverage"}
+    found |= {f"intra_{features.frechet}"} if plan.sums_classes else set()
+    return found | ({"inception_score", "inception_score_deviation"} if features.classes else set())

@@ -1,28 +1,38 @@
-"""Opens what --eval-features names, and turns samples into features and class probabilities."""
+"""Opens what --eval-features names: a function of samples that returns their features and class probabilities."""
 
 import dataclasses
-import hashlib
 import os
-import re
-from collections.abc import Callable, Mapping
+import random
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.files.outputs import sha256_of
-from hvdgan.evaluation.feature_networks import fitted, load_function, load_keras, load_saved_model
-from hvdgan.evaluation.inception import SIZE, is_published, load_inception
-from hvdgan.evaluation.resizing import Method
-from hvdgan.recipe.data_spec import DataSpec
+from hvdgan.evaluation.inception import SIZE, Method, is_published, load_inception, resize
+from hvdgan.evaluation.sets import SampleBatch
+from hvdgan.recipe import DataSpec, Recipe
+from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.mistakes import described
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.results import features_of
+from hvdgan.recipe.showing import shown
 
-Pair = tuple[tf.Tensor, tf.Tensor | None]
+Network = Callable[[tf.Tensor], Any]
+"""a function of samples (B, ...) float32"""
 Rows = tuple[np.ndarray, np.ndarray | None]
+"""features (N, d) float32 of N samples, and their class probabilities (N, c), or None"""
 _RETURNS = "expected features (B, d), or a pair or dict of `features` and `probabilities` (or `logits`)"
 _VARIABLE = "HVDGAN_INCEPTION"
+_LONGEST = 300
+_MOST_FEATURES = 16_384
+"""features of a sample, at most: their covariance takes 2 GB, and an evaluation needs several of these"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,87 +41,91 @@ class Features:
 
     Args:
         name: value of --eval-features.
-        digest: SHA-256 of the file, of all files of a SavedModel, or of a function's source file, name and probe().
-        resize: way in which pictures are resized; none: they have the network's size already.
-        is_inception: True for the network whose distance is named FID.
+        digest: SHA-256 of the file; none: there are no features; None: they may change with the networks.
         dimension: number of features of a sample.
         classes: number of class probabilities of a sample; 0: there are none.
+        extract: function of samples; None: samples are compared without features.
+        resize: clean or legacy, as pictures are resized; none: they are not.
         published: True if the Inception file is the one that published FIDs use; None: the features are others.
+        probe: text that tells features that may change with the networks from those of other weights, or None.
     """
 
-    name: str
-    digest: str
-    resize: Literal["clean", "legacy", "none"]
-    is_inception: bool
-    dimension: int
-    classes: int
-    _compute: Callable[[np.ndarray], Rows] = dataclasses.field(repr=False, compare=False)
+    name: str = "none"
+    digest: str | None = "none"
+    dimension: int = 0
+    classes: int = 0
+    extract: Callable[[SampleBatch], Rows] | None = dataclasses.field(default=None, repr=False, compare=False)
+    resize: str = "none"
     published: bool | None = None
+    probe: str | None = None
 
-    def __call__(self, samples: np.ndarray) -> Rows:
-        """Compute the features of a batch. A new batch size is traced once, so that equal sizes are fast."""
-        features, probabilities = self._compute(samples)
-        for what, numbers in (("features", features), ("class probabilities", probabilities)):
-            if numbers is not None and not np.isfinite(numbers).all():
-                bad = int((~np.isfinite(numbers)).any(axis=1).sum())
-                raise RunError(f"{_flag(self.name)}: the {what} of {bad} of {len(samples)} samples are not finite")
-        return features, probabilities
+    @property
+    def frechet(self) -> str:
+        """Name of the Fréchet distance: only that of the Inception network may be called FID."""
+        return "fid" if self.name == "inception" else "frechet"
 
 
-def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method) -> Features | None:
-    """Load the network or function that --eval-features names, and call it once."""
-    who = _flag(text)
+def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method, batch_size: int) -> Features:
+    """Load the network of a value of --eval-features (but recipe), and call it once.
+
+    Raises:
+        UserError: there is no such network, or it does not fit the samples.
+    """
+    who = f"--eval-features {text}"
     if text == "none":
-        return None
+        return Features()
     if text == "inception":
         if not spec.is_pictures:
             raise UserError(
                 f"{who}: takes pictures of 1 or 3 channels, and the data are arrays of shape {spec.shape}; name a "
-                "network of your own for these, as FILE.keras, a SavedModel or module:function, or give none"
+                "network of your own for these, FILE.keras or recipe (its features()), or give none"
             )
         path = _inception_file(inception)
-        digest = _digest_as_recorded(path)
         how = resize if spec.shape[:2] != SIZE else "none"
-        found = _checked(text, load_inception(path, resize), spec, digest, how)
+        found = _checked(text, load_inception(path, resize), spec, _digest_as_recorded(path), how, batch_size)
         return dataclasses.replace(found, published=is_published(path))
-    if text.endswith(".keras"):
-        network, shape = load_keras(Path(text), who)
-        digest = sha256_of(Path(text))
-    elif os.path.isdir(text):
-        network, shape = load_saved_model(Path(text), who)
-        digest = _digest_of_folder(Path(text))
-    elif re.fullmatch(r"\w+(\.\w+)*:\w+", text):
-        return _open_function(text, spec)
-    else:
+    if not text.endswith(".keras"):
         raise UserError(
-            f"{who}: expected none, inception, recipe, FILE.keras, the folder of a SavedModel, or module:function"
+            f"{who}: expected none, inception, recipe or FILE.keras; a SavedModel or a function of your own is called "
+            "by features() of a recipe: see docs/evaluation.md, Features"
         )
-    network, resized = fitted(network, shape, spec, resize, who)
-    return _checked(text, network, spec, digest, resize if resized else "none")
+    network, shape = _load_keras(Path(text), who)
+    network, resized = _fitted(network, shape, spec, resize, who)
+    return _checked(text, network, spec, sha256_of(Path(text)), resize if resized else "none", batch_size)
 
 
-def _open_function(text: str, spec: DataSpec) -> Features:
-    who = _flag(text)
-    function, module = load_function(text, who)
-    network, _ = fitted(function, None, spec, "clean", who)
-    found = _checked(text, network, spec, "", "none")
-    features, _ = found._compute(_of_kind(fixed_samples(spec), spec))
-    # Two functions of one file have other features, and one may have weights of another file.
-    told_by = sha256_of(Path(str(module.__file__))), text.partition(":")[2], probe(features)
-    return dataclasses.replace(found, digest=hashlib.sha256("  ".join(told_by).encode()).hexdigest())
+def recipe_features(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size: int) -> Features:
+    """The recipe's own features, which may change with the networks; a Mistake if features() is missing or wrong."""
+
+    def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> Any:
+        random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))
+        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions))
+
+    function = tf.function(compute, autograph=False)
+
+    def extract(some: SampleBatch) -> Rows:
+        labels, conditions = some.labels if spec.num_classes else None, some.conditions if spec.conditions else None
+        parts = some.samples, labels, conditions
+        whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in parts]
+        (features, probabilities), count = function(*whole), len(some.numbers)
+        return _first(features, count), None if probabilities is None else _first(probabilities, count)
+
+    def first(sample: np.ndarray) -> Rows:
+        conditions = np.zeros((1, len(spec.conditions)), np.float32)
+        return extract(SampleBatch(np.zeros(1, np.int64), sample[None], np.zeros(1, np.int32), conditions))
+
+    (one, classes), (other, _) = (first(each) for each in _fixed_samples(spec))
+    found = np.concatenate([one, other])
+    count = _check("recipe", found, classes)
+    return Features("recipe", None, found.shape[1], count, extract, probe=_probe(found))
 
 
-def fixed_samples(spec: DataSpec) -> np.ndarray:
+def _fixed_samples(spec: DataSpec) -> np.ndarray:
     """Two samples of noise as networks see them, always the same: float32 in [-1, 1), (2, ..., C)."""
     return np.random.default_rng(0).uniform(-1, 1, (2, *spec.shape)).astype(np.float32)
 
 
-def _of_kind(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples in [-1, 1) as Features takes them: pictures uint8, arrays float32."""
-    return ((samples + 1) * 127.5).astype(np.uint8) if spec.is_pictures else samples
-
-
-def probe(features: np.ndarray) -> str:
+def _probe(features: np.ndarray) -> str:
     """Lengths and difference of the features of two fixed samples, (2, d): other weights give others.
 
     Three digits: devices and numbers of threads round in other ways.
@@ -121,8 +135,14 @@ def probe(features: np.ndarray) -> str:
         return " ".join(f"{np.linalg.norm(each):.2e}" for each in (one, other, one - other))
 
 
-def _flag(text: str) -> str:
-    return f"--eval-features {text}"
+def _filled(values: np.ndarray, count: int) -> np.ndarray:
+    """Values (N, ...) with their last one repeated until there are `count`, so that one shape is traced."""
+    return np.concatenate([values, np.repeat(values[-1:], count - len(values), axis=0)])
+
+
+def _first(rows: tf.Tensor, count: int) -> np.ndarray:
+    """The first rows of a tensor, as a matrix."""
+    return rows.numpy().reshape(len(rows), -1)[:count]
 
 
 def _inception_file(given: Path | None) -> Path:
@@ -148,89 +168,117 @@ def _digest_as_recorded(path: Path) -> str:
     return digest
 
 
-def _digest_of_folder(folder: Path) -> str:
-    """SHA-256 of the names and contents of all files of a folder, in hex."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = (f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
-    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+def _load_keras(path: Path, who: str) -> tuple[Network, tuple[int | None, ...]]:
+    """Load a Keras file without running code that it holds; returns the network and the shape of its input."""
+    if not path.is_file():
+        raise UserError(f"{who}: there is no such file")
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{who}: is not a file that Keras 3 has saved, or is cut off")
+    state = random.getstate()
+    try:
+        network = keras.saving.load_model(path, compile=False, safe_mode=True)
+        inputs = network.inputs
+    except Exception as error:
+        said = in_one_line(error).partition(". ")[0][:_LONGEST]
+        raise UserError(
+            f"{who}: Keras cannot load it: {said}; call a network with Lambda layers or classes of its own in "
+            "features() of a recipe"
+        ) from error
+    finally:
+        random.setstate(state)  # Keras draws the seeds of layers from it, also those of the run's own networks
+    if len(inputs) != 1:
+        raise UserError(f"{who}: has {len(inputs)} inputs; expected one, for samples")
+    kind, shape = tf.as_dtype(inputs[0].dtype), tf.TensorShape(inputs[0].shape)
+    if not kind.is_floating or not shape.rank:
+        raise UserError(f"{who}: its input is {kind.name} of shape {shape}; expected float32 with a known rank")
+    return lambda samples: network(samples, training=False), tuple(shape.as_list())
 
 
-def _checked(
-    text: str,
-    network: Callable[[tf.Tensor], Any],
-    spec: DataSpec,
-    digest: str,
-    resize: Literal["clean", "legacy", "none"],
-) -> Features:
+def _fitted(
+    network: Network, shape: tuple[int | None, ...], spec: DataSpec, method: Method, who: str
+) -> tuple[Network, bool]:
+    """Prepare samples for a network; returns what takes them as they are, and whether pictures are resized.
+
+    Pictures become float32 in [-1, 1]. They are resized if the network has another height and width, and grey becomes
+    RGB if it takes three channels. RGB never becomes grey, since there is more than one way to do it.
+    """
+    wanted = shape[1:]
+    if not spec.is_pictures:
+        if len(wanted) != len(spec.shape) or any(a not in (None, b) for a, b in zip(wanted, spec.shape, strict=True)):
+            raise UserError(f"{who}: takes samples of shape {_shown(wanted)}, and the data have {_shown(spec.shape)}")
+        return network, False
+    channels = wanted[-1] if len(wanted) == 3 else 0
+    is_grey = (channels, spec.channels) == (3, 1)
+    if channels not in (None, spec.channels) and not is_grey:
+        raise UserError(
+            f"{who}: takes samples of shape {_shown(wanted)}, and the data have pictures {_shown(spec.shape)}; RGB is "
+            "not made grey: --channels 1 converts the data"
+        )
+    size = (wanted[0] or spec.shape[0], wanted[1] or spec.shape[1])
+
+    def prepared(pictures: tf.Tensor) -> Any:
+        numbers = resize(tf.cast(pictures, tf.float32), size, method) / 127.5 - 1.0
+        return network(tf.repeat(numbers, 3, axis=-1) if is_grey else numbers)
+
+    return prepared, size != spec.shape[:2]
+
+
+def _shown(shape: Sequence[int | None]) -> str:
+    return f"({', '.join('any' if size is None else str(size) for size in shape)})"
+
+
+def _checked(text: str, network: Network, spec: DataSpec, digest: str, resize: str, batch_size: int) -> Features:
     """Call a network on two samples, of which one that ignores the batch returns one row; describe what it returns."""
-    first = _of_kind(fixed_samples(spec), spec)
     traced = tf.function(lambda samples: _pair(network(samples), text), autograph=False)
 
-    def compute(samples: np.ndarray) -> Rows:
-        if (samples.shape[1:], samples.dtype) != (first.shape[1:], first.dtype):
-            raise ValueError(f"samples are {described(samples)}; expected {first.dtype}, each of shape {spec.shape}")
-        features, probabilities = traced(samples)
-        count = len(samples)
-        return _rows(features, count, text), None if probabilities is None else _rows(probabilities, count, text)
+    def compute(samples: np.ndarray, count: int) -> Rows:
+        features, probabilities = traced(shown(samples, spec) if spec.is_pictures else samples)
+        if len(features.shape) < 2 or len(features) != len(samples) or 0 in features.shape:
+            raise UserError(f"--eval-features {text}: returns {features.shape} for {len(samples)} samples; {_RETURNS}")
+        return _first(features, count), None if probabilities is None else _first(probabilities, count)
+
+    def extract(some: SampleBatch) -> Rows:
+        return compute(_filled(some.samples, batch_size), len(some.numbers))
 
     try:
-        features, probabilities = compute(first)
-    except RunError:
+        features, probabilities = compute(_fixed_samples(spec), 2)
+    except UserError:
         raise
     except Exception as error:
-        said = in_one_line(error).partition("Arguments received by")[0][:300]
-        raise UserError(f"{_flag(text)}: fails on {len(first)} samples of shape {spec.shape}: {said}") from error
-    if probabilities is not None and _cannot_be_probabilities(probabilities):
+        said = in_one_line(error).partition("Arguments received by")[0][:_LONGEST]
+        raise UserError(f"--eval-features {text}: fails on samples of shape {spec.shape}: {said}") from error
+    classes = _check(text, features, probabilities)
+    return Features(text, digest, features.shape[1], classes, extract, resize)
+
+
+def _check(text: str, features: np.ndarray, probabilities: np.ndarray | None) -> int:
+    """Check features of some samples and their class probabilities; returns the number of classes."""
+    if (dimension := features.shape[1]) > _MOST_FEATURES:
         raise UserError(
-            f"{_flag(text)}: the second output is not class probabilities, which are positive and whose sum is 1; "
-            "return logits in a dict, as `logits`"
+            f"--eval-features {text}: {dimension:,} features of a sample, whose covariance would take "
+            f"{dimension**2 * 8 / 1e9:.0f} GB; expected at most {_MOST_FEATURES:,}; end the network with a global "
+            "pooling, or name other features, which a resumed run may do, too"
         )
-    classes = 0 if probabilities is None else probabilities.shape[1]
-    return Features(text, digest, resize, text == "inception", features.shape[1], classes, compute)
+    if probabilities is None:
+        return 0
+    some = probabilities[np.isfinite(probabilities).all(axis=1)]
+    if len(some) and (some.min() < 0 or np.abs(some.sum(axis=1) - 1).max() > 1e-2):
+        raise UserError(
+            f"--eval-features {text}: the second output is not class probabilities, which are positive and whose sum "
+            "is 1; end with a softmax"
+        )
+    return probabilities.shape[1]
 
 
-def _pair(value: Any, text: str) -> Pair:
-    """Check what a network returns, and divide it into features and class probabilities."""
-    parts = [part for part in _parts(value) if part is not None]
-    try:
-        tensors = [tf.cast(_number(part), tf.float32) for part in parts]
-    except (TypeError, ValueError):
-        tensors = []
-    if not 1 <= len(tensors) <= 2:
-        names = f" ({', '.join(map(str, value))})" if isinstance(value, Mapping) else ""
-        raise UserError(f"{_flag(text)}: returns {described(value)}{names}; {_RETURNS}")
-    return tensors[0], tensors[1] if len(tensors) == 2 else None
-
-
-def _parts(value: Any) -> list[Any]:
-    """The features and, if there are any, the probabilities; an empty list if it is not clear which is which."""
+def _pair(value: Any, text: str) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Divide what a network returns into features and class probabilities."""
     if not isinstance(value, Mapping):
-        return list(value) if isinstance(value, tuple | list) else [value]
-    if len(value) == 1:
-        return list(value.values())
-    if set(value) == {"output_0", "output_1"}:  # Keras names a list of outputs so in a SavedModel
-        return [value["output_0"], value["output_1"]]
-    if "features" not in value:
-        return []
-    if "logits" in value:
-        return [value["features"], tf.nn.softmax(tf.cast(value["logits"], tf.float32))]
-    return [value["features"], value.get("probabilities")]
-
-
-def _number(part: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(part)
-    if not (tensor.dtype.is_floating or tensor.dtype.is_integer):
-        raise TypeError
-    return tensor
-
-
-def _rows(tensor: tf.Tensor, count: int, text: str) -> np.ndarray:
-    """Bring a result to the host as a matrix with a row for each sample."""
-    numbers = tensor.numpy()
-    if numbers.ndim < 2 or len(numbers) != count or not numbers.size:
-        raise UserError(f"{_flag(text)}: returns {numbers.shape} for {count} samples; {_RETURNS}")
-    return numbers.reshape(count, -1)
-
-
-def _cannot_be_probabilities(numbers: np.ndarray) -> bool:
-    return bool(np.isfinite(numbers).all() and (numbers.min() < 0 or np.abs(numbers.sum(axis=1) - 1).max() > 1e-2))
+        parts = list(value) if isinstance(value, tuple | list) else [value]
+    elif "logits" in value and "features" in value:
+        parts = [value["features"], tf.nn.softmax(tf.cast(value["logits"], tf.float32))]
+    else:
+        parts = [value[name] for name in ("features", "probabilities") if name in value] or list(value.values())
+    if len(parts) > 2 or (isinstance(value, Mapping) and len(parts) == 2 and "features" not in value):
+        raise UserError(f"--eval-features {text}: returns {described(value)}; {_RETURNS}")
+    features, probabilities = [*(tf.cast(part, tf.float32) for part in parts), None][:2]
+    return features, probabilities

@@ -31,18 +31,14 @@ class Evaluator:
 
     Args:
         recipe: recipe with evaluate().
-        nets: networks of the run in inference mode; averaged where the run has averages.
+        nets: networks of the run in inference mode.
         source: held-out images.
         ranks: ranks that share the images.
-        config: configuration; seed, batch size and threads are used.
+        config: settings of the run.
     """
 
     def __init__(self, recipe: Recipe, nets: Nets, source: Samples, ranks: Ranks, config: Config) -> None:
-        self._recipe = recipe
-        self._nets = nets
-        self._source = source
-        self._ranks = ranks
-        self._config = config
+        self._recipe, self._nets, self._source, self._ranks, self._config = recipe, nets, source, ranks, config
         self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
         self._reader = ImageReader(source, max(1, self._last - self._first), threads)
@@ -71,11 +67,7 @@ class Evaluator:
         return [bad for _, bad in sorted(self._reader.bad.items())]
 
     def remark(self, before: int | None) -> str | None:
-        """Return a warning if the interrupted run evaluated other images; None if not.
-
-        Args:
-            before: number of images that the interrupted run evaluated; None: all held-out ones, or it had none.
-        """
+        """Return a warning if the interrupted run evaluated another number of images; None if not, or unknown."""
         if before is None or before == len(self._source):
             return None
         return (
@@ -84,13 +76,7 @@ class Evaluator:
         )
 
     def trace(self, refuse: Refuse) -> set[str]:
-        """Trace evaluate() without an image, so that a mistake in it is found before the first evaluation is due.
-
-        Args:
-            refuse: function that refuses a traced function which a resumed run could not repeat.
-
-        Returns:
-            The names of the metrics.
+        """Trace evaluate(), so that a mistake is found before the first evaluation; returns the names of the metrics.
 
         Raises:
             Mistake: evaluate() fails, or does not return metrics.
@@ -128,25 +114,14 @@ class Evaluator:
 
 
 def refuse_taken_names(recipe: Recipe, evaluated: Collection[str], distances: Collection[str]) -> None:
-    """Refuse metrics of evaluate() that have the names of distances, which would take their place in the record.
-
-    Args:
-        recipe: recipe with evaluate().
-        evaluated, distances: names of the metrics and of the distances, as metrics.jsonl has them.
-
-    Raises:
-        Mistake: a name is taken.
-    """
+    """Refuse metrics of evaluate() that have the names of distances, which would take their place in the record."""
     if taken := sorted(set(evaluated) & set(distances)):
         names = ", ".join(name.removeprefix("eval/") for name in taken)
         raise Mistake(f"evaluate() returns {names}, and a distance has that name; name it otherwise", recipe.evaluate)
 
 
 def _slice_of(batch_size: int, ranks: Ranks) -> tuple[int, int]:
-    """The first and past the last of this rank's images in a batch; equal if there are fewer images than ranks.
-
-    Whatever the number of ranks, the batches are those of the run, because the random draws depend on them.
-    """
+    """The first and past the last of this rank's images in a batch of the run, on which the random draws depend."""
     if ranks.rank >= batch_size:
         return batch_size, batch_size
     return dataclasses.replace(ranks, size=min(ranks.size, batch_size)).slice_of(batch_size)

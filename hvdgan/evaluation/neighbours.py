@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hvdgan.evaluation.slices import Share, alone
+from hvdgan.evaluation.kernel import Share, alone
 
 _OF_PRECISION = 3
 _OF_DENSITY = 5

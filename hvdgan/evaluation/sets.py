@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -43,28 +43,13 @@ class SampleBatch(NamedTuple):
         return SampleBatch(self.numbers[kept], self.samples[kept], labels, conditions)
 
 
-class SampleSet(Protocol):
-    """A set of samples that the ranks share."""
+class Reading(NamedTuple):
+    """How samples are read and computed."""
 
-    source: Samples
-    """samples of the data, or of another program, that the set holds or starts from"""
-    count: int
-    """number of samples"""
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether the samples belong to the classes that their labels name."""
-
-    @property
-    def fewest_of_class(self) -> int:
-        """Number of samples of the rarest class, at most; the samples have classes."""
-
-    @property
-    def bad_files(self) -> list[BadFile]:
-        """Distinct broken samples of the data that this rank has met."""
-
-    def batches(self, peers: Peers) -> Iterator[SampleBatch]:
-        """Compute or read this rank's part of the set."""
+    batch_size: int
+    """samples at a time"""
+    threads: int
+    """threads that read"""
 
 
 class RealSet:
@@ -73,9 +58,8 @@ class RealSet:
     Args:
         source: mapped samples.
         spec: facts about the data.
-        count: number of samples to take; all, if the source has fewer.
-        batch_size: samples read at a time.
-        threads: threads that read.
+        reading: batch size and threads.
+        count: number of samples to take; 0, or more than the source has: all.
         mirrored: names of the axes along which the set also holds each sample mirrored.
         max_bad_fraction: largest fraction of the samples to take that may be broken, in [0, 1].
     """
@@ -84,24 +68,23 @@ class RealSet:
         self,
         source: Samples,
         spec: DataSpec,
+        reading: Reading,
         *,
         count: int,
-        batch_size: int,
-        threads: int,
         mirrored: Sequence[str] = (),
         max_bad_fraction: float = 1.0,
     ) -> None:
         self.source, self.mirrored, self.max_bad_fraction = source, list(mirrored), max_bad_fraction
         subsets = (itertools.combinations(mirrored, some) for some in range(len(mirrored) + 1))
         self._mirrors = [tuple(AXES[name] for name in names) for names in itertools.chain.from_iterable(subsets)]
-        self.spec, self._images, self._batch_size, self._threads = spec, min(count, len(source)), batch_size, threads
+        self.spec, self._reading = spec, reading
+        self._images = min(count or len(source), len(source))
         self.count = self._images * len(self._mirrors)
-        self._reader = ImageReader(source, batch_size, threads)
+        self._reader = ImageReader(source, *reading)
 
     def first(self, count: int) -> "RealSet":
         """The set of some first samples of the order, none of them mirrored."""
-        count = min(count, self._images)
-        return RealSet(self.source, self.spec, count=count, batch_size=self._batch_size, threads=self._threads)
+        return RealSet(self.source, self.spec, self._reading, count=min(count, self._images))
 
     @property
     def has_classes(self) -> bool:
@@ -115,12 +98,6 @@ class RealSet:
         return [str(number) for number in range(self.source.num_classes)] if names is None else list(names)
 
     @property
-    def fewest_of_class(self) -> int:
-        """Number of samples of the rarest class, if all can be read; the data have classes."""
-        labels = self.source.facts(self._order)["labels"]
-        return int(np.bincount(labels, minlength=self.source.num_classes).min()) * len(self._mirrors)
-
-    @property
     def _order(self) -> np.ndarray:
         """Places of the samples in the source."""
         return sample_indices(_ORDER_SEED, 0, self._images, len(self.source))
@@ -132,7 +109,7 @@ class RealSet:
 
     def batches(self, peers: Peers) -> Iterator[SampleBatch]:
         """Read this rank's part of the set, a batch at a time."""
-        size, last = self._batch_size, self._images - 1
+        size, last = self._reading.batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
         indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
         for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
@@ -158,17 +135,15 @@ class GeneratedSet:
         recipe: Recipe,
         nets: Nets,
         source: Samples,
-        *,
+        reading: Reading,
         seed: int,
         count: int,
-        batch_size: int,
-        threads: int,
         truncation: float = 1.0,
     ) -> None:
         self.source, self.count = source, count
-        self._recipe, self._nets, self._batch_size = recipe, nets, batch_size
+        self._recipe, self._nets, self._batch_size = recipe, nets, reading.batch_size
         self._drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
-        self._reader = ImageReader(source, batch_size, threads)
+        self._reader = ImageReader(source, *reading)
         self._function = tf.function(self._compute, autograph=False)
 
     @functools.cached_property
@@ -176,11 +151,6 @@ class GeneratedSet:
         """Whether the recipe draws the classes of its samples."""
         drawn = drawn_by(self._recipe, SampleRandom(0, tf.constant([0], tf.int64)))
         return self._recipe.data.num_classes > 1 and are_classes(drawn.get("classes"))
-
-    @property
-    def fewest_of_class(self) -> int:
-        """Number of samples of the rarest class, at most: the same of each."""
-        return self.count // self._recipe.data.num_classes
 
     @property
     def bad_files(self) -> list[BadFile]:
@@ -226,14 +196,14 @@ class GeneratedSet:
         return generated(self._recipe, self._nets, batch), batch.labels, batch.conditions
 
 
-def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peers) -> str | None:
-    """How many samples could not be read, and the first of them, in words; None if all could. Every rank calls this.
+SampleSet = RealSet | GeneratedSet
+"""a set of samples that the ranks share"""
 
-    Args:
-        missing: number of samples that could not be read, on all ranks together.
-        count: number of all samples.
-        bad_files: broken samples that this rank has met.
-        peers: ranks that have shared the samples.
+
+def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peers) -> str | None:
+    """How many of all ranks' samples could not be read, and the first of them, in words; None if all could.
+
+    Every rank calls this with the broken samples that it has met.
     """
     if not missing:
         return None

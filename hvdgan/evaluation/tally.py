@@ -1,7 +1,7 @@
 """Sums over a set of samples, in float64, from which all distances are computed; memory does not grow with the set."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.class_score import ClassScore
+from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.fields import FieldSums
 from hvdgan.evaluation.moments import ClassMoments, Moments
 from hvdgan.evaluation.sets import SampleBatch, SampleSet
@@ -25,8 +26,6 @@ MOST_BYTES_OF_CLASSES = 2**29
 """bytes of the features' moments of all classes, at most"""
 COLLECTED_BYTES = 2**25
 """bytes of features that are collected before they are multiplied: a product costs as much for one as for hundreds"""
-Extract = Callable[[SampleBatch], tuple[np.ndarray, np.ndarray | None]]
-"""function of samples as networks see them: their features (N, d) and class probabilities (N, c), or None"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,51 +34,35 @@ class Plan:
 
     Args:
         spec: facts about the data.
-        extract: features; None: the samples are compared without a network.
-        dimension: number of features.
-        probabilities: number of classes of the features' network; 0: it has none.
+        features: features in which samples are compared.
         classes: number of classes of the data, if both sets have them; else 0.
-        fewest_of_class: number of samples of the rarest class of either set, at most.
     """
 
     spec: DataSpec
-    extract: Extract | None = None
-    dimension: int = 0
-    probabilities: int = 0
+    features: Features
     classes: int = 0
-    fewest_of_class: int = 2
-
-    @property
-    def bytes_of_classes(self) -> int:
-        """Bytes of the features' moments of all classes."""
-        return self.classes * self.dimension**2 * 8
 
     @property
     def sums_classes(self) -> bool:
-        """Whether the features' moments of each class are summed, too: a covariance needs two samples."""
-        return self.fewest_of_class >= 2 and 0 < self.bytes_of_classes <= MOST_BYTES_OF_CLASSES
-
-    @property
-    def projected(self) -> int:
-        """Number of the numbers of a sample whose projections are compared."""
-        return self.dimension or shortened(np.zeros((1, *self.spec.shape), np.float32)).shape[1]
+        """Whether the features' moments of each class are summed, too."""
+        return 0 < self.classes * self.features.dimension**2 * 8 <= MOST_BYTES_OF_CLASSES
 
 
 class Tally:
-    """Sums over a set of samples."""
+    """Sums over a set of `count` samples, with edges of the histograms' bins and an origin of the features' moments."""
 
-    def __init__(self, plan: Plan, edges: np.ndarray, count: int, origin: np.ndarray | None = None) -> None:
-        self.plan, self.edges, self.count = plan, edges, count
-        self.origin = np.zeros(plan.dimension) if origin is None else origin
-        kept = min(count, KEPT)
+    def __init__(self, plan: Plan, edges: np.ndarray, count: int, origin: np.ndarray) -> None:
+        self.plan, self.edges, self.origin = plan, edges, origin
+        dimension, classes = plan.features.dimension, plan.features.classes
         self.fields = FieldSums(plan.spec.shape, edges, conditions=len(plan.spec.conditions))
-        self.features = Moments.none(self.origin) if plan.dimension else None
-        self.of_classes = ClassMoments(plan.classes, self.origin) if plan.sums_classes else None
+        self.features = Moments(origin) if dimension else None
+        self.of_classes = ClassMoments(plan.classes, origin) if plan.sums_classes else None
+        self.scores = ClassScore(classes, count) if classes else None
         self._collected: list[tuple[np.ndarray, np.ndarray | None]] = []
-        self.scores = ClassScore(plan.probabilities, count) if plan.probabilities else None
-        self._directions = directions(_SEED_OF_DIRECTIONS, plan.projected)
+        projected = dimension or shortened(np.zeros((1, *plan.spec.shape), np.float32)).shape[1]
+        self._directions, kept = directions(_SEED_OF_DIRECTIONS, projected), min(count, KEPT)
         self._kept = {
-            "features": np.zeros((kept, plan.dimension), np.float32),
+            "features": np.zeros((kept, dimension), np.float32),
             "projections": np.zeros((kept, self._directions.shape[1]), np.float32),
             "labels": np.zeros(kept, np.float32),
             "present": np.zeros(kept, np.float32),
@@ -90,18 +73,23 @@ class Tally:
         if not len(some.numbers):
             return
         _check_finite("sample", some.numbers, some.samples)
-        in_units = _in_units(some.samples, self.plan.spec)
+        spec, conditions = self.plan.spec, some.conditions
+        with np.errstate(over="ignore", invalid="ignore"):  # exponentials and powers of maps may overflow
+            in_units = shown(some.samples, spec)
         _check_finite("sample", some.numbers, in_units, " in the data's units")
-        self.fields.add(in_units, physical_conditions(some.conditions, self.plan.spec))
+        maps = spec.values and spec.values.conditions
+        if conditions is not None and maps and spec.conditions:
+            conditions = maps.inverse(conditions)
+        self.fields.add(in_units, conditions)
         features, probabilities = None, None
-        if self.plan.extract is not None:
-            features, probabilities = self.plan.extract(some)
+        if self.plan.features.extract is not None:
+            features, probabilities = self.plan.features.extract(some)
             _check_finite("features of sample", some.numbers, features)
             self._collected.append((features, some.labels))
             if sum(each.nbytes for each, _ in self._collected) >= COLLECTED_BYTES:
                 self._multiply()
-        if self.scores is not None:
-            assert probabilities is not None
+        if self.scores is not None and probabilities is not None:
+            _check_finite("class probabilities of sample", some.numbers, probabilities)
             self.scores.add(probabilities, some.numbers)
         self._keep(some, features)
 
@@ -148,22 +136,21 @@ class Tally:
                 found |= {f"{name}/{key}": values for key, values in part.arrays().items()}
         return found
 
+    def add_up(self, ranks: Ranks) -> None:
+        """Add the sums of all ranks, by one reduction for each type of their numbers; every rank calls this."""
+        arrays = list(self.arrays().values())  # for one rank, too: what is collected is multiplied
+        if ranks.size == 1:
+            return
+        for dtype in dict.fromkeys(each.dtype for each in arrays):
+            some = [each for each in arrays if each.dtype == dtype]
+            whole = ranks.total(np.concatenate([each.ravel() for each in some]))
+            for own, part in zip(some, np.split(whole, np.cumsum([each.size for each in some])[:-1]), strict=True):
+                own[...] = part.reshape(own.shape)
+
     def fill(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take sums that arrays() returned."""
-        if {name: each.shape for name, each in self.arrays().items()} != {n: each.shape for n, each in arrays.items()}:
-            raise ValueError("these are the sums of another plan")
-        part = {
-            name: {key.partition("/")[2]: values for key, values in arrays.items() if key.startswith(f"{name}/")}
-            for name in {key.partition("/")[0] for key in arrays}
-        }
-        self._kept = part["kept"]
-        self.fields = FieldSums.of_arrays(part["fields"], self.plan.spec.shape, self.edges)
-        if self.features is not None:
-            self.features = Moments.of_arrays(part["features"], self.origin)
-        if self.scores is not None:
-            self.scores = ClassScore.of_arrays(part["scores"], self.count)
-        if self.of_classes is not None:
-            self.of_classes = ClassMoments.of_arrays(part["classes"], self.origin)
+        """Take sums that arrays() of a tally of the same plan returned."""
+        for name, own in self.arrays().items():
+            own[...] = arrays[name]
 
 
 def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, origin: np.ndarray, ranks: Ranks) -> Tally:
@@ -176,21 +163,8 @@ def tally_of(chosen: SampleSet, plan: Plan, edges: np.ndarray, origin: np.ndarra
         return tally
 
     tally = on_all(summed, ranks, "evaluation", names_rank=True)
-    tally.fill(_totals(tally.arrays(), ranks))
+    tally.add_up(ranks)
     return tally
-
-
-def _totals(arrays: Mapping[str, np.ndarray], ranks: Ranks) -> dict[str, np.ndarray]:
-    """The sums of all ranks' arrays, by one reduction for each type of their numbers."""
-    if ranks.size == 1:
-        return dict(arrays)
-    found: dict[str, np.ndarray] = {}
-    for dtype in dict.fromkeys(each.dtype for each in arrays.values()):
-        some = {name: each for name, each in arrays.items() if each.dtype == dtype}
-        whole = ranks.total(np.concatenate([each.ravel() for each in some.values()]))
-        parts = np.split(whole, np.cumsum([each.size for each in some.values()])[:-1])
-        found |= {name: part.reshape(each.shape) for (name, each), part in zip(some.items(), parts, strict=True)}
-    return found
 
 
 def shortened(samples: np.ndarray) -> np.ndarray:
@@ -203,19 +177,6 @@ def shortened(samples: np.ndarray) -> np.ndarray:
         shape = (*samples.shape[:axis], length // 2, 2, *samples.shape[axis + 1 :])
         samples = pairs.reshape(shape).mean(axis=axis + 1)
     return samples.reshape(len(samples), -1)
-
-
-def physical_conditions(conditions: np.ndarray | None, spec: DataSpec) -> np.ndarray | None:
-    """Conditions (N, k) in the units of the data; None where the data have none."""
-    if conditions is None or not spec.conditions or spec.values is None or spec.values.conditions is None:
-        return None
-    return spec.values.conditions.inverse(conditions)
-
-
-def _in_units(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples in the units of the data; infinite where an exponential or a power of the maps overflows."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks that they are finite
-        return shown(samples, spec)
 
 
 def _check_finite(what: str, numbers: np.ndarray, values: np.ndarray, where: str = "") -> None:

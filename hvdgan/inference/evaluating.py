@@ -1,31 +1,35 @@
 """Evaluates the checkpoints of a run after or beside its training, over all ranks, each once."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from hvdgan.checkpoints.files import MANIFEST, is_gone, read_manifest
+from cyclopts import Parameter
+
+from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
 from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
+from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation import results
-from hvdgan.evaluation.comparison import Comparison, Say
+from hvdgan.evaluation.comparison import Comparison, Say, plan_for, real_set
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
-from hvdgan.evaluation.of_run import SamplingSettings, generated_set, measure_for, real_set, weights_facts
-from hvdgan.evaluation.real_statistics import StatisticsCache, stamp_of
-from hvdgan.evaluation.sets import RealSet, SampleSet, left_out
+from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, left_out
 from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, Weights, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.training.code_state import digest_of_code
+
+_POLL_SECONDS = 2.0
 
 
 class CheckpointDeleted(RunError):
@@ -34,33 +38,40 @@ class CheckpointDeleted(RunError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationRequest:
-    """What is evaluated, and how.
+    """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
 
-    Args:
-        num: number of samples.
-        real_samples: number of real samples, all if there are fewer; 0: all; None: as many as samples.
-        weights: averaged or trained.
-        seed: seed of the samples; None: the run's.
-        truncation: distance of styles from their mean, 0 to 1.
-        batch_size: samples computed at a time on a rank.
-        standing_statistics: number of generated batches whose BatchNorm statistics replace the moving ones, or None.
-        data: value of --data; None: the data that the run was trained on.
-        images: samples of another program to measure in place of generated ones; None: generated ones.
-        axes: axes of the arrays that data and images name; None: those of the run's data.
-        features: settings of the features that differ from those of the run, by the names of FeatureConfig.
-    """
-
-    num: int
-    real_samples: int | None
-    weights: Weights
-    seed: int | None
-    truncation: float
-    batch_size: int
-    standing_statistics: int | None
-    data: str | None
-    images: str | None
+    num: Annotated[Count, Parameter(name=("--num", "--samples"))] = 50_000
+    """number of samples; under horovodrun, which takes --num for one of its own flags, write --samples"""
+    real_samples: CountOrNever | None = None
+    """number of real samples to compare with, each with the run's --flip also mirrored; default: as --num; 0: all"""
+    eval_features: str | None = None
+    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
+    inception: Path | None = None
+    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
+    eval_resize: Literal["clean", "legacy"] | None = None
+    """how pictures are resized for the features; default: as the run's settings say"""
+    weights: Weights = "averaged"
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    seed: Seed | None = None
+    """seed of the samples; default: that of the run"""
+    truncation: Fraction = 1.0
+    """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
+    standing_statistics: Count | None = None
+    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
+    batch_size: Count = 64
+    """samples computed at a time on each rank; fewer need less memory"""
+    data: str | None = None
+    """data to compare with; default: those that the run was trained on"""
+    images: str | None = None
+    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
     axes: str | None = None
-    features: dict[str, Any]
+    """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Settings of the features that differ from those of the run."""
+        given = {name: getattr(self, name) for name in ("eval_features", "inception", "eval_resize")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class Evaluating:
@@ -68,58 +79,27 @@ class Evaluating:
 
     Args:
         run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
-        asked: samples, features and data that are asked for.
+        asked: samples, features and data to compare.
         ranks: ranks that share the work.
         say: function that logs a line; only rank 0's is called with effect.
     """
 
     def __init__(self, run_dir: Path | None, asked: EvaluationRequest, ranks: Ranks, say: Say) -> None:
         self._run_dir, self._asked, self._ranks, self._say = run_dir, asked, ranks, say
-        self._done: set[tuple[Path, int]] = set()
+        self._lock: Lock | None = None
         self._sources: tuple[Samples, Samples | None] | None = None
         self._last: Comparison | None = None
-        self._settings: dict[str, Any] | None = None
         self._code: str | None = None
 
-    def is_done(self, checkpoint: Path) -> bool:
-        """Whether a checkpoint was evaluated in this way; False as long as none was evaluated here.
+    def __call__(self, checkpoint: Path) -> dict[str, Any]:
+        """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one.
 
         Raises:
-            RunError: the checkpoint cannot be read.
-        """
-        if self._settings is None or self._run_dir is None:
-            return False
-        # Those that are done stay done until they are replaced: many checkpoints are looked at, and few read.
-        written = _time_of(checkpoint)
-        if (checkpoint, written) not in self._done:
-            key = _identity(read_manifest(checkpoint), self._settings)
-            self._done |= {(checkpoint, written)} if results.found(self._run_dir, key) else set()
-        return (checkpoint, written) in self._done
-
-    def is_claimed(self, checkpoint: Path) -> bool:
-        """Whether another process evaluates a checkpoint in this way; False as long as none was evaluated here.
-
-        Raises:
-            RunError: the checkpoint cannot be read.
-        """
-        if self._settings is None or self._run_dir is None:
-            return False
-        return results.is_claimed(self._run_dir, _identity(read_manifest(checkpoint), self._settings))
-
-    def __call__(self, checkpoint: Path) -> dict[str, Any] | None:
-        """Evaluate a checkpoint, unless its figures are in the run folder, or another process computes them.
-
-        Args:
-            checkpoint: folder of the checkpoint.
-
-        Returns:
-            The record, also an earlier one; None if another process evaluates the checkpoint.
-
-        Raises:
-            UserError: the data or the features cannot be opened.
-            Gone: on every rank, if the checkpoint is no longer there.
+            UserError: the data or the features cannot be opened, or another process evaluates the run.
+            CheckpointDeleted: on every rank, if the checkpoint is no longer there.
             RunError: on every rank, if the checkpoint is damaged, or a sample is not finite.
         """
+        from_root(self._take_lock, self._ranks, "the lock of the evaluations")
 
         def load() -> TrainedNetworks | None:
             try:
@@ -142,50 +122,58 @@ class Evaluating:
         with mistakes.of(trained.recipe):
             return self._evaluated(checkpoint, trained)
 
-    def _evaluated(self, checkpoint: Path, trained: TrainedNetworks) -> dict[str, Any] | None:
-        asked = self._asked
+    def close(self) -> None:
+        """Let other processes evaluate the run."""
+        if self._lock is not None:
+            self._lock.close()
+
+    def _take_lock(self) -> None:
+        """Lock the run's evaluations for this process."""
+        if self._run_dir is not None and self._lock is None:
+            try:
+                self._lock = results.lock_evaluations(self._run_dir)
+            except OSError as error:
+                raise unwritable(self._run_dir, error) from error
+            for line in self._lock.remarks:
+                self._say(line)
+
+    def _evaluated(self, checkpoint: Path, trained: TrainedNetworks) -> dict[str, Any]:
+        asked, run_dir, manifest = self._asked, self._run_dir, trained.manifest
         if asked.truncation != 1.0 and not trained.recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
         training, held_out = self._opened(trained)
         trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
         comparison = self._comparison(trained, (training, held_out))
         how = self._how(trained)
-        # The fingerprint of a folder covers names and sizes, so files that were written over have the same one.
-        stamp = stamp_of(comparison.reals.source)
-        told_by = {"data_stamp": stamp, "probe": comparison.probe, **self._defined(trained)}
-        self._settings = {**how, **comparison.identity(), **told_by}
-        manifest = trained.manifest
-        key = _identity(manifest, self._settings)
-        with self._claimed(key) as earlier:
-            if earlier != _OURS:
-                if earlier is not None and self._run_dir is not None:
-                    self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {self._run_dir / results.FILE}")
-                return earlier
-            self._stand(trained)
-            values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
-            refuse_taken_names(trained.recipe, values, comparison.names)
-            values |= comparison(self._say)
-            record = results.record_of(
-                trained.step,
-                values,
-                {**comparison.facts(), **how, "precision": PRECISION if asked.images is None else None},
-                run_id=manifest.get("run_id"),
-                samples_seen=manifest.get("samples_seen"),
-                checkpoint=str(checkpoint),
-                identity=key,
-                by="evaluate",
-            )
-            self._write(record)
+        # A run that went back and resumed with other settings has other weights at the same step.
+        weights = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
+        of_data = [comparison.scale(), comparison.probe(), maps_of(trained.recipe.data).to_json()]
+        key = results.identity(manifest.get("run_id"), trained.step, weights, self._code, how, of_data)
+        earlier = from_root(lambda: run_dir and results.found(run_dir, key), self._ranks, "the earlier evaluations")
+        if earlier and run_dir:
+            self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {run_dir / results.FILE}")
+            return earlier
+        self._stand(trained)
+        values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
+        refuse_taken_names(trained.recipe, values, comparison.names)
+        values |= comparison(self._say)
+        record = results.record_of(
+            trained.step,
+            values,
+            {**comparison.facts(), **how, "precision": PRECISION if asked.images is None else None},
+            run_id=manifest.get("run_id"),
+            samples_seen=manifest.get("samples_seen"),
+            checkpoint=str(checkpoint),
+            identity=key,
+            by="evaluate",
+        )
+        from_root(lambda: self._write(record), self._ranks, "the record of the evaluation")
         return record
-
-    def _defined(self, trained: TrainedNetworks) -> dict[str, Any]:
-        """What tells the functions of the user's own that figures depend on from any others, as JSON types."""
-        return {"recipe_sha256": self._code, "values": maps_of(trained.recipe.data).to_json()}
 
     def _how(self, trained: TrainedNetworks) -> dict[str, Any]:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
-        weights = weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        weights = results.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
         how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)
@@ -194,38 +182,11 @@ class Evaluating:
         return how if asked.standing_statistics is None else {**how, "batch_size": asked.batch_size}
 
     def _write(self, record: dict[str, Any]) -> None:
-        def append() -> None:
-            if self._run_dir is not None:
-                try:
-                    results.append(self._run_dir, record)
-                except OSError as error:
-                    raise unwritable(self._run_dir / results.FILE, error) from error
-
-        from_root(append, self._ranks, "the record of the evaluation")
-
-    @contextlib.contextmanager
-    def _claimed(self, key: str) -> Iterator[dict[str, Any] | None]:
-        """Yield _OURS if the evaluation is to be done here, its record if it is done, None if another one does it."""
-        run_dir = self._run_dir
-        claims: list[Lock] = []
-
-        def look() -> dict[str, Any] | None:
-            if run_dir is None:
-                return _OURS
+        if self._run_dir is not None:
             try:
-                # The claim comes first: otherwise another process could finish between the two looks.
-                claim = results.claim(run_dir, key)
-                claims.extend([claim] if claim else [])
-                return results.found(run_dir, key) or (_OURS if claim else None)
+                results.append(self._run_dir, record)
             except OSError as error:
-                raise unwritable(run_dir, error) from error
-
-        try:
-            yield from_root(look, self._ranks, "the evaluations of the run")
-        finally:
-            if run_dir is not None:
-                for claim in claims:
-                    results.release(run_dir, key, claim)
+                raise unwritable(self._run_dir / results.FILE, error) from error
 
     def _opened(self, trained: TrainedNetworks) -> tuple[Samples, Samples | None]:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
@@ -265,50 +226,31 @@ class Evaluating:
 
     def _comparison(self, trained: TrainedNetworks, sources: tuple[Samples, Samples | None]) -> Comparison:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
-        ways = SamplingSettings(
-            count=asked.num,
-            batch_size=asked.batch_size,
-            threads=reading_threads(config.pipeline.threads, ranks),
-            seed=self._seed(trained),
-            truncation=asked.truncation,
-            mirrored=flip_axes(config),
-            real_count=asked.real_samples,
-        )
-        reals, nets = real_set(recipe, sources, ways), trained.nets(asked.weights)
-        chosen: SampleSet
-        if asked.images is None:
-            chosen = generated_set(recipe, nets, reals.source, ways)
-        else:
-            chosen = self._others(trained, asked.images, ways)
+        reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
+        real_count = asked.num if asked.real_samples is None else asked.real_samples
+        reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
+        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.num, asked.truncation)
+        chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
+        if asked.images is not None:
+            chosen = self._others(trained, asked.images, reading)
         again = self._last and self._last.with_samples(chosen)
         if again is None:
             settings = dataclasses.replace(config.evaluation, **asked.features)
-            spec = chosen.spec if isinstance(chosen, RealSet) else recipe.data
-            measure = on_all(
-                lambda: measure_for(settings, recipe, nets, spec, (chosen, reals), asked.batch_size),
-                ranks,
-                "the features",
-            )
-            folder = self._run_dir and self._run_dir / "cache"
-            again = Comparison(chosen, reals, measure, StatisticsCache(folder, measure.digest), ranks)
+            both, size = (chosen, reals), asked.batch_size
+            plan = on_all(lambda: plan_for(settings, recipe, nets, both, size), ranks, "the features")
+            again = Comparison(chosen, reals, plan, self._run_dir and self._run_dir / "cache", ranks)
             again.agree()
             if self._last is None:  # the recipe's features are opened again for each checkpoint
-                for line in filter(None, (again.about_features(), again.warning())):
+                for line in again.remarks():
                     self._say(line)
         self._last = again
         return again
 
-    def _others(self, trained: TrainedNetworks, images: str, ways: SamplingSettings) -> RealSet:
+    def _others(self, trained: TrainedNetworks, images: str, reading: Reading) -> RealSet:
         """Samples that another program made."""
         source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks, self._asked.axes)
-        return RealSet(
-            source,
-            spec,
-            count=ways.count,
-            batch_size=ways.batch_size,
-            threads=ways.threads,
-            max_bad_fraction=trained.config.max_bad_fraction,
-        )
+        most = trained.config.max_bad_fraction
+        return RealSet(source, spec, reading, count=self._asked.num, max_bad_fraction=most)
 
     def _held_out(self, trained: TrainedNetworks, held_out: Samples) -> dict[str, float]:
         """The means of what the recipe's evaluate() measures of the held-out samples."""
@@ -330,14 +272,83 @@ class Evaluating:
         return trained.config.seed if self._asked.seed is None else self._asked.seed
 
 
-_OURS: dict[str, Any] = {"step": None}
-"""in place of a record: the evaluation is to be done here"""
+def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | None, list[Path]]:
+    """The run folder of a path, and its checkpoints (all, or the newest), the oldest first; every rank calls this.
+
+    The run folder is None for a checkpoint that lies outside of one.
+    """
+
+    def look() -> list[list[str]]:
+        found = find(path)
+        if found.parent.name != "checkpoints":  # as of . and ../step-00001000
+            found = Path(os.path.abspath(found))
+        of_run = [str(found.parent.parent)] if found.parent.name == "checkpoints" else []
+        all_of_them = [str(each) for each in _complete(path)] if every else []
+        return [of_run, all_of_them or [str(found)]]
+
+    of_run, checkpoints = from_root(look, ranks, "the checkpoints")
+    return (Path(of_run[0]) if of_run else None), [Path(each) for each in checkpoints]
 
 
-def _identity(manifest: dict[str, Any], settings: dict[str, Any]) -> str:
-    # A run that went back and resumed with other settings has other weights at the same step.
-    tensors = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
-    return results.identity(str(manifest.get("run_id")), manifest["step"], {**settings, "tensors": tensors})
+def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
+    """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this."""
+
+    def look() -> None:
+        try:
+            is_wrong = path.is_file() or (path / MANIFEST).is_file() or bool(newest_first(path))
+        except (OSError, ValueError) as error:
+            raise UserError(f"--watch: {path} cannot be read: {error}") from error
+        if is_wrong:
+            raise UserError(f"--watch: {path} is a file or holds checkpoints; expected a run folder, as runs/dcgan")
+
+    from_root(look, ranks, "the run folder")
+
+
+def follow(run_dir: Path, ranks: Ranks, say: Say) -> Iterator[Path]:
+    """Yield each checkpoint of a run once, also new ones, until that of the last step; every rank iterates.
+
+    The run folder may not be there yet.
+    """
+    seen, is_waiting = set[tuple[Path, int]](), False
+
+    def look() -> str | None:
+        """The next checkpoint, or an empty string; None if there will be none."""
+        complete = _complete(run_dir)
+        for each in complete:
+            # A run that went back writes a checkpoint again.
+            if (known := (each, _time_of(each))) not in seen:
+                seen.add(known)
+                return str(each)
+        return None if complete and _has_last(complete) else ""
+
+    while (chosen := from_root(look, ranks, "new checkpoints")) is not None:
+        if chosen:
+            is_waiting = False
+            yield Path(chosen)
+            continue
+        if not is_waiting:
+            say(f"{run_dir}: waiting for the next checkpoint")
+        is_waiting = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _complete(run_dir: Path) -> list[Path]:
+    """The complete checkpoints of a run folder, the oldest first."""
+    return [each for each in reversed(newest_first(run_dir / "checkpoints")) if (each / MANIFEST).is_file()]
+
+
+def _has_last(complete: Sequence[Path]) -> bool:
+    """Whether the newest of a run's checkpoints is that of its last step, as the newest sound manifest says."""
+    for checkpoint in reversed(complete):
+        try:
+            manifest = read_manifest(checkpoint)
+            ended = (manifest.get("progress") or {}).get("ended", {})
+            total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
+        except (RunError, KeyError, TypeError, ValueError):
+            continue
+        most = manifest["config"].get("max_steps")
+        return bool(step_of(complete[-1]) >= (total if most is None else min(most, total)))
+    return False
 
 
 def _time_of(checkpoint: Path) -> int:

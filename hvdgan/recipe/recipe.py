@@ -115,7 +115,7 @@ class Recipe:
         """
         return self.sample(nets, batch)
 
-    def features(self, nets: Any, batch: Batch) -> tf.Tensor:
+    def features(self, nets: Any, batch: Batch) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
         """Compute features in which generated and real samples are compared, with --eval-features recipe.
 
         Args:
@@ -123,7 +123,8 @@ class Recipe:
             batch: real or generated samples as `images`, and their labels and conditions.
 
         Returns:
-            Features (B, d) of numbers.
+            Features (B, d) of numbers, or a pair of these and class probabilities (B, C), whose Inception score is then
+            computed, too.
         """
         raise NotImplementedError
 

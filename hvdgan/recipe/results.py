@@ -341,9 +341,9 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     return samples
 
 
-def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call features(), and return (B, d) float32."""
-    wanted = "it must return features (B, d)"
+def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Call features(), and return features (B, d) and class probabilities (B, C) or None, float32."""
+    wanted = "it must return features (B, d), or a pair of features and class probabilities (B, C)"
     if type(recipe).features is Recipe.features:
         raise Mistake(f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
     # Samples of another program, or other data, may lack what the data of the run have.
@@ -354,10 +354,13 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     missing = " and ".join(name for name, (of_data, given) in parts.items() if of_data and given is None)
     what = f"features(), without {missing} for these samples," if missing else "features()"
     given = call(recipe.features, nets, batch, what=what, wanted="it must take (self, nets, batch)")
-    features = _float32(given)
-    if features is None or not features.shape.is_compatible_with((batch.images.shape[0], None)):
+    both = given if isinstance(given, tuple) else (given,)
+    found = [_float32(each) for each in both]
+    if not 1 <= len(found) <= 2 or any(
+        each is None or not each.shape.is_compatible_with((batch.images.shape[0], None)) for each in found
+    ):
         raise Mistake(f"features() returns {described(given)}; {wanted}", recipe.features)
-    return features
+    return found[0], found[1] if len(found) == 2 else None
 
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:

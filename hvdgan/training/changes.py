@@ -224,11 +224,7 @@ def _numbers(value_map: ValueMap) -> dict[str, Any]:
 
 def scale_of(run: Run) -> dict[str, Any] | None:
     """What the distances depend on besides the networks, as JSON types; None if the run compares no samples."""
-    if run.comparison is None:
-        return None
-    facts = run.comparison.identity()
-    # A file that has moved keeps its digest, and so the scale of its features.
-    return {name: each for name, each in facts.items() if name != "features" or facts["sha256"] is None}
+    return None if run.comparison is None else run.comparison.scale()
 
 
 def begin_anew(run: Run, resume_point: ResumePoint) -> None:

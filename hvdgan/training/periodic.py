@@ -7,8 +7,7 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
-from hvdgan.evaluation.of_run import weights_facts
-from hvdgan.evaluation.results import append, record_of
+from hvdgan.evaluation.results import append, record_of, weights_facts
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.drift import LayerState, check_ranks
 from hvdgan.training.observations import Observations

@@ -21,9 +21,8 @@ from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation.comparison import Comparison
+from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
-from hvdgan.evaluation.of_run import comparison_in_training
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe, mistakes

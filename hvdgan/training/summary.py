@@ -51,7 +51,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         evaluated = resume_point.progress.get("evaluated") if resume_point.progress else None
         lines += filter(None, [run.evaluator.remark(evaluated)])
     if run.comparison:
-        lines += filter(None, [run.comparison.about_features(), run.comparison.warning()])
+        lines += run.comparison.remarks()
     for line in lines:
         record.say(line)
     if resume_point.step >= run.last_step:

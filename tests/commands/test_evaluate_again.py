@@ -1,7 +1,7 @@
-"""The command hvdgan.evaluate where something has changed since an earlier evaluation, or changes during one: the
-classes of the data, the weights, the recipe's code, the checkpoints.
+"""The command hvdgan.evaluate where the data, their classes, the weights, the recipe's code or the checkpoints have
+changed since an earlier evaluation, are broken, or go meanwhile.
 
-Modules: inference.evaluating, inference.inputs, inference.following.
+Modules: inference.evaluating, inference.inputs, evaluation.comparison.
 """
 
 import json
@@ -10,20 +10,30 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
-from hvdgan.distributed.ranks import Ranks
+from hvdgan.data.kinds import spread
 from hvdgan.evaluate import main as evaluate
-from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, EvaluationRequest
 from hvdgan.train import main as train
-from launching import launcher, run
+from tiny_arrays import UNITS, volumes
 
-TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0".split()
+TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
 FEW = "--num 60 --batch-size 16".split()
+COUNT = 130
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def trained(recipe, *flags, steps=2):
+    assert train(["--recipe", recipe, *TINY, "--steps", str(steps), "--run-dir", "run", *flags]) == 0
 
 
 def records(folder):
-    path = folder / "evaluation.jsonl"
+    path = folder / "run" / "evaluation.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -36,33 +46,20 @@ def refused(capsys):
 # classes of other data
 
 
-@pytest.fixture
-def classes(tmp_path, monkeypatch):
-    """A function that writes a folder of twenty pictures of each of some classes."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(folder, names):
+def test_classes_of_other_data_must_be_those_of_the_run(tmp_path, capsys):
+    for folder, names in (("trained", "abc"), ("same", "abc"), ("some", "bc")):
         for name in names:
             (tmp_path / folder / name).mkdir(parents=True)
             for number in range(20):
                 pixels = np.random.default_rng([ord(name), number]).integers(0, 256, (8, 8), np.uint8)
                 Image.fromarray(pixels).save(tmp_path / folder / name / f"{number}.png")
-
-    write("trained", "abc")
-    return write
-
-
-def test_classes_of_other_data_must_be_those_of_the_run(classes, tmp_path, capsys):
-    assert train(["--recipe", "tiny:Conditional", *TINY, "--data", "trained", "--steps", "2", "--run-dir", "run"]) == 0
-    classes("same", "abc")
-    classes("some", "bc")
+    trained("tiny:Conditional", "--data", "trained")
     assert evaluate(["run", *FEW, "--data", "same"]) == 0
     capsys.readouterr()
     assert evaluate(["run", *FEW, "--data", "some"]) == 2
-    assert "--data some: 2 classes, and 3 in training, which differ in a; give data of the same classes" in refused(
-        capsys
-    )
-    (same,) = records(tmp_path / "run")
+    line = "--data some: 2 classes, and 3 in training, which differ in a; give data of the same classes"
+    assert line in refused(capsys)
+    (same,) = records(tmp_path)
     assert same["eval/intra_sliced_wasserstein"] > 0
 
 
@@ -70,64 +67,123 @@ def test_classes_of_other_data_must_be_those_of_the_run(classes, tmp_path, capsy
 
 
 def test_other_weights_at_the_same_step_are_measured_anew(tmp_path):
-    words = ["--recipe", "tiny:Tiny", *TINY, "--steps", "4", "--run-dir", str(tmp_path)]
-    assert train(words) == 0
-    assert evaluate([str(tmp_path), *FEW]) == evaluate([str(tmp_path), *FEW]) == 0
-    shutil.rmtree(tmp_path / "checkpoints" / "step-00000004")
-    assert train([*words, "--learning-rate", "0.5", "--allow-changed", "learning_rate"]) == 0
-    assert evaluate([str(tmp_path), *FEW]) == 0
+    trained("tiny:Tiny", steps=4)
+    assert evaluate(["run", *FEW]) == evaluate(["run", *FEW]) == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000004")
+    trained("tiny:Tiny", "--learning-rate", "0.5", "--allow-changed", "learning_rate", steps=4)
+    assert evaluate(["run", *FEW]) == 0
     before, after = records(tmp_path)
     assert (before["run_id"], before["step"]) == (after["run_id"], after["step"])
     assert before["eval/histogram"] != after["eval/histogram"]
 
 
 JUDGING = """
-import tensorflow as tf
-from tiny import Tiny
-
-class Judging(Tiny):
-    def features(self, nets, batch):
-        return {scale} * tf.reshape(batch.images, (-1, 64))[:, :5]
-"""
-
-
-def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def write(scale):
-        (tmp_path / "judging_recipe.py").write_text(JUDGING.format(scale=scale))
-        sys.modules.pop("judging_recipe", None)
-
-    write(1)
-    assert train(["--recipe", "judging_recipe:Judging", *TINY, "--steps", "2", "--run-dir", "run"]) == 0
-    for scale in (1, 1, 10, 10):
-        write(scale)
-        assert evaluate(["run", *FEW, "--eval-features", "recipe"]) == 0
-    before, after = records(tmp_path / "run")
-    assert after["eval/frechet"] == pytest.approx(100 * before["eval/frechet"], rel=1e-3)
-
-
-FROZEN = """
 import numpy as np
 import tensorflow as tf
 from tiny import Tiny
 
+network = tf.saved_model.load("network")
+
 class Judging(Tiny):
     def features(self, nets, batch):
-        return np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
+        features = np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
+        return features, network.signatures["serving_default"](batch.images)["output_0"]
+
+    def sample(self, nets, batch):
+        return {scale} * nets.generator(batch.latents)
 """
 
 
-def test_weights_of_another_file_with_which_a_recipe_computes_features_are_noticed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "frozen_features.py").write_text(FROZEN)
-    np.save("scale.npy", np.float32(1))
-    assert train(["--recipe", "frozen_features:Judging", *TINY, "--steps", "2", "--run-dir", "run"]) == 0
-    for scale in (1, 1, 3):
-        np.save("scale.npy", np.float32(scale))
-        assert evaluate(["run", *FEW, "--eval-features", "recipe"]) == 0
-    before, after = records(tmp_path / "run")
-    assert after["eval/frechet"] == pytest.approx(9 * before["eval/frechet"], rel=1e-3)
+def test_a_recipe_that_was_edited_or_whose_features_have_other_weights_is_measured_anew(tmp_path):
+    """The features have class probabilities of a SavedModel."""
+    given = tf.keras.Input((8, 8, 1))
+    outputs = tf.keras.layers.Softmax()(tf.keras.layers.Flatten()(given))
+    tf.keras.Model(given, outputs).export("network", verbose=False)
+    for scale, stored in ((1, 1), (1, 1), (10, 1), (10, 1), (10, 3), (10, 3)):
+        (tmp_path / "judging_recipe.py").write_text(JUDGING.format(scale=scale))
+        np.save("scale.npy", np.float32(stored))
+        sys.modules.pop("judging_recipe", None)
+        if not (tmp_path / "run").exists():
+            trained("judging_recipe:Judging", "--eval-samples", "60", "--eval-features", "recipe")
+        assert evaluate(["run", *FEW]) == 0
+    in_training, first, edited, weighted = [record["eval/frechet"] for record in records(tmp_path)]
+    assert in_training == pytest.approx(first, rel=1e-3) and edited != pytest.approx(first, rel=0.1)
+    assert weighted == pytest.approx(9 * edited, rel=1e-3)
+    assert all(1 < record["eval/inception_score"] < 64 for record in records(tmp_path))
+
+
+def write(folder, suffix, most=256, numbers=range(COUNT)):
+    """Write grey pictures of one size in bytes, or write some of them over."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        pixels = np.random.default_rng(number).integers(0, most, (8, 8), np.uint8)
+        path = folder / f"{number:03}.{suffix}"
+        np.save(path, pixels) if suffix == "npy" else Image.fromarray(pixels).save(path)
+
+
+@pytest.mark.parametrize(("what", "suffix"), [("data", "bmp"), ("images", "bmp"), ("images", "npy")])
+def test_samples_that_were_written_over_are_measured_anew(tmp_path, what, suffix):
+    """All those that the fingerprint of arrays does not look at; a run that resumes sees the same data."""
+    write(tmp_path / "samples", suffix)
+    trained("tiny:Tiny", *(["--data", "samples"] if what == "data" else []))
+    words = ["run", "--num", str(COUNT), *(["--images", "samples"] if what == "images" else [])]
+    for _ in range(2):
+        assert evaluate(words) == evaluate(words) == 0
+        write(tmp_path / "samples", suffix, most=30, numbers=sorted(set(range(COUNT)) - set(spread(COUNT).tolist())))
+    before, after = records(tmp_path)
+    assert before["eval/histogram"] != after["eval/histogram"]
+    assert before[f"{what}_fingerprint"] == after[f"{what}_fingerprint"]
+    if what == "images":
+        assert all(before[name] is None for name in ("weights", "ema_decay", "seed", "truncation", "precision"))
+
+
+# samples of another program
+
+
+def test_broken_samples_are_counted_and_named_and_too_many_are_refused(tmp_path, capsys):
+    """The run allows 1 of 100."""
+    write(tmp_path / "samples", "bmp")
+    trained("tiny:Tiny")
+
+    def damage(*numbers):
+        for number in numbers:
+            path = tmp_path / "samples" / f"{number:03}.bmp"
+            path.write_bytes(path.read_bytes()[:-20])
+
+    words = ["run", "--num", str(COUNT), "--images", "samples"]
+    damage(7)
+    assert evaluate(words) == 0
+    assert [record["samples"] for record in records(tmp_path)] == [COUNT - 1]
+    assert f"--images samples: 1 of {COUNT} samples cannot be read; the first: 007.bmp: " in capsys.readouterr().err
+    damage(3, 4)
+    assert evaluate(words) == 1
+    line = refused(capsys)
+    assert f"--images samples: 3 of {COUNT} samples cannot be read; the first: 003.bmp: " in line
+    assert "the run allows a fraction of 0.01 (--max-bad-fraction)" in line
+    damage(*range(8, COUNT))
+    assert evaluate(words) == 1
+    assert "the distances need at least 6" in refused(capsys) and len(records(tmp_path)) == 1
+
+
+def test_arrays_with_nan_are_named_and_the_recipes_features_get_no_conditions_of_theirs(tmp_path, capsys):
+    samples, _ = volumes("v.npz", count=100)
+    flags = ["--data", "v.npz:ECAL", "--axes", "DHW", "--conditions", "energy,theta", *UNITS, "--steps", "2"]
+    for kind in ("Featured", "Conditioned"):
+        words = ["--recipe", f"tiny_arrays:{kind}", *flags, "--global-batch-size", "12", "--run-dir", kind]
+        assert train([*words, "--report", "never"]) == 0
+    samples[0, 1, 2, 3] = np.nan
+    np.save("samples.npy", samples)
+    words = ["--num", "100", "--images", "samples.npy", "--eval-features", "recipe"]
+    capsys.readouterr()
+    assert evaluate(["Featured", *words]) == 0
+    said = capsys.readouterr()
+    assert "--images samples.npy: 1 of 100 samples cannot be read; the first: samples.npy" in said.err
+    assert "[0]: 1 of 192 numbers are NaN" in said.err
+    record = json.loads(said.out)
+    assert record["samples"] == 99 and record["eval/frechet"] > 0 and "eval/condition_correlation" not in record
+    assert evaluate(["Conditioned", *words]) == 2
+    line = refused(capsys)
+    assert "features(), without conditions for these samples, fails: " in line and "tiny_arrays.py, line" in line
 
 
 # checkpoints that are gone or damaged
@@ -135,64 +191,36 @@ def test_weights_of_another_file_with_which_a_recipe_computes_features_are_notic
 PRUNING = """
 import os
 import shutil
-from pooled import pooled
+import tensorflow as tf
+from tiny import Tiny
 
-def features(pictures):
-    shutil.rmtree(os.path.join("run", "checkpoints", "step-00000004"), ignore_errors=True)
-    return pooled(pictures)
+class Pruning(Tiny):
+    def features(self, nets, batch):
+        if os.path.exists("prune"):
+            shutil.rmtree(os.path.join("run", "checkpoints", "step-00000004"), ignore_errors=True)
+        return tf.reshape(batch.images, (-1, 64))[:, :5]
 """
 
 
 @pytest.fixture
-def followed(tmp_path, monkeypatch):
-    """A run with checkpoints after 2, 4 and 6 steps."""
-    monkeypatch.chdir(tmp_path)
-    assert train(["--recipe", "tiny:Tiny", *TINY, "--steps", "6", "--run-dir", "run"]) == 0
+def followed(tmp_path):
+    """A run with checkpoints after 2, 4 and 6 steps, of which the features delete one when they are traced."""
     (tmp_path / "pruning.py").write_text(PRUNING)
-    return tmp_path / "run"
+    trained("pruning:Pruning", steps=6)
+    (tmp_path / "prune").touch()
+    return tmp_path
 
 
 @pytest.mark.parametrize("which", ["--all-checkpoints", "--watch"])
 def test_a_checkpoint_that_is_deleted_during_an_evaluation_is_skipped(followed, capsys, which):
-    """The features delete it when they are opened, while the first checkpoint is measured."""
-    assert evaluate(["run", *FEW, "--eval-features", "pruning:features", which]) == 0
+    assert evaluate(["run", *FEW, "--eval-features", "recipe", which]) == 0
     assert [record["step"] for record in records(followed)] == [2, 6]
     said = capsys.readouterr().err
     assert said.count("step-00000004 is gone, deleted by training") == (which == "--all-checkpoints")
 
 
-@pytest.mark.long
-def test_several_ranks_skip_a_checkpoint_that_is_deleted(followed, tmp_path):
-    words = "-m hvdgan.evaluate run --samples 60 --batch-size 16 --eval-features pruning:features --all-checkpoints"
-    done = run([*launcher(2), sys.executable, *words.split()], tmp_path, forked=True)
-    assert done.returncode == 0, done.stderr
-    assert [record["step"] for record in records(followed)] == [2, 6]
-
-
-def test_the_only_checkpoint_that_is_asked_for_must_be_there(followed):
-    asked = EvaluationRequest(
-        num=60,
-        real_samples=None,
-        weights="averaged",
-        seed=None,
-        truncation=1.0,
-        batch_size=16,
-        standing_statistics=None,
-        data=None,
-        images=None,
-        features={},
-    )
-    checkpoint = followed / "checkpoints" / "step-00000004"
-    evaluating = Evaluating(followed, asked, Ranks(), print)
-    shutil.rmtree(checkpoint)
-    with pytest.raises(CheckpointDeleted, match=f"^{checkpoint} is gone, deleted by training as its --keep says, "):
-        evaluating(checkpoint)
-
-
-@pytest.mark.parametrize("step", [4, 6])
-def test_a_damaged_manifest_is_named_while_a_run_is_watched(followed, capsys, step):
-    (followed / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{")
+def test_a_damaged_manifest_is_named_while_a_run_is_watched(followed, capsys):
+    (followed / "run" / "checkpoints" / "step-00000006" / "manifest.json").write_text("{")
     assert evaluate(["run", *FEW, "--watch"]) == 1
-    assert [record["step"] for record in records(followed)] == [each for each in (2, 4, 6) if each != step]
-    line = refused(capsys)
-    assert f"checkpoints that could not be evaluated: run/checkpoints/step-{step:08}" in line
+    assert [record["step"] for record in records(followed)] == [2, 4]
+    assert "checkpoints that could not be evaluated: run/checkpoints/step-00000006" in refused(capsys)

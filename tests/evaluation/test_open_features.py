@@ -1,6 +1,6 @@
-"""What --eval-features names: Keras files, SavedModels, functions, and what of them is refused.
+"""What --eval-features names: Keras files, the features of a recipe, the Inception network, and what is refused.
 
-Modules: evaluation.features, evaluation.feature_networks.
+Modules: evaluation.features, evaluation.inception.
 """
 
 import hashlib
@@ -12,26 +12,38 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from PIL import Image
 
+from building import tiny_run
+from frozen_inception import CLASSES, DIMENSION, Nodes, frozen_graph, run_as_published
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.evaluation import inception
 from hvdgan.evaluation.features import open_features
+from hvdgan.evaluation.inception import resize
+from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec
 from launching import ROOT
+from pooled import pooled
+from tiny import Tiny
 
-GREY = DataSpec((8, 8, 1), 10)
-FIELDS = DataSpec((6, 6, 2), 10)
-
-
-def opened(text, spec=GREY, resize="clean"):
-    return open_features(str(text), spec, inception=None, resize=resize)
+GREY, FIELDS, RGB = DataSpec((8, 8, 1), 10), DataSpec((6, 6, 2), 10), DataSpec((40, 64, 3), 10)
 
 
-def refused(text, spec=GREY):
+def opened(text, spec=GREY, method="clean", file=None):
+    return open_features(str(text), spec, inception=file, resize=method, batch_size=8)
+
+
+def rows(features, samples):
+    """The features and probabilities of pictures, uint8, or of arrays."""
+    seen = samples.astype(np.float32) / 127.5 - 1 if samples.dtype == np.uint8 else samples
+    return features.extract(SampleBatch(np.arange(len(seen)), seen.astype(np.float32), None, None))
+
+
+def refused(text, spec=GREY, file=None):
     with pytest.raises(UserError) as caught:
-        opened(text, spec)
-    said = str(caught.value)
-    assert said.startswith(f"--eval-features {text}") and "\n" not in said
-    return said
+        opened(text, spec, file=file)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def pictures(count=3, shape=(8, 8, 1), seed=0):
@@ -50,38 +62,19 @@ def saved(tmp_path, model, name="net.keras"):
     return tmp_path / name
 
 
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    """Writes a module `mine` into the working folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-
-    def write(text):
-        sys.modules.pop("mine", None)
-        (tmp_path / "mine.py").write_text(text)
-
-    yield write
-    sys.modules.pop("mine", None)
+# Keras files
 
 
-def test_none_is_no_features():
-    assert opened("none") is None
-
-
-def test_pictures_reach_a_network_as_float32_from_minus_1_to_1(tmp_path):
+def test_samples_reach_a_network_as_networks_see_them(tmp_path):
     path = saved(tmp_path, network())
     features = opened(path)
-    numbers, probabilities = features(pictures())
+    numbers, probabilities = rows(features, pictures())
     np.testing.assert_allclose(numbers, pictures().reshape(3, 64) / 127.5 - 1, atol=1e-6)
-    assert numbers.dtype == np.float32 and probabilities is None
-    assert (features.name, features.resize, features.is_inception) == (str(path), "none", False)
-    assert (features.dimension, features.classes) == (64, 0)
+    assert numbers.dtype == np.float32 and probabilities is None and opened("none").extract is None
+    assert (features.name, features.resize, features.frechet) == (str(path), "none", "frechet")
     assert features.digest == hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_arrays_reach_a_network_as_they_are(tmp_path):
     fields = np.random.default_rng(0).normal(0, 9, (4, 6, 6, 2)).astype(np.float32)
-    numbers, _ = opened(saved(tmp_path, network((6, 6, 2))), FIELDS)(fields)
+    numbers, _ = rows(opened(saved(tmp_path, network((6, 6, 2))), FIELDS), fields)
     np.testing.assert_array_equal(numbers, fields.reshape(4, 72))
 
 
@@ -94,16 +87,10 @@ def test_arrays_reach_a_network_as_they_are(tmp_path):
         (lambda flat, classes: {"anything": flat}, False),
     ],
 )
-@pytest.mark.parametrize("form", ["keras", "savedmodel"])
-def test_class_probabilities(tmp_path, outputs, softmax, form):
+def test_class_probabilities(tmp_path, outputs, softmax):
     model = network(outputs=outputs)
-    if form == "keras":
-        path = saved(tmp_path, model)
-    else:
-        path = tmp_path / "net"
-        model.export(path, verbose=False)
-    features = opened(path)
-    numbers, probabilities = features(pictures())
+    features = opened(saved(tmp_path, model))
+    numbers, probabilities = rows(features, pictures())
     np.testing.assert_allclose(numbers, pictures().reshape(3, 64) / 127.5 - 1, atol=1e-6)
     assert features.classes == (3 if softmax else 0)
     if softmax:
@@ -111,149 +98,21 @@ def test_class_probabilities(tmp_path, outputs, softmax, form):
         np.testing.assert_allclose(probabilities, tf.nn.softmax(dense(numbers)), atol=1e-5)
 
 
-def test_the_digest_of_a_saved_model_is_that_of_all_its_files(tmp_path):
-    network().export(tmp_path / "net", verbose=False)
-    first = opened(tmp_path / "net").digest
-    assert opened(tmp_path / "net").digest == first
-    (tmp_path / "net" / "assets" / "more").write_text("x")
-    assert opened(tmp_path / "net").digest != first
-
-
 def test_pictures_are_resized_to_a_network_of_fixed_size_only(tmp_path):
-    large = DataSpec((16, 24, 1), 10)
+    large, given = DataSpec((16, 24, 1), 10), pictures(shape=(16, 24, 1))
     fixed, free = saved(tmp_path, network()), saved(tmp_path, network((None, None, 1)), "free.keras")
-    results = {how: opened(fixed, large, how) for how in ("clean", "legacy")}
-    assert {how: features.resize for how, features in results.items()} == {"clean": "clean", "legacy": "legacy"}
-    given = pictures(shape=large.shape)
-    clean, legacy = (features(given)[0] for features in results.values())
-    np.testing.assert_allclose(
-        clean, tf.reshape(tf.image.resize(given, (8, 8), "bicubic", antialias=True), (3, 64)) / 127.5 - 1, atol=1e-5
-    )
-    np.testing.assert_allclose(legacy, given[:, ::2, ::3].reshape(3, 64) / 127.5 - 1, atol=1e-5)
+    for how, expected in (
+        ("clean", tf.reshape(tf.image.resize(given, (8, 8), "bicubic", antialias=True), (3, 64))),
+        ("legacy", given[:, ::2, ::3].reshape(3, 64)),
+    ):
+        features = opened(fixed, large, how)
+        np.testing.assert_allclose(rows(features, given)[0], expected / 127.5 - 1, atol=1e-5)
+        assert features.resize == how
     unchanged = opened(free, large)
     assert unchanged.resize == "none"
-    np.testing.assert_allclose(unchanged(given)[0], given.mean(axis=(1, 2)) / 127.5 - 1, atol=1e-5)
-
-
-def test_grey_becomes_rgb_but_rgb_is_refused_by_a_grey_network(tmp_path):
-    numbers, _ = opened(saved(tmp_path, network((8, 8, 3))))(pictures())
+    np.testing.assert_allclose(rows(unchanged, given)[0], given.mean(axis=(1, 2)) / 127.5 - 1, atol=1e-5)
+    numbers, _ = rows(opened(saved(tmp_path, network((8, 8, 3)), "rgb.keras")), pictures())  # of grey pictures
     np.testing.assert_allclose(numbers, np.repeat(pictures(), 3, axis=-1).reshape(3, 192) / 127.5 - 1, atol=1e-6)
-    said = refused(saved(tmp_path, network(), "grey.keras"), DataSpec((8, 8, 3), 10))
-    assert "takes samples of shape (8, 8, 1), and the data have pictures (8, 8, 3); RGB is not made grey" in said
-
-
-def test_a_batch_size_is_traced_once(module, tmp_path):
-    module("traces = []\ndef f(x):\n    traces.append(tuple(x.shape))\n    return x[:, 0, :, 0]\n")
-    features = opened("mine:f")
-    for _ in range(3):
-        features(pictures(4))
-    assert sys.modules["mine"].traces == [(2, 8, 8, 1), (4, 8, 8, 1)]
-
-
-def test_a_function_gets_a_tensor_and_may_return_several_axes(module, tmp_path):
-    module("import tensorflow as tf\ndef f(x):\n    return x * 2, tf.nn.softmax(x[:, 0, :3, 0])\n")
-    features = opened("mine:f")
-    numbers, probabilities = features(pictures())
-    np.testing.assert_allclose(numbers, (pictures().reshape(3, 64) / 127.5 - 1) * 2, atol=1e-6)
-    assert (features.dimension, features.classes, probabilities.shape) == (64, 3, (3, 3))
-    assert features.resize == "none"
-
-
-def test_the_digest_of_a_function_is_that_of_its_file_its_name_and_its_features(module):
-    found = []
-    for code in (
-        "import keras\nscale = 1.0\ndef f(x):\n    return x[:, 0] * scale\ndef g(x):\n    return x[:, 0] * scale\n",
-        "import keras\nscale = 1.0 \ndef f(x):\n    return x[:, 0] * scale\n",
-    ):
-        module(code)
-        found += [opened("mine:f").digest, opened("mine:f").digest]
-    sys.modules["mine"].scale = 1.01  # as weights of another file
-    found.append(opened("mine:f").digest)
-    module(code + "g = f\n")
-    found += [opened("mine:f").digest, opened("mine:g").digest]
-    assert found[0] == found[1] and found[2] == found[3]
-    assert len(set(found)) == 5
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("return 3", "returns () for 2 samples"),
-        ("return None", "returns None; expected features (B, d)"),
-        ("return 'a word'", "returns 'a word'; expected features"),
-        ("return x, x, x", "returns a tuple of 3; expected features"),
-        ("return {'a': x, 'b': x}", "returns a dict of 2 (a, b); expected features"),
-        ("return x[:1, 0, 0]", "returns (1, 1) for 2 samples"),
-        ("return x[:, 0, 0, 0]", "returns (2,) for 2 samples"),
-        ("return x[:, :0]", "returns (2, 0, 8, 1) for 2 samples"),
-        ("return x, x[:, 0, :, 0]", "the second output is not class probabilities"),
-        ("return x.numpy()", "(mine.py, line 2): f fails: AttributeError"),
-        ("return undefined", "(mine.py, line 2): f fails: NameError"),
-    ],
-)
-def test_what_a_function_must_not_return(module, body, said):
-    module(f"def f(x):\n    {body}\n")
-    assert said in refused("mine:f")
-
-
-def test_modules_and_functions_that_are_not_there(module):
-    module("def features(x):\n    return x\nNUMBER = 1\n")
-    assert "there is no module gone" in refused("gone:f")
-    assert "feature in mine is not a function" in refused("mine:feature")
-    assert "did you mean features?" in refused("mine:feature")
-    assert "NUMBER in mine is not a function" in refused("mine:NUMBER")
-    module("import gone_too\n")
-    assert "(mine.py, line 1): its import fails: ModuleNotFoundError" in refused("mine:f")
-
-
-def test_features_that_are_not_finite_stop_the_run(module):
-    module("import tensorflow as tf\ndef f(x):\n    return tf.math.log(x[:, 0, :, 0] + 1)\n")
-    features = opened("mine:f")
-    given = np.full((5, 8, 8, 1), 200, np.uint8)
-    features(given)
-    given[3:, 0, 2] = 0
-    with pytest.raises(RunError, match="--eval-features mine:f: the features of 2 of 5 samples are not finite"):
-        features(given)
-
-
-def test_samples_of_another_kind_are_not_taken_for_pictures(tmp_path):
-    features = opened(saved(tmp_path, network()))
-    for wrong in (pictures().astype(np.float32), pictures(shape=(8, 9, 1))):
-        with pytest.raises(ValueError, match="expected uint8"):
-            features(wrong)
-
-
-def test_the_function_of_the_page(module):
-    """The code in docs/evaluation.md, on a picture whose only frequency is known."""
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL)
-    module(code)
-    waves = 127.5 + 127.5 * np.cos(2 * np.pi * 3 * np.arange(32) / 32)
-    given = np.broadcast_to(np.rint(waves).astype(np.uint8)[:, None], (1, 32, 32, 3))
-    amplitudes = opened("mine:spectrum", DataSpec((32, 32, 3), 10))(given)[0].reshape(8, 8)
-    assert np.unravel_index(amplitudes.argmax(), (8, 8)) == (0, 3)
-
-
-def test_files_that_are_no_networks(tmp_path):
-    assert "there is no such file" in refused(tmp_path / "gone.keras")
-    (tmp_path / "text.keras").write_text("nothing")
-    assert "is not a file that Keras 3 has saved" in refused(tmp_path / "text.keras")
-    whole = saved(tmp_path, network()).read_bytes()
-    (tmp_path / "cut.keras").write_bytes(whole[: len(whole) // 2])
-    assert "or is cut off" in refused(tmp_path / "cut.keras")
-    assert "has no saved_model.pb" in refused(tmp_path)
-    (tmp_path / "saved_model.pb").write_bytes(b"nothing")
-    assert "TensorFlow cannot load it" in refused(tmp_path)
-    for text in ("inceptionv3", "net.h5", "some/folder", "a b:c"):
-        assert "expected none, inception, recipe, FILE.keras, the folder of a SavedModel" in refused(text)
-
-
-def test_code_in_a_keras_file_is_not_run(tmp_path):
-    model = keras.Sequential([keras.Input((8, 8, 1)), layers.Lambda(lambda x: x * 2), layers.Flatten()])
-    said = refused(saved(tmp_path, model))
-    assert "Lambda" in said and "as a SavedModel, with network.export(FOLDER)" in said
-    model.export(tmp_path / "net", verbose=False)
-    numbers, _ = opened(tmp_path / "net")(pictures())
-    np.testing.assert_allclose(numbers, (pictures().reshape(3, 64) / 127.5 - 1) * 2, atol=1e-6)
 
 
 def test_opening_does_not_change_networks_that_are_built_later(tmp_path):
@@ -266,22 +125,166 @@ def test_opening_does_not_change_networks_that_are_built_later(tmp_path):
         if opens:
             opened(path)
         later = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.Dense(3)])
-        built.append({variable.path: variable.numpy() for variable in later.variables})
-    assert built[0].keys() == built[1].keys()
-    for name, value in built[0].items():
-        np.testing.assert_array_equal(built[1][name], value)
+        built.append({variable.path: variable.numpy().tobytes() for variable in later.variables})
+    assert built[0] == built[1]
 
 
-def test_networks_that_do_not_fit(tmp_path):
-    assert "takes samples of shape (8, 8, 1), and the data have (6, 6, 2)" in refused(
-        saved(tmp_path, network()), FIELDS
-    )
-    assert "takes samples of shape (64), and the data have pictures (8, 8, 1)" in refused(
-        saved(tmp_path, keras.Sequential([keras.Input((64,)), layers.Dense(2)]), "flat.keras")
-    )
+def test_what_is_no_network_or_does_not_fit_is_refused_in_one_line(tmp_path):
+    assert "there is no such file" in refused(tmp_path / "gone.keras")
+    whole = saved(tmp_path, network()).read_bytes()
+    (tmp_path / "cut.keras").write_bytes(whole[: len(whole) // 2])
+    assert "or is cut off" in refused(tmp_path / "cut.keras")
+    for text in ("inceptionv3", "some/folder", "module:function"):
+        assert f"--eval-features {text}: expected none, inception, recipe or FILE.keras; a SavedModel" in refused(text)
+    code = keras.Sequential([keras.Input((8, 8, 1)), layers.Lambda(lambda x: x * 2), layers.Flatten()])
+    said = refused(saved(tmp_path, code, "code.keras"))  # it is not run
+    assert "Lambda" in said and "in features() of a recipe" in said
     one, other = keras.Input((8, 8, 1)), keras.Input((8, 8, 1))
     assert "has 2 inputs" in refused(saved(tmp_path, keras.Model([one, other], one + other), "two.keras"))
     assert "its input is int32" in refused(saved(tmp_path, network(dtype="int32"), "whole.keras"))
-    module = tf.Module()
-    tf.saved_model.save(module, tmp_path / "empty")
-    assert "has no signature serving_default; it has none" in refused(tmp_path / "empty")
+    path = tmp_path / "net.keras"
+    assert "takes samples of shape (8, 8, 1), and the data have (6, 6, 2)" in refused(path, FIELDS)
+    assert "the data have pictures (8, 8, 3); RGB is not made grey" in refused(path, DataSpec((8, 8, 3), 10))
+    wrong = network(outputs=lambda flat, classes: [flat, classes])
+    assert "the second output is not class probabilities" in refused(saved(tmp_path, wrong))
+    wrong = network(outputs=lambda flat, classes: {"a": flat, "b": classes})
+    assert "expected features (B, d), or a pair or dict" in refused(saved(tmp_path, wrong))
+    large = network((8, 8, 1), lambda flat, classes: layers.Concatenate()([flat] * 400))
+    said = refused(saved(tmp_path, large, "large.keras"))
+    assert "25,600 features of a sample, whose covariance would take 5 GB" in said
+
+
+# a recipe's own features
+
+
+def test_the_features_of_a_recipe_may_have_class_probabilities_and_follow_its_networks():
+    class Judged(Tiny):
+        def features(self, nets, batch):
+            flat = tf.reshape(batch.images, (-1, 64))[:, :5]
+            return tf.concat([flat, nets.discriminator(batch.images)], axis=1), tf.nn.softmax(flat)
+
+    run = tiny_run(Judged, eval_samples=100, eval_features="recipe")
+    first = run.comparison(print)
+    assert run.comparison(print) == first and 1 < first["eval/inception_score"] < 5
+    for variable in run.state.networks["discriminator"].trainable_variables:
+        variable.assign(2 * variable)
+    assert run.comparison(print)["eval/frechet"] != first["eval/frechet"]
+    with pytest.raises(UserError, match=r"--eval-features recipe: it has no features\(self, nets, batch\)"):
+        tiny_run(eval_samples=100, eval_features="recipe")
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda images: images, r"features\(\) returns .*; it must return features \(B, d\), or a pair"),
+        (lambda images: (images[:, 0, :, 0],) * 2, "the second output is not class probabilities"),
+        (lambda images: 1.0 / (images[:, 0, :, 0] + 1), "features of sample 0 is not finite"),
+    ],
+)
+def test_what_features_must_not_return(returned, said):
+    """Digits have black corners, which are -1."""
+
+    class Wrong(Tiny):
+        def features(self, nets, batch):
+            return returned(batch.images)
+
+    with pytest.raises(RunError, match=said):
+        tiny_run(Wrong, eval_samples=100, eval_features="recipe").comparison(print)
+
+
+def test_the_features_of_the_page(tmp_path, monkeypatch):
+    """The code in docs/evaluation.md, as a recipe of one's own."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "evaluation.md").read_text(), re.DOTALL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "page_recipe.py").write_text(code.replace("DCGAN", "Tiny").replace("hvdgan.recipes.dcgan", "tiny"))
+    sys.modules.pop("page_recipe", None)
+    from page_recipe import MyGAN
+
+    assert tiny_run(MyGAN, eval_samples=100, eval_features="recipe").comparison(print)["eval/frechet"] > 0
+
+
+# the Inception network
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return frozen_graph()
+
+
+@pytest.fixture(scope="module")
+def file(graph, tmp_path_factory):
+    path = tmp_path_factory.mktemp("inception") / "classify_image_graph_def.pb"
+    path.write_bytes(graph)
+    return path
+
+
+def of_inception(path, spec=RGB, method="legacy"):
+    return opened("inception", spec, method, path)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+def test_it_is_what_the_published_programs_compute(tmp_path, scales):
+    """Five pictures at once equal five runs of the unchanged graph; the bias of the classes is left out."""
+    content = frozen_graph(scale_after_normalization=scales)
+    (tmp_path / "graph.pb").write_bytes(content)
+    features, given = of_inception(tmp_path / "graph.pb"), pictures(5, RGB.shape)
+    found, probabilities = rows(features, given)
+    expected, logits = run_as_published(content, given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(logits), rtol=1e-5)
+    assert (features.dimension, features.classes, features.frechet) == (DIMENSION, CLASSES, "fid")
+    assert found.shape == (5, DIMENSION) and np.ptp(found) > 0.1
+    grey, resized = given[:2, ..., :1], [by_pillow(each, (299, 299)).clip(0, 255) for each in given[:2, ..., [0, 0, 0]]]
+    clean, _ = rows(of_inception(tmp_path / "graph.pb", DataSpec((40, 64, 1), 10), "clean"), grey)
+    np.testing.assert_allclose(clean, run_as_published(content, resized)[0], rtol=1e-4, atol=1e-5)
+
+
+def by_pillow(picture, size):
+    """The bicubic filter of Pillow on each channel in mode F, without clipping."""
+    channels = [Image.fromarray(picture[..., channel].astype(np.float32)) for channel in range(picture.shape[-1])]
+    return np.stack([np.asarray(each.resize(size[::-1], Image.BICUBIC)) for each in channels], axis=-1)
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (500, 333, 3)])
+def test_clean_is_pillow_in_float_and_clipped(shape):
+    """White noise is the hardest picture; 0.01 of 255 is 25 times less than what rounding to 8 bits does."""
+    given = pictures(2, shape).astype(np.float32)
+    expected = np.stack([by_pillow(picture, (299, 299)) for picture in given])
+    clean = resize(tf.constant(given), (299, 299), "clean").numpy()
+    assert np.abs(clean - expected.clip(0, 255)).max() < 0.01
+    assert expected.min() < -5 and expected.max() > 260  # what clean-fid clips
+
+
+def test_only_the_published_file_gives_published_fids(file, monkeypatch):
+    run = tiny_run(eval_samples=10, eval_features="inception", inception=file)
+    assert any("eval/fid cannot be compared with them" in line for line in run.comparison.remarks())
+    assert run.comparison.facts()["published"] is False
+    monkeypatch.setattr(inception, "INCEPTION_BYTES", file.stat().st_size)
+    monkeypatch.setattr(inception, "INCEPTION_MD5", hashlib.md5(file.read_bytes()).hexdigest())
+    assert of_inception(file).published is True
+    assert tiny_run(eval_samples=20, eval_features=pooled()).comparison.facts()["published"] is None
+
+
+def test_a_file_of_inception_that_is_missing_changed_or_broken(file, graph, tmp_path, monkeypatch):
+    monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
+    for path in (None, tmp_path / "gone.pb"):
+        said = refused("inception", RGB, path)
+        assert "python -m hvdgan.features fetch" in said and "--inception FILE" in said and "HVDGAN_INCEPTION" in said
+    assert "takes pictures of 1 or 3 channels" in refused("inception", DataSpec((8, 8, 2), 10), file)
+    monkeypatch.setenv("HVDGAN_INCEPTION", str(file))
+    assert of_inception(None).digest == hashlib.sha256(graph).hexdigest()
+    path, record = tmp_path / "graph.pb", tmp_path / "graph.pb.sha256"
+    path.write_bytes(graph)
+    record.write_text(f"{'0' * 64}  graph.pb\n")
+    said = refused("inception", RGB, path)
+    assert "graph.pb.sha256 has another; run python -m hvdgan.features fetch" in said
+    record.unlink()
+    nodes = Nodes()
+    nodes.constant("ExpandDims", 1.0)
+    for content, said in (
+        (graph[: len(graph) // 2], "is not a frozen graph, or is cut off"),
+        (b"", "has no node ExpandDims"),
+        (nodes.graph.SerializeToString(), "has no node pool_3; expected classify_image_graph_def.pb"),
+    ):
+        path.write_bytes(content)
+        assert said in refused("inception", RGB, path)

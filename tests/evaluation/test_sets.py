@@ -10,7 +10,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation.sets import GeneratedSet, RealSet, left_out
+from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, left_out
 from hvdgan.recipe.mistakes import Mistake
 from thread_ranks import Threads
 from tiny import Conditional, Tiny
@@ -26,13 +26,12 @@ def of_all_ranks(chosen, size):
     return found
 
 
-def generated(run, count=21, batch_size=4, **others):
-    settings = {"seed": 3, "count": count, "batch_size": batch_size, "threads": 2, **others}
-    return GeneratedSet(run.recipe, run.state.sampling_nets, run.source, **settings)
+def generated(run, count=21, batch_size=4, seed=3):
+    return GeneratedSet(run.recipe, run.state.sampling_nets, run.source, Reading(batch_size, 2), seed, count)
 
 
 def reals(run, count, batch_size=4, mirrored=()):
-    return RealSet(run.source, run.recipe.data, count=count, batch_size=batch_size, threads=2, mirrored=mirrored)
+    return RealSet(run.source, run.recipe.data, Reading(batch_size, 2), count=count, mirrored=mirrored)
 
 
 def same(one, other):
@@ -40,45 +39,40 @@ def same(one, other):
     return all(np.array_equal(one[number], other[number]) for number in one)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 9])
-def test_a_generated_sample_depends_on_its_number_alone(size):
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_a_sample_does_not_depend_on_the_ranks_nor_on_the_number_of_samples(size):
     run = tiny_run()
-    first = of_all_ranks(generated(run), 1)
-    assert sorted(first) == list(range(21))
-    assert same(of_all_ranks(generated(run), size), first)
-    assert len({sample.tobytes() for sample in first.values()}) == 21
-    more = of_all_ranks(generated(run, count=30), size)
-    assert same({number: more[number] for number in range(21)}, first)
+    for make, batch_size in ((generated, 4), (reals, 5)):
+        first = of_all_ranks(make(run, 21), 1)
+        assert sorted(first) == list(range(21))
+        assert same(of_all_ranks(make(run, 21, batch_size=batch_size), size), first)
+        more = of_all_ranks(make(run, 30), size)
+        assert same({number: more[number] for number in range(21)}, first)
     others = of_all_ranks(generated(run, batch_size=16), size)
+    first = of_all_ranks(generated(run), 1)
     assert all(np.allclose(others[number], first[number], atol=1e-6) for number in first)
     assert not same(of_all_ranks(generated(run, seed=4), 1), first)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 9])
-def test_the_real_samples_are_the_same_on_any_number_of_ranks(size):
-    run = tiny_run()
-    first = of_all_ranks(reals(run, 21), 1)
-    assert sorted(first) == list(range(21))
-    assert same(of_all_ranks(reals(run, 21, batch_size=5), size), first)
-    everything = of_all_ranks(reals(run, 10**6), size)
-    assert len(everything) == len(run.source) and same({n: everything[n] for n in range(21)}, first)
+    everything = of_all_ranks(reals(run, 0), size)
     pixels = run.source.fetch_batch(np.arange(len(run.source))).astype(np.float32) / 127.5 - 1
     assert sorted(each.tobytes() for each in everything.values()) == sorted(each.tobytes() for each in pixels)
 
 
-def test_there_may_be_more_real_samples_or_all_of_them():
-    for count, expected in ((None, 40), (90, 90), (0, len(tiny_run().source))):
-        run = tiny_run(eval_samples=40, eval_real_samples=count)
-        assert run.comparison.reals.count == expected and run.comparison.facts()["samples"] == 40
+def test_flips_add_each_sample_mirrored_but_not_where_samples_start_from_data():
+    class Showing(Tiny):
+        shows_data = True
 
+        def sample(self, nets, batch):
+            return batch.images
 
-def test_flips_add_each_sample_mirrored():
-    run = tiny_run()
-    plain = of_all_ranks(reals(run, 5), 1)
-    both = of_all_ranks(reals(run, 5, mirrored=["width"]), 2)
-    assert sorted(both) == list(range(10)) and reals(run, 5, mirrored=["width"]).count == 10
+    run = tiny_run(eval_samples=40, flip=True)
+    plain, both = of_all_ranks(reals(run, 5), 1), of_all_ranks(reals(run, 5, mirrored=["width"]), 2)
+    assert sorted(both) == list(range(10))
     for number, sample in plain.items():
         assert np.array_equal(both[2 * number], sample) and np.array_equal(both[2 * number + 1], sample[:, ::-1])
+    assert run.comparison.reals.mirrored == ["width"]
+    run = tiny_run(Showing, eval_samples=40, flip=True)
+    assert run.comparison(print)["eval/sliced_wasserstein"] == pytest.approx(0, abs=1e-6)
+    assert run.comparison.reals.mirrored == []
 
 
 def test_a_broken_file_is_left_out_and_named(tmp_path):
@@ -86,12 +80,7 @@ def test_a_broken_file_is_left_out_and_named(tmp_path):
         noise = np.random.default_rng(number).integers(0, 256, (32, 32), np.uint8)
         Image.fromarray(noise).save(tmp_path / f"{number:02}.png")
     (tmp_path / "07.png").write_bytes((tmp_path / "07.png").read_bytes()[:500])
-    run = tiny_run(data=str(tmp_path), channels=1, max_bad_fraction=0.5)
-    chosen = reals(run, 12)
-    found = of_all_ranks(chosen, 1)
-    assert len(found) == 11
-    assert [bad.name for bad in chosen.bad_files] == ["07.png"]
-    said = []
+    run, said = tiny_run(data=str(tmp_path), channels=1, max_bad_fraction=0.5), []
 
     def work(peers):
         mine = reals(run, 12)
@@ -105,11 +94,9 @@ def test_a_broken_file_is_left_out_and_named(tmp_path):
 
 def test_labels_are_the_drawn_classes_or_those_of_the_data():
     run = tiny_run(Conditional)
-    chosen = generated(run, count=40)
-    assert chosen.has_classes
-    assert {int(label) for some in chosen.batches(Ranks()) for label in some.labels} > {0, 1, 2}
-    real = reals(run, 40)
-    assert real.has_classes and {int(label) for some in real.batches(Ranks()) for label in some.labels} > {0, 1, 2}
+    for chosen in (generated(run, count=40), reals(run, 40)):
+        assert chosen.has_classes
+        assert {int(label) for some in chosen.batches(Ranks()) for label in some.labels} > {0, 1, 2}
     assert not generated(tiny_run()).has_classes
 
 
@@ -125,10 +112,8 @@ def test_a_recipe_that_shows_more_than_samples_must_generate_them():
 
     with pytest.raises(Mistake, match=r"--eval-samples: sample\(\) returns .*write generate\(self, nets, batch\)"):
         _ = generated(tiny_run(Beside)).traced
-    chosen = generated(tiny_run(Generating), count=20)
-    found = of_all_ranks(chosen, 2)  # of each batch of four it returns three
-    assert sorted(found) == list(range(20))
-    assert len({sample.tobytes() for sample in found.values()}) == 20
+    found = of_all_ranks(generated(tiny_run(Generating), count=20), 2)  # of each batch of four it returns three
+    assert sorted(found) == list(range(20)) and len({sample.tobytes() for sample in found.values()}) == 20
 
 
 def test_too_few_samples_are_refused_before_the_first_step():
@@ -136,3 +121,5 @@ def test_too_few_samples_are_refused_before_the_first_step():
         tiny_run(eval_samples=5)
     with pytest.raises(UserError, match="--eval-real-samples: 40 samples are compared with 3 real ones.*raise it"):
         tiny_run(eval_samples=40, eval_real_samples=3)
+    with pytest.raises(UserError, match="--eval-real-samples 0: no samples are compared; add --eval-samples"):
+        tiny_run(eval_real_samples=0)

@@ -33,11 +33,11 @@ def test_arrays_in_double_precision_lose_no_digits(ranks):
 def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     """Moments of fixed features, each rank with every other one: in float32 seven digits would be left."""
     features = np.random.default_rng(0).normal(size=(101, 7))
-    mine, whole = Moments.none(features[0]), Moments.none(features[0])
+    mine, whole = Moments(features[0]), Moments(features[0])
     mine.add(features[ranks.rank :: 2])
     whole.add(features)
     totals = {name: ranks.total(values) for name, values in mine.arrays().items()}
-    together = Moments.of_arrays(totals, features[0])
+    together = Moments(features[0], totals)
     assert together.count == 101
     np.testing.assert_allclose(together.mean, whole.mean, rtol=0, atol=1e-12)
     np.testing.assert_allclose(together.covariance, whole.covariance, rtol=0, atol=1e-12)

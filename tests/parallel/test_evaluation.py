@@ -2,34 +2,19 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 
 from building import tiny_run
-from hvdgan.cli.errors import RankFailed, RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError
 from hvdgan.data import BadImage
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.held_out import Evaluator
-from measured import Measured
+from measured import Bright, Measured
 from tiny import Tiny
-
-
-class Bright(Tiny):
-    def evaluate(self, nets, batch):
-        return {"brightness": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
-
-
-def test_an_error_on_one_rank_is_raised_on_all(ranks):
-    run = tiny_run(Bright, ranks=ranks)
-
-    def fetch(indices):
-        raise RunError("the disk of rank 1")
-
-    if ranks.rank:
-        run.held_out.fetch_batch = fetch
-    with pytest.raises(RunError, match="the disk of rank 1"):
-        Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)()
 
 
 def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
@@ -40,9 +25,14 @@ def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
     assert together == pytest.approx(Evaluator(*parts, run.ranks, run.config)(), rel=1e-6)
 
 
+class Featured(Tiny):
+    def features(self, nets, batch):
+        flat = tf.reshape(batch.images, (-1, 64))[:, 2:18]
+        return flat, tf.nn.softmax(flat)
+
+
 def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, monkeypatch):
-    settings = {"eval_samples": 200, "eval_features": "pooled:pooled"}
-    alone = tiny_run(**settings).comparison(print)
+    alone = tiny_run(Featured, eval_samples=200, eval_features="recipe").comparison(print)
     total, types = Ranks.total, []
 
     def counted(self, values):
@@ -50,7 +40,7 @@ def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, mon
         return total(self, values)
 
     monkeypatch.setattr(Ranks, "total", counted)
-    together = tiny_run(ranks=ranks, **settings).comparison(print)
+    together = tiny_run(Featured, ranks=ranks, eval_samples=200, eval_features="recipe").comparison(print)
     assert types[:4] == [np.float32, np.float64] * 2  # the real samples, and the generated ones
     # Each subset of so few samples would be the whole set, so the kernel distance has no deviation.
     assert together == pytest.approx(alone, rel=1e-5, nan_ok=True)
@@ -59,46 +49,40 @@ def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, mon
 def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(ranks):
     run = tiny_run(Bright, ranks=ranks)
 
-    def fetch(index):
-        raise BadImage(f"{index}", "broken")
-
-    def fetch_batch(indices):
-        return [fetch(index) for index in indices]
+    def broken(indices):
+        raise BadImage(f"{np.ravel(indices)[0]}", "broken")
 
     if ranks.rank:
-        run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch
+        run.held_out.fetch = run.held_out.fetch_batch = broken
     evaluator = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)
     assert -1 < evaluator()["eval/brightness"] < 1
     assert len(evaluator.bad_files) == (48 if ranks.rank else 0)  # its halves of 6 whole batches
-    run.held_out.fetch, run.held_out.fetch_batch = fetch, fetch_batch
+    run.held_out.fetch = run.held_out.fetch_batch = broken
     with pytest.raises(RunError, match="none of the 100 images held out can be read; the first: 0: broken"):
         evaluator()
 
 
-def test_a_sample_that_fails_on_one_rank_is_refused_by_all(ranks):
-    class Lacking(Tiny):
-        def sample(self, nets, batch):
-            return super().sample(nets, batch) if ranks.is_root else open("there-on-rank-0-alone")
-
-    with pytest.raises(UserError, match=r"sample\(\) fails: FileNotFoundError"):
-        tiny_run(Lacking, ranks=ranks)
-
-
 def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
     """The file of the same name is another one on rank 1."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "local_features.py").write_text(f"def f(x):\n    return {ranks.rank + 1} * x\n")
+    monkeypatch.chdir(tmp_path)
+    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save("local.keras")
     with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
-        tiny_run(ranks=ranks, eval_samples=40, eval_features="local_features:f")
+        tiny_run(ranks=ranks, eval_samples=40, eval_features="local.keras")
 
 
-def test_an_error_of_any_class_is_raised_on_both(ranks):
-    run = tiny_run(ranks=ranks, eval_samples=40)
+def test_an_error_on_one_rank_is_raised_on_both(ranks):
+    run = tiny_run(Measured, ranks=ranks, eval_samples=40)
 
-    def batches(peers):
-        raise ValueError("odd")
+    def failing(error):
+        def work(peers):
+            raise error
+
+        return work
 
     if ranks.rank:
-        run.comparison.reals.batches = batches
+        run.held_out.fetch_batch = failing(RunError("the disk of rank 1"))
+        run.comparison.reals.batches = failing(ValueError("odd"))
+    with pytest.raises(RunError, match="the disk of rank 1"):
+        Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)()
     with pytest.raises(RankFailed, match=r"^rank 1 failed: ValueError\('odd'\)"):
         run.comparison(print)

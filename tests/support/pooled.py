@@ -1,16 +1,22 @@
-"""Features for tests: the means of blocks of a picture, and classes by its brightest block."""
+"""A feature network for tests: the means of the blocks of 8 x 8 pictures, and classes by their brightest block."""
 
-import tensorflow as tf
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+import keras
+from keras import layers
 
 
-def pooled(pictures):
-    """16 features for each channel, and as many class probabilities."""
-    blocks = tf.nn.avg_pool2d(pictures, 2, 2, "VALID")
-    features = tf.reshape(blocks, (tf.shape(blocks)[0], 16 * pictures.shape[-1]))
-    return features, tf.nn.softmax(3.0 * features)
-
-
-def spread(pictures):
-    """As many features of another kind, and the same classes: the blocks' distances from their mean."""
-    features, probabilities = pooled(pictures)
-    return tf.abs(features - tf.reduce_mean(features, axis=1, keepdims=True)), probabilities
+@functools.cache
+def pooled(channels: int = 1) -> str:
+    """The path of its file: 16 features for each channel, and as many class probabilities."""
+    folder = Path(tempfile.mkdtemp(prefix="hvdgan-pooled-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    given = keras.Input((8, 8, channels))
+    features = layers.Flatten()(layers.AveragePooling2D(2)(given))
+    probabilities = layers.Softmax()(layers.Rescaling(3.0)(features))
+    keras.Model(given, {"features": features, "probabilities": probabilities}).save(folder / "pooled.keras")
+    return str(folder / "pooled.keras")

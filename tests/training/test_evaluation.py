@@ -1,9 +1,11 @@
-"""Evaluations of held-out images.
+"""Evaluations in training: held-out images, each once, with the same draws; errors of them.
 
-Modules: evaluation.held_out.
+Modules: evaluation.held_out, training.periodic.
 """
 
 import json
+import math
+import sys
 
 import numpy as np
 import pytest
@@ -11,64 +13,91 @@ import tensorflow as tf
 from PIL import Image
 
 from building import tiny_run
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.distributed.ranks import Ranks
+from hvdgan.cli.config import PipelineConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data.pictures import PictureFiles
 from hvdgan.evaluate import main as evaluate
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
+from launching import launcher, run
 from measured import Bright, Measured
 
-TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4".split()
+TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4 --report never".split()
 
 
-def test_every_held_out_image_counts_once():
-    """90 images in batches of 16: the last is filled up, and the filling must not count."""
-    run = tiny_run(Measured)
-    assert len(run.held_out) == 100 and len(run.source) == 1697
-    values = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
-    images = run.held_out.fetch_batch(np.arange(100)) / 127.5 - 1
+def evaluator_of(made):
+    return Evaluator(made.recipe, made.state.sampling_nets, made.evaluated, made.ranks, made.config)
+
+
+def test_every_held_out_image_counts_once_and_the_averages_are_evaluated():
+    """100 images in batches of 16: the last is filled up, and the filling must not count."""
+    made = tiny_run(Measured)
+    evaluator = evaluator_of(made)
+    assert len(made.held_out) == 100 and len(made.source) == 1697
+    values, images = evaluator(), made.held_out.fetch_batch(np.arange(100)) / 127.5 - 1
     assert values["eval/brightness"] == pytest.approx(images.mean(), rel=1e-5)
-    assert values["eval/label"] == pytest.approx(run.held_out.labels.mean())
-    again = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
-    assert values == again
-
-
-def test_a_broken_image_is_left_out():
-    run = tiny_run(Measured)
-    whole = run.held_out.fetch_batch
-
-    def fetch(index):
-        if index == 7:
-            from hvdgan.data import BadImage
-
-            raise BadImage("7", "broken")
-        return whole(np.array([index]))[0]
-
-    run.held_out.fetch = fetch
-    run.held_out.fetch_batch = lambda indices: np.stack([fetch(index) for index in indices])
-    values = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)()
-    assert values["eval/label"] == pytest.approx(np.delete(run.held_out.labels, 7).mean())
-
-
-def test_the_averages_are_what_is_evaluated():
-    run = tiny_run(Measured)
-    evaluator = Evaluator(run.recipe, run.state.sampling_nets, run.held_out, run.ranks, run.config)
-    before = evaluator()["eval/made"]
-    for variable in run.state.networks["generator"].trainable_variables:
+    assert values["eval/label"] == pytest.approx(made.held_out.labels.mean())
+    assert evaluator_of(made)() == values
+    for variable in made.state.networks["generator"].trainable_variables:
         variable.assign(tf.ones_like(variable.value))
-    assert evaluator()["eval/made"] == before
-    for average in run.state.ema["generator"]:
+    assert evaluator() == values
+    for average in made.state.ema["generator"]:
         average.assign(tf.ones_like(average.value))
-    assert evaluator()["eval/made"] != before
+    assert evaluator()["eval/made"] != values["eval/made"]
 
 
-def test_a_run_writes_them_when_they_are_due(tmp_path):
-    assert main([*TINY, "--eval-every", "2", "--log-every", "4", "--run-dir", str(tmp_path)]) == 0
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    evaluated = [record for record in records if "eval/brightness" in record]
-    assert [record["step"] for record in evaluated] == [2, 4]
-    assert evaluated[0]["eval/latent"] == evaluated[1]["eval/latent"]
-    assert "held out: eval/brightness" in (tmp_path / "log.txt").read_text()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """60 images of noise."""
+    folder = tmp_path_factory.mktemp("data") / "images"
+    folder.mkdir()
+    for number in range(60):
+        pixels = np.random.default_rng(number).integers(0, 255, (12, 12, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:02}.png")
+    return folder
+
+
+def of_noise(data, threads=1, **settings):
+    settings = {"holdout": 0.5, "global_batch_size": 4, "pipeline": PipelineConfig(threads=threads), **settings}
+    return tiny_run(Bright, data=str(data), channels=3, **settings)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_no_bit(folder, threads):
+    """What they read is what is read an image at a time."""
+    evaluator, total = evaluator_of(of_noise(folder)), 0.0
+    source = of_noise(folder).held_out
+    for number in range(math.ceil(len(source) / 4)):
+        places = np.arange(4 * number, 4 * number + 4)
+        images, there = source.blank(4), places < len(source)
+        for place in np.flatnonzero(there):
+            images[place] = source.fetch(4 * number + int(place))
+        values = evaluator.measure(tf.constant(-2 - number, tf.int64), {"images": tf.constant(images)})
+        total += float(np.sum(values["eval/brightness"].numpy(), where=there, dtype=np.float64))
+    assert evaluator_of(of_noise(folder, threads))() == {"eval/brightness": total / len(source)}
+
+
+def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded(folder, monkeypatch):
+    runs = [of_noise(folder, eval_images=7, seed=seed, global_batch_size=size) for seed, size in ((0, 4), (5, 10))]
+    names = [{made.evaluated.key(index) for index in range(len(made.evaluated))} for made in runs]
+    assert names[0] == names[1] and len(names[0]) == 7 < len(runs[0].held_out)
+    more = of_noise(folder, eval_images=12).evaluated
+    assert names[0] < {more.key(index) for index in range(12)}
+    fetched, fetch = [], PictureFiles.read
+    monkeypatch.setattr(PictureFiles, "read", lambda self, some: fetched.extend(some.tolist()) or fetch(self, some))
+    evaluator_of(runs[0])()
+    assert len(fetched) == len(set(fetched)) == 7
+
+
+def test_another_cap_at_resume_is_reported(folder, tmp_path):
+    flags = ["--recipe", "measured:Bright", *TINY[2:6], *"--holdout 0.5 --eval-every 2 --report never".split()]
+    flags += ["--data", str(folder), "--run-dir", str(tmp_path), "--best-metric", "eval/brightness"]
+    assert main([*flags, "--steps", "2"]) == 0
+    for steps in ("4", "6"):
+        assert main([*flags, "--steps", steps, "--eval-images", "5"]) == 0
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count("warning: evaluations look at 5 held-out images, and looked at ") == 1
+    assert ": 5 of " in log and " held-out images (--eval-images)" in log
 
 
 def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
@@ -81,20 +110,6 @@ def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
     assert evaluate([str(tmp_path), "--num", "20"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("hvdgan: recipe Spectral (") and line.endswith(said)
-    assert not (tmp_path / "evaluation.jsonl").exists()
-
-
-def test_samples_and_evaluations_are_traced_once(tmp_path, monkeypatch):
-    traced = []
-
-    def counting(method):
-        plain = getattr(Measured, method)
-        return lambda *arguments: traced.append(method) or plain(*arguments)
-
-    for method in ("sample", "evaluate"):
-        monkeypatch.setattr(Measured, method, counting(method))
-    assert main([*TINY, "--eval-every", "1", "--sample-every", "1", "--run-dir", str(tmp_path)]) == 0
-    assert sorted(traced) == ["evaluate", "sample"]
 
 
 def break_held_out(folder, how_many=None):
@@ -108,23 +123,20 @@ def break_held_out(folder, how_many=None):
     names = [held_out.key(index).decode() for index in range(len(held_out))][:how_many]
     for name in names:
         (data / name).write_bytes((data / name).read_bytes()[:100])
-    flags = f"--recipe measured:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2"
+    flags = f"--recipe measured:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2 --report never"
     return names, [*flags.split(), "--eval-every", "2", "--log-every", "1", "--run-dir", str(folder / "run")]
 
 
-def test_broken_held_out_images_are_reported_as_others_are(tmp_path):
+def test_broken_held_out_images_are_reported_as_others_are_and_too_many_end_the_run(tmp_path, capsys):
     (name,), flags = break_held_out(tmp_path, how_many=1)
-    assert main([*flags, "--steps", "5", "--max-bad-fraction", "0.1"]) == 0
-    assert (tmp_path / "run" / "log.txt").read_text().count(f"skipped {name}: ") == 1
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [record["bad_files"] for record in records if "bad_files" in record] == [0, 0, 1, 1, 1]
-
-
-def test_too_many_of_them_end_the_run_and_what_is_due_is_saved_first(tmp_path, capsys):
-    _, flags = break_held_out(tmp_path, how_many=1)
     assert main([*flags, "--steps", "8", "--checkpoint-every", "2"]) == 1
     assert "1 of 40 images cannot be read" in capsys.readouterr().err
-    assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == "step-00000002\n"
+    assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == "step-00000002\n"  # what was due is saved
+    flags[-1] = str(tmp_path / "other")
+    assert main([*flags, "--steps", "5", "--max-bad-fraction", "0.1"]) == 0
+    assert (tmp_path / "other" / "log.txt").read_text().count(f"skipped {name}: ") == 1
+    logged = [json.loads(line) for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["bad_files"] for record in logged if "bad_files" in record] == [0, 0, 1, 1, 1]
 
 
 def test_without_one_that_can_be_read_there_are_no_metrics(tmp_path, capsys):
@@ -137,34 +149,53 @@ def test_without_one_that_can_be_read_there_are_no_metrics(tmp_path, capsys):
     assert newest.name == "step-00000002" and json.loads((newest / "manifest.json").read_text())["best"]["step"] is None
 
 
-def test_data_that_is_not_what_it_was_is_an_error_of_all_ranks():
-    run, told = tiny_run(Measured), []
-
-    def changed(indices):
-        raise RunError("the file of this rank")
-
-    class OneOfTwo(Ranks):
-        def gather(self, value, name):
-            told.append(value)
-            return [[None, ["the file of another", RunError.exit_code]], value]
-
-    run.held_out.fetch_batch = changed
-    with pytest.raises(RunError, match="the file of another"):
-        Evaluator(run.recipe, run.state.sampling_nets, run.held_out, OneOfTwo(size=2), run.config)()
-    assert told == [[None, ["the file of this rank", RunError.exit_code]]]
-
-
-def few_images(folder):
-    """Too few for one of them to be held out by default."""
-    np.save(folder / "few.npy", np.stack([np.full((8, 8), number, np.uint8) for number in range(3)]))
-    return folder / "few.npy"
-
-
 def test_how_much_is_held_out_can_be_said_and_must_make_sense(tmp_path):
     assert tiny_run(Measured, holdout=0.0).held_out is None
     assert len(tiny_run(Measured, holdout=0.5).held_out) > 800
-    assert tiny_run().held_out is None
-    few = tiny_run(Measured, data=str(few_images(tmp_path)))
-    assert few.held_out is None and len(few.source) == 3
+    np.save(tmp_path / "few.npy", np.stack([np.full((8, 8), number, np.uint8) for number in range(3)]))
+    assert tiny_run(Measured, data=str(tmp_path / "few.npy")).held_out is None  # too few by default
     with pytest.raises(UserError, match="--holdout 0.1: the recipe has no evaluate"):
         tiny_run(holdout=0.1)
+
+
+FAILING = """
+import os
+import tensorflow as tf
+from tiny import Tiny
+
+def hungry(varied):
+    if varied > 0.05:
+        raise MemoryError("no room")
+
+class Failing(Tiny):
+    def features(self, nets, batch):
+        flat = tf.reshape(batch.images, (-1, 64))[:, :8]
+        varied = tf.reduce_max(tf.math.reduce_std(batch.images, axis=0))  # 0 in the first call, which repeats a sample
+        if os.environ.get("HOROVOD_RANK", "1") != "1":
+            return flat
+        if {is_memory}:
+            tf.py_function(hungry, [varied], [])
+            return flat
+        with tf.control_dependencies([tf.debugging.assert_less(varied, 0.05, "odd features")]):
+            return flat + 0.0
+"""
+
+
+@pytest.mark.parametrize(("ranks", "is_memory"), [(1, False), (2, False), (2, True)])
+def test_a_run_is_saved_before_an_unexpected_error_of_a_rank_ends_all(tmp_path, ranks, is_memory):
+    """Then hvdgan.evaluate ends with it, too: it does not skip to the next checkpoint."""
+    (tmp_path / "failing_features.py").write_text(FAILING.format(is_memory=is_memory))
+    words = "--recipe failing_features:Failing --image-size 8 --global-batch-size 8 --steps 4 --eval-every 2".split()
+    words += "--checkpoint-every 2 --eval-samples 40 --eval-features recipe --run-dir run --report never".split()
+    launched = launcher(ranks) if ranks > 1 else []
+    done = run([*launched, sys.executable, "-m", "hvdgan.train", *words], tmp_path, forked=True)
+    assert done.returncode != 0 and (tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
+    if is_memory:
+        assert "rank 1 is out of memory after step 1" in done.stderr and "hvdgan: rank 1: Traceback" not in done.stderr
+        return
+    assert "odd features" in done.stderr
+    if ranks > 1:
+        assert "stopped: rank 1 failed: InvalidArgumentError: " in (tmp_path / "run" / "log.txt").read_text()
+        words = "run --all-checkpoints --samples 40 --batch-size 16".split()
+        done = run([*launched, sys.executable, "-m", "hvdgan.evaluate", *words], tmp_path, forked=True)
+        assert done.returncode != 0 and "rank 1 failed" in done.stderr and "skipped" not in done.stderr

@@ -8,9 +8,10 @@ import json
 import pytest
 
 from hvdgan.train import main
+from pooled import pooled
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --eval-every 2 --checkpoint-every 2".split()
-FLAGS += "--keep 0 --eval-features pooled:pooled --best-metric eval/frechet".split()
+FLAGS += ["--keep", "0", "--eval-features", pooled(), "--best-metric", "eval/frechet"]
 LINE = "samples are compared in another way than before"
 
 
