@@ -149,7 +149,7 @@ class Evaluating:
         weights = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
         of_data = [comparison.scale(), comparison.probe(), maps_of(trained.recipe.data).to_json()]
         key = results.identity(manifest.get("run_id"), trained.step, weights, self._code, how, of_data)
-        earlier = from_root(lambda: run_dir and results.found(run_dir, key), self._ranks, "the earlier evaluations")
+        earlier = from_root(lambda: self._earlier(key), self._ranks, "the earlier evaluations")
         if earlier and run_dir:
             self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {run_dir / results.FILE}")
             return earlier
@@ -180,6 +180,14 @@ class Evaluating:
         how |= {"images": asked.images, "standing_statistics": asked.standing_statistics}
         # Without standing statistics, the batches change the last bits alone.
         return how if asked.standing_statistics is None else {**how, "batch_size": asked.batch_size}
+
+    def _earlier(self, key: str) -> dict[str, Any] | None:
+        if self._run_dir is None:
+            return None
+        try:
+            return results.found(self._run_dir, key)
+        except OSError as error:
+            raise unwritable(self._run_dir / results.FILE, error) from error
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._run_dir is not None:
