@@ -120,32 +120,22 @@ class DataSpec:
         }
 
 
-def of_json(facts: dict[str, Any], *, paired: bool = False) -> DataSpec:
-    """Make a DataSpec again from to_json(), or from what hvdgan wrote when all data were square pictures.
+def of_json(facts: dict[str, Any]) -> DataSpec:
+    """Make a DataSpec again from to_json().
 
     Args:
         facts: the facts.
-        paired: True if the recipe takes pairs; needed for facts of the latter kind alone.
 
     Raises:
         KeyError, TypeError: these are other facts.
     """
-    if "image_size" in facts:
-        shape = (facts["image_size"], facts["image_size"], facts["channels"])
-        return DataSpec(
-            shape,
-            facts["num_images"],
-            facts.get("num_classes", 0),
-            shape if paired else None,
-            values=sample_values.of_pixels(shape[-1], paired=paired),
-        )
     facts = dict(facts)
     layout, values = facts.pop("layout"), facts.pop("values")
     for name in ("shape", "input_shape", "constants_shape", "conditions"):
         facts[name] = facts[name] and tuple(facts[name])
     facts["conditions"] = facts["conditions"] or ()
-    facts["missing"] = facts.get("missing") and missing.of_json(facts["missing"])
-    facts["class_names"] = tuple(facts.get("class_names", ()))  # older checkpoints do not have them
+    facts["missing"] = facts["missing"] and missing.of_json(facts["missing"])
+    facts["class_names"] = tuple(facts["class_names"])
     return DataSpec(
         **facts,
         values=None if values is None else sample_values.of_json(values),

@@ -265,10 +265,16 @@ def damage(path):
     path.write_bytes(bytes(data))
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys):
+def lose_facts(path):
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({name: each for name, each in facts.items() if name not in ("frozen", "progress")}))
+
+
+@pytest.mark.parametrize(("file", "harm"), [("state.safetensors", damage), ("manifest.json", lose_facts)])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys, file, harm):
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     whole = state(tmp_path, 8)
-    damage(tmp_path / "checkpoints" / "step-00000008" / "state.safetensors")
+    harm(tmp_path / "checkpoints" / "step-00000008" / file)
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     error = capsys.readouterr().err
     assert "step-00000008" in error and "resuming from step-00000006 instead" in error
