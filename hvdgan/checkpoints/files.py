@@ -70,12 +70,6 @@ def newest(folder: Path) -> Path | None:
     return next((path for path in newest_first(folder) if (path / MANIFEST).is_file()), None)
 
 
-def named_latest(folder: Path) -> Path | None:
-    """Read RUN_DIR/checkpoints/latest; the path may not exist. None if there is no such file."""
-    latest = folder / LATEST
-    return folder / Path(latest.read_text().strip()).name if latest.is_file() else None
-
-
 def aside(checkpoint: Path) -> Path:
     """Return the name that a checkpoint has while another of the same step replaces it."""
     return checkpoint.with_name(f".{checkpoint.name}.replaced")

@@ -96,7 +96,7 @@ class Ranks:
 
         Args:
             tape: the tape that recorded the loss.
-            loss: scalar, the mean over this rank's samples times loss_factor(compression).
+            loss: scalar, as Forward.loss scales it; a tape of computed gradients ignores it.
             variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
             compression: "none", or "fp16": gradients are sent and summed in float16.
             deterministic: True if every run must give the same bits.

@@ -96,6 +96,6 @@ def groups(size: int, *, on_gpu: bool, deterministic: bool) -> int | None:
     """The number of groups, for Horovod: 1, or None if each bundle is reduced as soon as it is ready.
 
     On a GPU the reduction runs beside the backward pass. On a CPU it takes cores from it, so that one group costs
-    little and gives equal bits; a pair of ranks has these in any case.
+    little and gives equal bits; two ranks have equal bits without a group.
     """
     return 1 if deterministic or not (on_gpu or size == 2) else None

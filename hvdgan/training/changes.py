@@ -18,14 +18,15 @@ from hvdgan.training.run import Run
 from hvdgan.values import sample_values
 from hvdgan.values.value_map import ValueMap
 
-# Settings that may differ without changing the results, except for the last bits.
-# The data may be named differently or have moved: its fingerprint is compared.
-_MAY_CHANGE = {"run_dir", "max_steps", "max_bad_fraction", "pipeline", "data", "channels", "accumulate", "compression"}
-_MAY_CHANGE |= {"image_size", "fit", "log_every", "sample_every", "eval_every", "eval_images", "checkpoint_every"}
-_MAY_CHANGE |= {"max_bad_steps", "keep", "report", "check_ranks_every", "best_metric", "best_mode", "deterministic"}
-_MAY_CHANGE |= {"jit", "data_options"}
-_MAY_CHANGE |= {"peer_timeout", "stall_timeout", "eval_samples", "eval_features", "eval_resize", "inception"}
-_MAY_CHANGE |= {"gpu_memory_limit", "share_gpu", "eval_real_samples"}
+# Settings that may differ without changing the results, except for the last bits. The data may be named differently or
+# have moved: its fingerprint is compared.
+_MAY_CHANGE = {
+    *("accumulate", "best_metric", "best_mode", "channels", "check_ranks_every", "checkpoint_every", "compression"),
+    *("data", "data_options", "deterministic", "eval_every", "eval_features", "eval_images", "eval_real_samples"),
+    *("eval_resize", "eval_samples", "fit", "gpu_memory_limit", "image_size", "inception", "jit", "keep", "log_every"),
+    *("max_bad_fraction", "max_bad_steps", "max_steps", "peer_timeout", "pipeline", "report", "run_dir"),
+    *("sample_every", "share_gpu", "stall_timeout"),
+}
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
 _MAP_FLAGS = {
@@ -227,7 +228,7 @@ def scale_of(run: Run) -> dict[str, Any] | None:
     return None if run.comparison is None else run.comparison.scale()
 
 
-def begin_anew(run: Run, resume_point: ResumePoint) -> None:
+def drop_incomparable(run: Run, resume_point: ResumePoint) -> None:
     """Drop saved distances that those of this run cannot be compared with; every rank calls this."""
     progress, now = resume_point.progress, scale_of(run)
     before = progress.get("scale")

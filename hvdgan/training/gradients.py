@@ -35,8 +35,8 @@ class Forward:
         """whether a loss that was traced calls batch.augment"""
         self.micro_batches = config.accumulate
         """number of micro-batches in this rank's slice"""
-        first, last = ranks.slice_of(config.global_batch_size)
-        self._first, self.count = first, last - first
+        first, past = ranks.slice_of(config.global_batch_size)
+        self._first, self.count = first, past - first
         """number of samples in this rank's slice"""
         self._recipe, self._state, self._stage, self._config = recipe, state, stage, config
         self.weight = ranks.weights(config.global_batch_size)[ranks.rank]
@@ -132,7 +132,7 @@ def used(data: Data) -> Data:
 
 
 class Local(NamedTuple):
-    """A tape that returns this rank's gradients, the scalar loss to call it with, and the metrics."""
+    """A tape that returns this rank's gradients (Horovod wraps tapes alone), the loss to call it with, and metrics."""
 
     tape: tf.GradientTape
     loss: tf.Tensor
@@ -197,7 +197,7 @@ class MicroBatches:
         return self._compiler(where, update.loss, self._of, update, apart, random)
 
     def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
-        """Compute gradients and metrics, given a Prepared and its Random as their fields."""
+        """Compute gradients and metrics, given a PreparedBatch and its Random as their fields."""
         prepared = PreparedBatch(**{**apart, "random": self._compiler.random(**random)})
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):

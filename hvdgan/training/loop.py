@@ -43,7 +43,7 @@ class Loop:
         """Run all steps; returns False if a request to stop came before the last one."""
         try:
             self._tasks.begin()
-            done, stop = self._all(batches, steps)
+            done, stop = self._run_steps(batches, steps)
         except Exception:  # such as one of the data, while the updates of earlier steps have been skipped
             self._pending.settle_after_failure()
             raise
@@ -53,7 +53,7 @@ class Loop:
         self._tasks.finish(done, self._stopping.reason if stop else None)
         return not stop
 
-    def _all(self, batches: Batches, steps: Steps) -> tuple[int, bool]:
+    def _run_steps(self, batches: Batches, steps: Steps) -> tuple[int, bool]:
         """Run the steps; returns how many are done in all, and whether a request to stop has ended them."""
         done, index = self._resume_point.step, -1
         if self._stopping.is_time():  # the build may have used up the time, or a signal has come meanwhile

@@ -275,7 +275,7 @@ def part_of_rank(ranks: Ranks, everyones: list[dict[str, Any]]) -> dict[str, Any
         return {}
     if len(everyones) == ranks.size:
         return everyones[ranks.rank]
-    weights = [each.get("weight", 1.0) for each in everyones]
+    weights = [each["weight"] for each in everyones]
     watch = everyones[0]["watch"]
     if watch:
         watch = {**watch, "window": merge_states([each["watch"]["window"] for each in everyones], weights)}

@@ -21,9 +21,9 @@ class PendingStep(NamedTuple):
     Args:
         step: global step, from 0.
         at: its position in the schedule.
-        data: images and labels.
+        data: batch of data.
         metrics: metrics by name, which nobody has read.
-        finite: verdicts, (n,) bool for each update that was due, in order: whether it was finite, and applied.
+        finite: verdicts, (n,) bool for each update that was due, in order: whether it was finite.
         begin: time at which it began, by perf_counter (seconds).
         waited: time from there until its images were there (seconds).
         between: time of the work since the step before (seconds).

@@ -38,7 +38,7 @@ class PeriodicTasks:
         self._layer_state = LayerState(run.ranks, run.state)
         join = run.ranks.activity.join
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
-        # A run that resumes after a checkpoint does not draw the grid of its step again.
+        # The grid is written before the checkpoint, because a run that resumes there does not draw it again.
         self._saving = Saving(run, resume_point, record, commits, self._grids.wait)
         self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add_evaluation)
 

@@ -14,7 +14,7 @@ from hvdgan.cli.errors import RunError, UserError, unwritable
 from hvdgan.cli.files.outputs import write_json
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import run_folder
-from hvdgan.training.changes import begin_anew, check_checkpoint, check_settings
+from hvdgan.training.changes import check_checkpoint, check_settings, drop_incomparable
 from hvdgan.training.command import Resume, read_json
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import KnownMaps, Run, folder_of
@@ -64,9 +64,10 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     for name in _SHARED:
         setattr(resume_point, name, shared[name])
     run.schedule.restore(resume_point.progress)
-    begin_anew(run, resume_point)
+    drop_incomparable(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
-    if shared["saved_by"] == ranks.size > 1:  # else all ranks resume with the means
+    has_same_size = shared["saved_by"] == ranks.size
+    if has_same_size and ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)
     if resume_point.recovered:
         shared_errors.from_root(lambda: _lock_again(run, resume_point), ranks, "run folder")
@@ -199,8 +200,9 @@ def _restore_tensors(
     only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
     wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
     saved = checkpoint.restore(source, manifest, wanted, only)
-    statistics = None if saved is None else run.state.statistics.select(saved)
-    if saved is not None and statistics is None:
+    is_ours = saved is not None and saved.shape[1] == len(run.state.statistics.read())
+    statistics = saved if is_ours else None
+    if saved is not None and not is_ours:
         remarks.append(
             f"warning: {source} was made with other statistics of each rank; all ranks resume with their means"
         )

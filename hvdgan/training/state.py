@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -49,7 +49,13 @@ class Statistics:
 
     def variables(self) -> list[keras.Variable]:
         """Each network's statistics, followed by their averages over time."""
-        return self._with_averages(statistics_of)
+        found = []
+        for name, network in self.networks.items():
+            some = statistics_of(network)
+            ids = {id(variable) for variable in some}
+            pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
+            found += [*some, *(average for variable, average in pairs if id(variable) in ids)]
+        return found
 
     def read(self) -> np.ndarray:
         """All statistics in one array (n,): float64 if any of them is, else float32."""
@@ -84,34 +90,10 @@ class Statistics:
         finally:
             self.write(own)
 
-    def select(self, saved: np.ndarray) -> np.ndarray | None:
-        """Select each rank's statistics from those of a checkpoint."""
-        wanted = {id(variable) for variable in self.variables()}
-        for variables in (self.variables(), self._with_averages(_floats_not_trained)):
-            chosen = [np.full(math.prod(variable.shape), id(variable) in wanted) for variable in variables]
-            columns = np.concatenate([np.zeros(0, bool), *chosen])
-            if len(columns) == saved.shape[1]:
-                return saved[:, columns]
-        return None
-
-    def _with_averages(self, chosen: Callable[[keras.Model], list[keras.Variable]]) -> list[keras.Variable]:
-        """The chosen variables of each network, each network's followed by their averages over time."""
-        found = []
-        for name, network in self.networks.items():
-            some = chosen(network)
-            ids = {id(variable) for variable in some}
-            pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
-            found += [*some, *(average for variable, average in pairs if id(variable) in ids)]
-        return found
-
 
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
     """The variables that can be averaged over time: the floating-point ones."""
     return [variable for variable in network.variables if is_float(variable)]
-
-
-def _floats_not_trained(network: keras.Model) -> list[keras.Variable]:
-    return [variable for variable in network.non_trainable_variables if is_float(variable)]
 
 
 @dataclasses.dataclass(frozen=True)

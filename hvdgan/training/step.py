@@ -67,8 +67,8 @@ class StageStep:
         Args:
             step: the global step, from 0.
             stage_step: step within the stage, from 0.
-            data: images (B, H, W, C) uint8, or (B, H, W, 2C) if the recipe is paired, and labels (B,) int32 if the
-                data has them.
+            data: batch as Batches yields it: `images`, records of the data (B, ...), and `labels`, `conditions` and
+                `numbers` where the data have them.
 
         Returns:
             Metrics, scalars by <update>/<name>; and (n,) bool, for each update that was due, in order: whether its loss

@@ -47,13 +47,6 @@ class Lock:
         self._file = file
         self.remarks = remarks
 
-    def is_of(self, folder: Path) -> bool:
-        """Check that the locked file is still that of a folder: the process that had the lock may remove the file."""
-        try:
-            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(folder / ".lock"))
-        except FileNotFoundError:
-            return False
-
     def close(self) -> None:
         """Release the lock."""
         self._file.close()
@@ -76,7 +69,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
         by: kind of work of the other process, for errors.
 
     Raises:
-        Held: another process writes into it.
+        LockHeldError: another process writes into it.
         OSError: the folder cannot be written.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -111,7 +104,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
         living: True to wait also for a living process of this host, because it is about to end.
 
     Raises:
-        Held: a living process of this host writes into it, or any other process after the wait.
+        LockHeldError: a living process of this host writes into it, or any other process after the wait.
         OSError: the folder cannot be written.
     """
     begin, waited = time.monotonic(), ""
