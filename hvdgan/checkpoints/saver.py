@@ -126,7 +126,7 @@ class Saver:
         say: function that logs a line.
         tell: function that logs an event.
         join: function that waits for a thread.
-        first: function that the thread calls before it writes.
+        before_write: function that the thread calls before it writes.
         is_root: True on rank 0.
     """
 
@@ -137,7 +137,7 @@ class Saver:
         say: Callable[[str], None],
         tell: Callable[[Event], None] = lambda _: None,
         join: Callable[[threading.Thread], None] = threading.Thread.join,
-        first: Callable[[], None] = lambda: None,
+        before_write: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
     ) -> None:
@@ -146,7 +146,7 @@ class Saver:
         self._say = say
         self._tell = tell
         self._join = join
-        self._first = first
+        self._before_write = before_write
         self._is_root = is_root
         self._thread: threading.Thread | None = None
         self._failure: RunError | None = None
@@ -212,7 +212,7 @@ class Saver:
     def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
         self._unremoved, self._took = [], None
         try:
-            self._first()
+            self._before_write()
             begin = time.perf_counter()
             checkpoint.write(self._folder, snapshot)
         except Exception as error:  # an exception that leaves a thread would be lost

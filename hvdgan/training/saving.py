@@ -26,7 +26,7 @@ class Saving:
         resume_point: ResumePoint,
         record: Record,
         commits: Commits,
-        first: Callable[[], None],
+        before_write: Callable[[], None],
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -46,7 +46,7 @@ class Saving:
             record.say,
             record.tell,
             ranks.activity.join,
-            first,
+            before_write,
             is_root=ranks.is_root,
         )
 

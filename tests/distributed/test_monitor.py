@@ -1,6 +1,6 @@
 """Monitors find dead and frozen ranks and accuse no others: in-process ranks and processes, without Horovod.
 
-Modules: distributed.liveness.losses.
+Modules: distributed.liveness.lost_ranks.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import zmq
 
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
 from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
-from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT
+from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT
 from monitors import SECONDS, Noted, children, group_of, monitor_of, stop, wait_until, wait_until_heard
 
 STALL = 600

@@ -19,7 +19,7 @@ from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST, STATE
 from hvdgan.cli.events import End, LostRank, Recovery, SkippedUpdate, Standstill
 from hvdgan.cli.files.lock import lock
-from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING
+from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STALLED, STANDING
 from hvdgan.pages.reading import journal, run_folder
 from hvdgan.pages.verdict import judge
 from launching import environment

@@ -11,7 +11,7 @@ from pathlib import Path
 import hvdgan
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
-from hvdgan.distributed.liveness.losses import Group
+from hvdgan.distributed.liveness.lost_ranks import Group
 
 SECONDS = 30  # far more than anything here takes
 # The command line of a rank in a process of its own, and the work of its main thread in place of %s.

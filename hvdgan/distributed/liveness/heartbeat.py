@@ -23,7 +23,7 @@ from zmq.utils.monitor import recv_monitor_message
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.hosts import addresses, allow_open_files, free_files, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
-from hvdgan.distributed.liveness.losses import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
+from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
 
 _ALIVE, _GOODBYE = "alive", "goodbye"
 _GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke
@@ -64,7 +64,7 @@ class Monitor(Heartbeat):
         self._own = Peer(now)
         self._peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
         self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
-        self._greeted = self._names_unheard = now + min(_GREETING_SECONDS, self._group.seconds)
+        self._greeting_ends = self._reports_unheard_at = now + min(_GREETING_SECONDS, self._group.seconds)
         self._together = 0  # number of meeting points that every rank has reached
         self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
         self._goodbye = ""
@@ -108,7 +108,7 @@ class Monitor(Heartbeat):
             os.eventfd_write(self._wake, 1)  # report at once
         with self._news:
             while self._thread.is_alive() and self._together < reached and not self._missing:
-                if self._rank and self._peers[0].heard is None and time.monotonic() > self._greeted:
+                if self._rank and self._peers[0].heard is None and time.monotonic() > self._greeting_ends:
                     return
                 self._news.wait(self._group.interval)
 
@@ -176,7 +176,7 @@ class Monitor(Heartbeat):
                 self._notice(event["event"], event["value"], event["endpoint"].decode(), now)
         heard = [peer for peer in self._peers.values() if peer.heard is not None]
         reached = min(peer.pulse.reached for peer in (self._own, *heard))
-        if reached > self._together and (now > self._greeted or len(heard) == len(self._peers)):
+        if reached > self._together and (now > self._greeting_ends or len(heard) == len(self._peers)):
             self._know(reached)  # on rank 0: the others hear of no progress
             self._tell()
 
@@ -242,8 +242,8 @@ class Monitor(Heartbeat):
             with contextlib.suppress(zmq.ZMQError):  # its socket is not closed yet
                 self._socket.bind(self._socket.get_string(zmq.LAST_ENDPOINT))
                 self._is_full = False
-        if now > self._names_unheard and self._rank == 0:
-            self._names_unheard = math.inf
+        if now > self._reports_unheard_at and self._rank == 0:
+            self._reports_unheard_at = math.inf
             if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
                 self._words.say(
                     f"no heartbeat at {', '.join(self.endpoints)} from {', '.join(unheard)} (does a firewall "
