@@ -8,6 +8,7 @@ found although its process answers. Nobody gets a connection without rank 0's ke
 
 import contextlib
 import errno
+import ipaddress
 import json
 import math
 import os
@@ -28,7 +29,9 @@ from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STALLE
 _ALIVE, _GOODBYE = "alive", "goodbye"
 _GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke
 _GREETING_SECONDS = 10.0  # for which ranks at a meeting point wait for one that has no connection yet
-_FREE_FILES = 64  # with which rank 0 listens again after it reached the limit of open files
+_FREE_FILES = 64  # with which rank 0 takes back the files that it keeps for the connections of others
+_ACCEPT_SECONDS = 0.1  # within which ZeroMQ accepts a connection when it gets a file
+_MOST_EVENTS = 1000  # taken at once: ZeroMQ tries to accept again and again, without a pause, where no file is left
 _LINGER_MILLISECONDS = 1000  # for which a process that leaves waits until its last messages are sent
 _EXPLANATION_SECONDS = 3.0  # for which an error waits for the news of a lost rank
 _NAMED = 8  # ranks whose place is named if no rank moves
@@ -67,6 +70,7 @@ class Monitor(Heartbeat):
         self._greeting_ends = self._reports_unheard_at = now + min(_GREETING_SECONDS, self._group.seconds)
         self._together = 0  # number of meeting points that every rank has reached
         self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
+        self._new_connections: set[int] = set()  # file descriptors that this look has found to be of a new connection
         self._goodbye = ""
         self._news = threading.Condition()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -74,7 +78,8 @@ class Monitor(Heartbeat):
         self.endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
         for endpoint in self._unanswered:
             socket.connect(endpoint)  # from now on, because the events tell which one answers
-        self._is_full = False
+        self._spare_files = [os.dup(self._wake) for _ in self._peers] if words.rank == 0 else []
+        self._file_given, self._is_full = 0.0, False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Monitor":
@@ -87,7 +92,8 @@ class Monitor(Heartbeat):
         self._goodbye = FAILED if kind else _GOODBYE
         os.eventfd_write(self._wake, 1)
         self._thread.join()
-        os.close(self._wake)
+        for file in (self._wake, *self._spare_files):
+            os.close(file)
 
     def last_heard(self, rank: int) -> float:
         """The time.monotonic() of the latest heartbeat of another rank; 0.0 if none has arrived."""
@@ -141,6 +147,7 @@ class Monitor(Heartbeat):
         if not self._socket.closed:
             self._tell(farewell)
             self._report(farewell)
+            self._socket.disable_monitor()  # its last event could wait for a reader that is closed already
             self._socket.context.destroy()
 
     def _run(self) -> None:
@@ -166,9 +173,10 @@ class Monitor(Heartbeat):
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
             self._report()
-        events = []
-        while self._events.poll(0):
+        events: list[Any] = []
+        while len(events) < _MOST_EVENTS and self._events.poll(0):
             events.append(recv_monitor_message(self._events))
+        self._new_connections.clear()
         while not self._goodbye and self._socket.poll(0):
             self._hear(now)
         for event in events:  # after the messages, because a rank says goodbye before it closes its connection
@@ -191,6 +199,7 @@ class Monitor(Heartbeat):
         connection = route[0].bytes if route else b"", message.get(zmq.SRCFD)
         if connection != peer.connection:
             peer.connection = connection
+            self._new_connections.add(connection[1])
             self._know(0, [sender])
         if self._rank:
             self._learn(kind, *rest)
@@ -215,33 +224,39 @@ class Monitor(Heartbeat):
     def _notice(self, event: int, value: int, endpoint: str, now: float) -> None:
         """React to an event of ZeroMQ's; its value is a file descriptor or an error number."""
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._rank:
-            for other in self._unanswered - {endpoint}:
-                self._socket.disconnect(other)
+            for other in self._unanswered:
+                if ip_of(other) != ip_of(endpoint):
+                    with contextlib.suppress(zmq.ZMQError):  # it is gone already
+                        self._socket.disconnect(other)
             self._unanswered.clear()
             self._peers[0].heard = now
             self._report()
         elif event == zmq.EVENT_DISCONNECTED:
             for rank, peer in self._peers.items():
-                if peer.heard is not None and (self._rank or peer.connection[1] == value):
+                # The number of a closed connection may be that of a new one already.
+                if peer.heard is not None and (self._rank or peer.connection[1] == value not in self._new_connections):
                     peer.connection, peer.gone = (b"", -1), now
                     self._miss(rank, ENDED, aloud=True)
-        elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE) and not self._is_full:
-            # ZeroMQ would try again and again without a pause.
-            self._socket.unbind(self._socket.get_string(zmq.LAST_ENDPOINT))
-            self._is_full = True
-            self._words.say(
-                f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
-                f"files (ulimit -n); it tries again when {_FREE_FILES} more can be opened"
-            )
+        elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE):
+            if now - self._file_given < _ACCEPT_SECONDS:
+                return
+            if self._spare_files:
+                os.close(self._spare_files.pop())
+                self._file_given = now
+            elif not self._is_full:
+                self._is_full = True
+                self._words.say(
+                    f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
+                    "files (ulimit -n); it tries again until a file is closed"
+                )
 
     def _beat(self, now: float) -> None:
         """Send a heartbeat, and judge the other ranks."""
         self._report()
         self._tell()
-        if self._is_full and free_files() >= _FREE_FILES:  # with less, ZeroMQ may abort this process
-            with contextlib.suppress(zmq.ZMQError):  # its socket is not closed yet
-                self._socket.bind(self._socket.get_string(zmq.LAST_ENDPOINT))
-                self._is_full = False
+        if self._rank == 0 and len(self._spare_files) < len(self._peers) and free_files() >= _FREE_FILES:
+            self._spare_files.append(os.dup(self._wake))
+            self._is_full = False
         if now > self._reports_unheard_at and self._rank == 0:
             self._reports_unheard_at = math.inf
             if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
@@ -286,6 +301,13 @@ class Monitor(Heartbeat):
         if self._rank and not self._unanswered:
             with contextlib.suppress(zmq.Again):
                 self._socket.send(json.dumps([self._rank, kind, *self._own.pulse]).encode(), zmq.NOBLOCK)
+
+
+def ip_of(endpoint: str) -> tuple[Any, str]:
+    """The IP address and the port of an endpoint, which ZeroMQ's events write in another way after a reconnection."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address, port
 
 
 def listen(*, is_local: bool) -> tuple[zmq.Socket[bytes], list[str], str]:
@@ -343,7 +365,7 @@ def start(
         )
     place: Any = None
     if rank == 0:
-        allow_open_files(len(hosts))
+        allow_open_files(2 * len(hosts))  # connections, and as many spare files
         socket, *place = listen(is_local=len(set(networks)) == 1)
     endpoints, key = gather(place, "heartbeat: place")[0]
     if rank:
