@@ -66,6 +66,8 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
 
 def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     say = _say if ranks.is_root else lambda line: None
+    if request.axes is not None and request.data is None and request.images is None:
+        raise UserError(f"--axes {request.axes}: they are those of other data, with --data or --images; leave them out")
     if request.watch:
         refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)

@@ -153,7 +153,8 @@ def _write(out: Path, form: Format, *saves: Callable[[Path], Any]) -> None:
             raise OSError(error.message) from error
         except ValueError as error:  # Keras does not know the network's inputs
             words = " ".join(str(error).split())
-            raise UserError(f"--out {out}: {words}; leave out --network for what sample() computes") from error
+            hint = "; leave out --network for what sample() computes" if form == "savedmodel" else ""
+            raise UserError(f"--out {out}: {words}{hint}") from error
 
     (outputs.write_folder if form == "savedmodel" else outputs.write)(out, save)
 

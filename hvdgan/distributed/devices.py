@@ -42,7 +42,7 @@ def claim(local_rank: int) -> None:
     so later, on every rank.
     """
     cuda.load_libraries()
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    shown = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if len(shown) > 1 and all(name.startswith("MIG-") for name in shown):
         os.environ["CUDA_VISIBLE_DEVICES"] = shown[local_rank % len(shown)]  # CUDA shows a process the first alone
     if gpus := tf.config.list_physical_devices("GPU"):

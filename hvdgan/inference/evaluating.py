@@ -200,7 +200,7 @@ class Evaluating:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
-            everything = open_data(config, recipe.data, asked.data, self._ranks, asked.axes)
+            everything = open_data(config, recipe.data, asked.data, self._ranks, self._axes_of_data)
             maps = maps_of(recipe.data)
             if asked.data is not None:
                 self._sources = everything.mapped(maps), everything.mapped(maps)
@@ -209,6 +209,11 @@ class Evaluating:
                 some = held_out.some(config.evaluation.eval_images).mapped(maps) if held_out else None
                 self._sources = training.mapped(maps), some
         return self._sources
+
+    @property
+    def _axes_of_data(self) -> str | None:
+        """--axes are those of other data; those of the run's own are in its settings."""
+        return None if self._asked.data is None else self._asked.axes
 
     def _stand(self, trained: TrainedNetworks) -> None:
         """Set standing statistics, the same on every rank."""
@@ -226,7 +231,7 @@ class Evaluating:
                 batch_size=asked.batch_size,
                 seed=seed,
                 truncation=asked.truncation,
-                axes=asked.axes,
+                axes=self._axes_of_data,
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)

@@ -117,7 +117,8 @@ def open_samples(
 
 def maps_of(spec: DataSpec) -> SampleValues:
     """The maps of the run, which apply to other data, too."""
-    assert spec.values is not None  # of a run; specs of tests may have none
+    if spec.values is None:
+        raise RunError("the manifest of the checkpoint has no maps of the numbers (data.spec.values); name another one")
     return spec.values
 
 

@@ -49,6 +49,7 @@ class Serving:
         except Mistake as mistake:
             if count is not None:
                 raise
+            Serving(recipe, nets, in_units=in_units, count=2)  # raises the same, if the reason is another
             text = f"{mistake}; an export takes any number of samples: write tf.shape(x)[0], as x.shape[0] is None"
             raise Mistake(text, mistake.at) from mistake.__cause__
         self._serve = tf.function(self._served, autograph=False)

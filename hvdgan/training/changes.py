@@ -40,7 +40,7 @@ _ANEW = "start anew in another --run-dir, or allow it with --allow-changed"
 
 def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
     """Refuse to resume a checkpoint of another run than this one; returns lines about what may differ and does."""
-    lines = check_settings(run, source, manifest["config"], allowed)
+    lines = check_settings(run, source, manifest["config"], allowed, manifest["stage_index"])
     if not {"stages", *_changed(run, manifest["config"])} & {*allowed, *run.recipe.may_change}:
         _check_stages(run, source, manifest["stages"])
     lines += [*_code(run, source, manifest), *_versions(manifest)]
@@ -51,8 +51,13 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     return [*lines, *_value_maps(run, source, manifest["data"], allowed)]
 
 
-def check_settings(run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
-    """Refuse settings with which the resumed run would compute something else than the interrupted one."""
+def check_settings(
+    run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str], stage_index: int = 0
+) -> list[str]:
+    """Refuse settings with which the resumed run would compute something else than the interrupted one.
+
+    stage_index: number of the stage in which the checkpoint was made.
+    """
     now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = [], []
     for key in _changed(run, before):
@@ -64,7 +69,7 @@ def check_settings(run: Run, source: Path, before: Mapping[str, Any], allowed: C
         elif key in _WITH_WARNING or key in allowed:
             lines.append(f"warning: {difference}")
         elif (stages := _stages_with(run, key, before)) and _only_last_differs(*stages):
-            lines += _about_last_stage(difference, stages[1][-1])
+            lines += _about_last_stage(run, key, difference, stages[1][-1], begun=len(stages[1]) - 1 == stage_index)
         else:
             refused.append(key)
     if refused:
@@ -117,10 +122,15 @@ def _facts(stage: Stage) -> tuple[Any, ...]:
     return stage.name, stage.reset_optimizers, stage.until, updates
 
 
-def _about_last_stage(difference: str, last: Stage) -> Iterator[str]:
+def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun: bool) -> Iterator[str]:
+    """Yield lines about the changed number of steps of the last stage."""
+    if key != "stages" and run.config.stages is not None:
+        yield f"{difference}: without effect on the steps, which --stages gives"
+        return
     yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}"
     rates = {update.name: update.learning_rate for update in last.updates}
-    if decaying := [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]:
+    decaying = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
+    if begun and decaying:
         yield (
             f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}, so "
             "that it differs from before at the same step"
@@ -219,8 +229,8 @@ def _value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed: Coll
 
 
 def _numbers(value_map: ValueMap) -> dict[str, Any]:
-    """What a map computes, as JSON types; units change no number."""
-    return {**value_map.to_json(), "units": []}
+    """What a map computes, as JSON types; names and units of channels change no number."""
+    return {**value_map.to_json(), "channels": len(value_map.channels), "units": []}
 
 
 def scale_of(run: Run) -> dict[str, Any] | None:

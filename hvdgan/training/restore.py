@@ -23,9 +23,12 @@ from hvdgan.values import sample_values
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress", "recovered")
-# What a manifest must have besides the fields that all readers need.
-_FACTS = {"run_id", "stages", "code", "frozen", "versions", "progress"}
-_OF_DATA = {"position", "fingerprint", "num_images", "spec"}
+# What a manifest must have besides the fields that all readers need, and of which type.
+_FACTS = {
+    **{"run_id": str, "stage_index": int, "stages": list, "code": dict, "frozen": dict, "versions": dict},
+    **{"progress": dict},
+}
+_OF_DATA = {"position": int, "fingerprint": str, "num_images": int, "spec": dict}
 # For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
 # whose checkpoint lacks them.
 _TENSORS_OF = {
@@ -171,10 +174,14 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
 
 def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
-    if missing := sorted({*_FACTS - manifest.keys(), *_OF_DATA - manifest["data"].keys()}):
-        raise files.DamagedCheckpoint(
-            f"{source / files.MANIFEST} lacks {', '.join(missing)}; resume another checkpoint"
-        )
+    wrong = [
+        name
+        for facts, kinds in ((manifest, _FACTS), (manifest["data"], _OF_DATA))
+        for name, kind in kinds.items()
+        if not isinstance(facts.get(name), kind)
+    ]
+    if wrong:
+        raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed)
     resume_point.remarks += [*remarks, *of_tensors]

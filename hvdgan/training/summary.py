@@ -46,7 +46,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
     record.write_event(start)
     place = f"run folder {run.run_dir}: {_position(run, start.step)}; its config.json has every setting"
-    lines = [*_lines(run, start), place, *_one_of_many(run.ranks), *resume_point.remarks]
+    lines = [*_lines(run, start, place), *_one_of_many(run.ranks), *resume_point.remarks]
     if run.evaluator:
         evaluated = resume_point.progress.get("evaluated") if resume_point.progress else None
         lines += filter(None, [run.evaluator.remark(evaluated)])
@@ -67,7 +67,7 @@ def describe(run: Run, places: Sequence[Device]) -> str:
         places: devices of all ranks, in rank order.
     """
     place = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
-    lines = [*_lines(run, start_of(run, places, 0)), place, *run.source.remarks]
+    lines = [*_lines(run, start_of(run, places, 0), place), *run.source.remarks]
     return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
 
 
@@ -141,7 +141,7 @@ def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
     )
 
 
-def _lines(run: Run, start: Start) -> list[str]:
+def _lines(run: Run, start: Start, place: str) -> list[str]:
     """Describe a run in lines of at most 110 characters where words allow it; the flags stay in one line to copy."""
     networks = (
         f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
@@ -159,7 +159,7 @@ def _lines(run: Run, start: Start) -> list[str]:
         *_evaluations(run),
     ]
     settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
-    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings)]
+    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings), printable(place)]
 
 
 def _versions(ranks: Ranks) -> str:

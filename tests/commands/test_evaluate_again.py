@@ -63,6 +63,20 @@ def test_classes_of_other_data_must_be_those_of_the_run(tmp_path, capsys):
     assert same["eval/intra_sliced_wasserstein"] > 0
 
 
+def test_axes_of_samples_are_not_those_of_the_data_of_the_run(tmp_path, capsys):
+    numbers = np.random.default_rng(0).random((60, 3, 8, 8), np.float32)
+    np.save(tmp_path / "fields.npy", numbers)
+    np.save(tmp_path / "made.npy", numbers.transpose(0, 2, 3, 1))
+    words = ["--recipe", "tiny:Tiny", "--data", "fields.npy", "--axes", "CHW", "--values", "range:0,1", "--steps", "1"]
+    assert train([*words, "--global-batch-size", "8", "--report", "never", "--run-dir", "run"]) == 0
+    assert evaluate(["run", *FEW, "--images", "made.npy", "--axes", "HWC"]) == 0
+    (found,) = records(tmp_path)
+    assert found["eval/sliced_wasserstein"] == 0  # they are the same samples
+    capsys.readouterr()
+    assert evaluate(["run", *FEW, "--axes", "HWC"]) == 2
+    assert "--axes HWC: " in refused(capsys)
+
+
 # what is measured anew
 
 

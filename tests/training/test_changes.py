@@ -130,6 +130,16 @@ def test_a_rate_that_decays_over_the_steps_is_warned_of(tmp_path):
     assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path)
 
 
+def test_a_rate_whose_stage_has_not_begun_and_steps_that_stages_gives_are_no_warning(tmp_path):
+    assert train(tmp_path / "a", "Decaying", "--max-steps", "1") == 0
+    assert train(tmp_path / "a", "Decaying", "--max-steps", "2", "--steps", "6") == 0
+    assert "steps was 4 and is now 6" in log(tmp_path / "a") and "warning" not in log(tmp_path / "a")
+    stages = ("--stages", "warmup=1,both=2")
+    assert train(tmp_path / "b", "Decaying", *stages, "--max-steps", "2") == 0
+    assert train(tmp_path / "b", "Decaying", *stages, "--steps", "6") == 0
+    assert "without effect on the steps" in log(tmp_path / "b") and "warning" not in log(tmp_path / "b")
+
+
 def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp_path):
     for norm in ("batch", "none"):
         assert train(tmp_path / norm, "Own", "--norm", norm, "--max-steps", "2") == 0
