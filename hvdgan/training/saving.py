@@ -74,7 +74,7 @@ class Saving:
         """Copy the run to memory, from where a thread writes it; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
-            if value is None:  # else add_evaluation() has done it on all ranks alike; rank 0 alone knows what failed
+            if value is None:  # else add_evaluation() has done the same on all ranks; rank 0 alone knows what failed
                 self._forget_best(self._saver.failed)
                 value = self._measured.get(self._best.metric)
                 self._warn_of_nan(done, value)
