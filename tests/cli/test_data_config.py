@@ -64,11 +64,3 @@ def test_a_wrong_value_is_one_line(flags, message):
     with pytest.raises(UserError) as caught:
         parse(flags.split())
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_an_older_run_folder_cropped_its_pictures():
-    saved = to_json(parse([]).config, parse([]).options)
-    older = {name: value for name, value in saved.items() if name not in ("fit", "crop", "flip_axes", "conditions")}
-    command = parse_saved({**older, "image_size": 32}, "run")
-    assert (command.config.fit, command.config.image_size, command.config.arrays) == ("crop", 32, ArrayConfig())
-    assert parse_saved(saved, "run").config.fit is None

@@ -311,7 +311,7 @@ def test_a_dry_run_tells_everything_once_and_writes_nothing(tmp_path):
     # dense 8x16 + 16, BatchNorm 2x16, dense 16x64 + 64 = 1,264 trainable; the statistics are 2x16
     assert "generator 1,264 trainable parameters, 32 other" in shown
     assert "judge owns discriminator and all-reduces 4,356 bytes" in shown
-    assert shown.count("fool owns generator and all-reduces 5,056 bytes") == 2
+    assert " ".join(shown.split()).count("fool owns generator and all-reduces 5,056 bytes") == 2
     assert "2 rank(s) on 1 host(s)" in shown and "32 images each per step" in shown
     assert "run folder runs/tiny.Staged: ends at step 12; --dry-run writes nothing" in shown
     assert list(tmp_path.iterdir()) == []

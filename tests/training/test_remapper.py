@@ -11,6 +11,7 @@ from tiny import Tiny
 
 @pytest.fixture(autouse=True)
 def _as_before():
+    tf.config.optimizer.set_experimental_options({"remapping": True})  # other tests of this process may switch it off
     yield
     tf.config.optimizer.set_experimental_options({"remapping": True})
 

@@ -38,13 +38,16 @@ class Group:
     def describe(self, rank: int, kind: str, details: str = "") -> str:
         """A sentence about a rank that is lost."""
         more = f": {details}" if details else ""
-        progress = f"progress for {self.stall_seconds:g} s"
+        stalled = f"{self.stall_seconds:g}"
         if kind == STALLED:
-            return f"no rank has made {progress}, and no rank is behind the others, so the straggler is unknown{more}"
+            return (
+                f"no rank has made progress for {stalled} s, and no rank is behind the others, so the straggler is "
+                f"unknown{more}"
+            )
         words = {
             FAILED: "has failed and reported its error",
             ENDED: "has ended without reporting an error",
-            STANDING: f"is alive and has made no {progress}, while others wait for it",
+            STANDING: f"is alive and has made no progress for {stalled} s, while others wait for it",
             SILENT: f"has been silent for {self.seconds:g} s: it is dead, frozen or cut off",
         }
         return f"{self.name(rank)} {words[kind]}{more}"
