@@ -152,7 +152,8 @@ def _check(recipe: Recipe, request: Request) -> None:
         ),
         (
             chosen is not None and chosen >= classes,
-            f"--class {chosen}: the data of this run have {classes or 'no'} classes; give a smaller number, or none",
+            f"--class {chosen}: the data of this run have {classes or 'no'} classes; expected a smaller number, or "
+            "none",
         ),
         (
             request.truncation is not None and not recipe.truncates,
