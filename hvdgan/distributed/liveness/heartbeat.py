@@ -32,7 +32,8 @@ _GREETING_SECONDS = 10.0  # for which ranks at a meeting point wait for one that
 _FREE_FILES = 64  # with which rank 0 takes back the files that it keeps for the connections of others
 _ACCEPT_SECONDS = 0.1  # within which ZeroMQ accepts a connection when it gets a file
 _MOST_EVENTS = 1000  # taken at once: ZeroMQ tries to accept again and again, without a pause, where no file is left
-_LINGER_MILLISECONDS = 500  # for which a process that leaves waits until its last messages are sent
+_FAILED_LINGER_MILLISECONDS = 50
+_LINGER_MILLISECONDS = 1000  # for which a process that leaves waits until its last messages are sent
 _EXPLANATION_SECONDS = 3.0  # for which an error waits for the news of a lost rank
 _NAMED = 8  # ranks whose place is named if no rank moves
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPT_FAILED
@@ -147,8 +148,8 @@ class Monitor(Heartbeat):
         if not self._socket.closed:
             self._tell(farewell)
             self._report(farewell)
-            if self._rank and 0 in self._missing:  # nobody hears it, and this rank's own error must not wait
-                self._socket.linger = 0
+            if farewell == FAILED:  # a launcher ends this process soon, and its own error must be printed before
+                self._socket.linger = _FAILED_LINGER_MILLISECONDS
             self._socket.disable_monitor()  # its last event could wait for a reader that is closed already
             self._socket.context.destroy()
 
