@@ -25,8 +25,13 @@ from hvdgan.values import sample_values
 _SHARED = ("step", "position", "run_id", "progress", "recovered")
 # What a manifest must have besides the fields that all readers need, and of which type.
 _FACTS = {
-    **{"run_id": str, "stage_index": int, "stages": list, "code": dict, "frozen": dict, "versions": dict},
-    **{"progress": dict},
+    "run_id": str,
+    "stage_index": int,
+    "stages": list,
+    "code": dict,
+    "frozen": dict,
+    "versions": dict,
+    "progress": dict,
 }
 _OF_DATA = {"position": int, "fingerprint": str, "num_images": int, "spec": dict}
 # For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
@@ -207,9 +212,9 @@ def _restore_tensors(
     only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
     wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
     saved = checkpoint.restore(source, manifest, wanted, only)
-    is_ours = saved is not None and saved.shape[1] == len(run.state.statistics.read())
-    statistics = saved if is_ours else None
-    if saved is not None and not is_ours:
+    statistics = saved
+    if saved is not None and saved.shape[1] != len(run.state.statistics.read()):
+        statistics = None
         remarks.append(
             f"warning: {source} was made with other statistics of each rank; all ranks resume with their means"
         )
