@@ -128,8 +128,9 @@ def test_too_many_broken_images_stop_the_run(capfd):
     # 12 of 100 are allowed.
     message = str(caught.value)
     assert type(caught.value) is RunError and caught.value.exit_code == 1
-    # Another thread may have found one more by then.
-    assert re.match(r"--data numbered: 1[3-6] of 100 images cannot be read: found earlier.png \(empty file\)", message)
+    # Other threads, which read ahead, may have found more by then.
+    counted = re.match(r"--data numbered: (\d+) of 100 images cannot be read: found earlier\.png", message)
+    assert counted and 13 <= int(counted[1]) <= 40
     assert "--max-bad-fraction (now 0.12)" in message and "\n" not in message
     assert "Traceback" not in capfd.readouterr().err
     with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
