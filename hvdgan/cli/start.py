@@ -8,7 +8,7 @@ TensorFlow 2.21 prints what it has compiled in before it reads TF_CPP_MIN_LOG_LE
 taken out of stderr while it is imported, unless the variable is 0; all other lines come through.
 
 TensorFlow uses oneDNN's kernels by default only on x86 processors that have VNNI or AMX. On others, many of AMD's, its
-own take up to half as long again (docs/attempts.md), and ranks on hosts of both kinds would compute differently.
+own take up to half as long again (docs/performance.md), and ranks on hosts of both kinds would compute differently.
 
 TensorFlow sets HDF5_PLUGIN_PATH to `disable` before it imports h5py, so that no plugin is loaded from a default folder.
 A folder that the user names holds the filters that the data need, such as Blosc, so the value is kept.
