@@ -28,7 +28,7 @@ test-browser: setup  ## open pages in a real browser; as root on Debian it insta
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
 
-test-versions: setup  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.10 and 3.13, and resume a run of 2.18 with 2.21 (about 35 minutes)
+test-versions: setup  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.11 and 3.13, and resume a run of 2.18 with 2.21 (about 25 minutes)
 	@bash .ci/versions
 
 bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'

@@ -40,7 +40,7 @@ choose_tensorflow() {
 choose_python() {
     local probe='import sys; print("%d.%d.%d" % sys.version_info[:3]); import ensurepip, venv; print("fits")'
     local name answer seen=""
-    local -a names=(python3.11 python3.12 python3.13 python3.10 python3)
+    local -a names=(python3.11 python3.12 python3.13 python3)
     # The Python of .venv comes first, so that a newly installed one does not cause a rebuild.
     if [[ -e "$venv/.hvdgan-packages" ]]; then names=("$(readlink -f "$venv/bin/python")" "${names[@]}"); fi
     if [[ -n "${PYTHON:-}" ]]; then names=("$PYTHON"); fi

@@ -3,14 +3,14 @@
 #
 # Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, in the
 # versions that launch/constraints*.txt pin. The first call takes about 4 minutes; later calls do only what has changed.
-# It needs Linux, Python 3.10 to 3.13, a C++ compiler, make and PyPI; no root.
+# It needs Linux, Python 3.11 to 3.13, a C++ compiler, make and PyPI; no root.
 #
 #   --plan   print what would be chosen and done, and why; do nothing
 #   --help   this text
 #
 # Environment:
 #   HVDGAN_TF=2.18      TensorFlow to use: 2.18, 2.19, 2.20 or 2.21 (default: 2.21; later calls keep a choice)
-#   PYTHON=python3.12   Python to use (default: the first of python3.11, 3.12, 3.13, 3.10, python3 that fits)
+#   PYTHON=python3.12   Python to use (default: the first of python3.11, 3.12, 3.13, python3 that fits)
 #   HVDGAN_GPU=0|1      TensorFlow without or with GPUs (default: with GPUs if nvidia-smi answers)
 #   HVDGAN_MPI=0        Horovod without MPI (default: with MPI if horovodrun can drive the MPI on the PATH)
 #   CUDA_HOME=/…        CUDA toolkit for Horovod's NCCL build (default: nvcc's, or /usr/local/cuda);

@@ -37,7 +37,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="hvdgan-peers-")) if given.runs is None else given.runs.absolute()
     runs: report.Runs = {program.name: [] for program in programs}
     failures: dict[str, str] = {}
-    begun = datetime.datetime.now(datetime.timezone.utc)
+    begun = datetime.datetime.now(datetime.UTC)
     for repeat in range(given.repeats):
         for place, program in enumerate(programs):
             work = sizes(given, program, folder / f"repeat-{repeat}" / program.name)

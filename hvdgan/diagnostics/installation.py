@@ -28,8 +28,8 @@ _MPI_NAMES = {
 def python() -> Row:
     """Check the version of Python."""
     version = platform.python_version()
-    fits = (3, 10) <= sys.version_info[:2] <= (3, 13)
-    hint = "" if fits else "hvdgan is tested with Python 3.10 to 3.13"
+    fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    hint = "" if fits else "hvdgan is tested with Python 3.11 to 3.13"
     return Row("Python", f"{version} ({sys.executable})", "ok" if fits else "fail", hint)
 
 
@@ -47,7 +47,7 @@ def keras() -> Row:
     import keras
 
     fits = keras.__version__.startswith("3.")
-    hint = "" if fits else "Keras 3.12 or later: launch/setup.sh; TF_USE_LEGACY_KERAS must not be set"
+    hint = "" if fits else "Keras 3.15 or later: launch/setup.sh; TF_USE_LEGACY_KERAS must not be set"
     return Row("Keras", keras.__version__, "ok" if fits else "fail", hint)
 
 

@@ -91,7 +91,7 @@ def test_the_metadata_say_what_a_package_index_shows(built):
 
 def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_path):
     """As after `pip install hvdgan` beside a TensorFlow."""
-    # -P is not in Python 3.10: PYTHONPATH keeps the checkout out.
+    # PYTHONPATH keeps the checkout out.
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "horovod.py").write_text("raise ImportError('No module named horovod')\n")

@@ -54,7 +54,7 @@ def test_pins_agree_with_setup_cfg(series, python_version):
 
 
 def test_nothing_older_is_allowed_than_the_tests_run_with_on_the_oldest_python_and_tensorflow():
-    pinned = pins("2.18", "3.10")
+    pinned = pins("2.18", "3.11")
     bounds = {each.name: bound.version for each in wanted() for bound in each.specifier if bound.operator == ">="}
     assert {"tensorflow", "tensorflow-cpu", "keras", "numpy"} <= bounds.keys()
     assert {name: pinned[name] for name, bound in bounds.items() if Version(bound) != Version(pinned[name])} == {}
@@ -68,4 +68,4 @@ def test_a_tensorflow_and_a_python_above_the_newest_tested_ones_are_not_asked_fo
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     above = f"3.{int(python.split('.')[1]) + 1}"
-    assert settings["options"]["python_requires"] == f">=3.10,<{above}"
+    assert settings["options"]["python_requires"] == f">=3.11,<{above}"

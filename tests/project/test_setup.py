@@ -134,7 +134,7 @@ def test_wrong_python(machine):
     machine.lacks("python3.11")
     machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.14.0"})
     line = machine.fails()
-    assert "TensorFlow 2.21 needs Python 3.10 to 3.13 and found none (python3 is 3.14.0)" in line
+    assert "TensorFlow 2.21 needs Python 3.11 to 3.13 and found none (python3 is 3.14.0)" in line
     machine.has(old="echo 3.9.18")
     assert "(old is 3.9.18)" in machine.fails(PYTHON="old")
     assert "(/none does not run)" in machine.fails(PYTHON="/none")
@@ -164,7 +164,7 @@ def test_a_tensorflow_has_its_own_pythons(machine):
     machine.lacks("python3.11")
     machine.has(**{"python3.13": "echo 3.13.0; echo fits"})
     assert "Python 3.13.0 (python3.13)" in machine.succeeds("--plan")[0]
-    complaint = "TensorFlow 2.19 needs Python 3.10 to 3.12 and found none (python3.13 is 3.13.0)"
+    complaint = "TensorFlow 2.19 needs Python 3.11 to 3.12 and found none (python3.13 is 3.13.0)"
     assert complaint in machine.fails(HVDGAN_TF="2.19")
 
 
