@@ -192,7 +192,7 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert "tensorflow-cpu>" not in packages and "and-cuda" not in packages
     assert "horovod=" not in packages
     assert "torch" not in packages  # the peers of the benchmark have their own .venv-peers
-    assert {"cyclopts>=4.25.3,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "pytest"} <= set(packages.split())
+    assert {"cyclopts>=5.4,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "pytest"} <= set(packages.split())
     assert f"-c {machine.checkout}/launch/constraints.txt -c {machine.checkout}/launch/constraints-2.21.txt" in packages
     assert {"--no-binary", "--require-hashes", "--no-build-isolation", "--no-deps"} <= set(source.split())
     assert {"--no-build-isolation", "--no-cache-dir", "--no-deps"} <= set(build.split())
