@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.diagnostics.speed.blocks import Clock, plan
-from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session
+from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session, largest
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.training.memory import forget_peak, largest
+from hvdgan.training.memory import forget_peak
 
 
 class Verdict:

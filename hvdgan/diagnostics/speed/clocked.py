@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,12 @@ from hvdgan.training.memory import peak_memory
 from hvdgan.training.pending import Requests
 from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
+
+
+def largest(peaks: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """The largest of each figure of peak_memory(), such as of several stages or ranks."""
+    every = list(peaks)
+    return {name: max((each[name] for each in every), key=lambda value: value or 0) for name in every[0]}
 
 
 class Unreduced(Ranks):
@@ -71,14 +77,14 @@ class Ends:
     def __init__(self) -> None:
         self._most = device.chosen().steps_behind
         self._request = Requests(self._most)
-        self._waiting: deque[Callable[[float | None], list[bool]]] = deque()
+        self._waiting: deque[Callable[[], list[bool]]] = deque()
 
     def wait(self, finite: tf.Tensor, *, settle: bool) -> None:
         """Wait for the ends of those steps that the loop would wait for."""
         self._waiting.append(self._request(finite))
         settle |= self._most == 1  # on a CPU the step has ended
         while len(self._waiting) > (0 if settle else self._most):
-            self._waiting.popleft()(None)
+            self._waiting.popleft()()
 
 
 @dataclasses.dataclass
