@@ -191,7 +191,7 @@ def test_a_run_is_saved_before_an_unexpected_error_of_a_rank_ends_all(tmp_path, 
     done = run([*launched, sys.executable, "-m", "hvdgan.train", *words], tmp_path, forked=True)
     assert done.returncode != 0 and (tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
     if is_memory:
-        assert "rank 1 is out of memory after step 1" in done.stderr and "hvdgan: rank 1: Traceback" not in done.stderr
+        assert "rank 1 is out of memory at step 1" in done.stderr and "hvdgan: rank 1: Traceback" not in done.stderr
         return
     assert "odd features" in done.stderr
     if ranks > 1:

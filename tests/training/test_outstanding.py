@@ -135,7 +135,7 @@ def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(mo
         for step in range(6):
             begin, now[0] = now[0], now[0] + 1.0
             outstanding.add(PendingStep(6 * log + step, at, {}, {}, tf.constant([True, True]), begin, 0.0, 0.0))
-        outstanding.settle()
+        outstanding.read_all()
         now[0] += 5.0
         assert sum(seen[6 * log :]) == 6.0
 
