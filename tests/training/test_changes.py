@@ -124,13 +124,10 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
     assert train(tmp_path, "Each", "--steps", "2", "--stages", "generator=2,discriminator=3,joint=4") == 2
 
 
-def test_a_rate_that_decays_over_the_steps_is_warned_of(tmp_path):
-    assert train(tmp_path, "Decaying", "--steps", "4") == 0
-    assert train(tmp_path, "Decaying", "--steps", "6") == 0
-    assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path)
-
-
-def test_a_rate_whose_stage_has_not_begun_and_steps_that_stages_gives_are_no_warning(tmp_path):
+def test_a_rate_that_decays_over_the_steps_is_warned_of_if_its_stage_has_begun_and_the_steps_count(tmp_path):
+    assert train(tmp_path / "begun", "Decaying", "--steps", "4") == 0
+    assert train(tmp_path / "begun", "Decaying", "--steps", "6") == 0
+    assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path / "begun")
     assert train(tmp_path / "a", "Decaying", "--max-steps", "1") == 0
     assert train(tmp_path / "a", "Decaying", "--max-steps", "2", "--steps", "6") == 0
     assert "steps was 4 and is now 6" in log(tmp_path / "a") and "warning" not in log(tmp_path / "a")
