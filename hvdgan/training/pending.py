@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.observations import Observations
 
@@ -89,11 +88,7 @@ class PendingSteps:
             "step_seconds": now - max(begun.begin, self._ended),
         }
         self._ended = now
-        try:
-            self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds, newest)
-        except RunError:  # the run ends with this step, and not with a later one
-            self._steps.clear()
-            raise
+        self._observations.add(begun.step, begun.at, begun.data, begun.metrics, skipped, seconds, newest)
 
 
 def _read(finite: tf.Tensor) -> list[bool]:
