@@ -221,10 +221,7 @@ def refuse_unrepeatable(
 
 
 def refuse_state_of_samples(
-    function: "tf.types.experimental.ConcreteFunction",
-    samples: Collection[tf.Tensor],
-    state: TrainState,
-    scopes: Mapping[str, str],
+    function: "tf.types.experimental.ConcreteFunction", state: TrainState, scopes: Mapping[str, str]
 ) -> None:
     """Refuse a traced step whose losses give state of a layer values that depend on the rank's own samples.
 
@@ -232,6 +229,7 @@ def refuse_state_of_samples(
     """
     if state.other_state():
         outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+        samples = function.inputs[2 : len(function.inputs) - len(function.captured_inputs)]  # after the step's numbers
         SampleFlow(state, scopes).follow(function.graph, {tensor.name for tensor in samples}, outside)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import keras
+import tensorflow as tf
 
 from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.checkpoints.saver import check_best_metric
@@ -35,7 +36,7 @@ from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.training.command import to_json
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.optimizers import check_optimizers
-from hvdgan.training.repeatable import refuse_unrepeatable
+from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.samples import Sampler
 from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
@@ -98,13 +99,20 @@ def trace(
     source: Samples,
 ) -> set[str]:
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective."""
+    recipe = f"recipe {type(parts.recipe).__name__}"
     for step in parts.steps:
         step.trace(source)
+        where = f"{recipe}, stage {step.stage.name}"
+        for names, traced in step.traced.items():
+            scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
+            refuse_unrepeatable(traced, where, parts.state, scopes)
+            refuse_state_of_samples(traced, parts.state, scopes)
+            _switch_off_remapper_if_it_fails(traced.graph)
     sampler.trace()
     refuse = functools.partial(refuse_unrepeatable, state=parts.state)
     evaluated = evaluator.trace(refuse) if evaluator else set()
     if comparison:
-        distances = comparison.trace(refuse, f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(refuse, recipe)
         refuse_taken_names(parts.recipe, evaluated, distances)
         evaluated |= distances
     for step in parts.steps:
@@ -112,6 +120,19 @@ def trace(
     if config.diff_augment and not any(step.forward.augments for step in parts.steps):
         raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
     return evaluated.union(*(step.metrics for step in parts.steps))
+
+
+def _switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
+    """Switch the remapper off if it would fail on this graph; otherwise leave it on.
+
+    It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
+    the biased convolution: nothing is fused, and every rank prints an error. The gradient of hvdgan's leaky ReLU layer
+    reads the layer's output (hvdgan/networks/fast/kernels.py); those of tf.nn.leaky_relu and of the activation
+    "leaky_relu" read its input.
+    """
+    found = (chain[-1] for chain, _ in operations(graph))
+    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
+        tf.config.optimizer.set_experimental_options({"remapping": False})
 
 
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:

@@ -23,7 +23,6 @@ from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
 from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
-from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.state import TrainState
 
 Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
@@ -45,7 +44,8 @@ class StageStep:
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
         self._branches = device.chosen().branches
-        self._traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
+        self.traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
+        """for the names of the updates that are due together, the step in which exactly these run"""
 
     def __call__(self, step: int, stage_step: int, data: Data) -> tuple[Metrics, tf.Tensor]:
         """Run one step, the global one and the one within the stage from 0, on a batch as Batches yields it.
@@ -59,7 +59,7 @@ class StageStep:
             numbers = tf.constant(step, tf.int64), tf.constant(stage_step, tf.int64)
         arguments = *numbers, used(data)
         # Call the concrete function: the tf.function would take a millisecond per step to find it.
-        traced = self._traced.get(_names(due)) or self._trace(due, *arguments)
+        traced = self.traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)
 
     def trace(self, source: Samples) -> None:
@@ -68,32 +68,19 @@ class StageStep:
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
-            if due := self.stage.due(stage_step):
+            if (due := self.stage.due(stage_step)) and _names(due) not in self.traced:
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
 
     def with_ranks(self, ranks: Ranks) -> "StageStep":
         """Return the step of the same stage over other ranks, which is traced anew."""
         return StageStep(self._recipe, self._state, self.stage, ranks, self._config)
 
-    @property
-    def graphs(self) -> list[tf.Graph]:
-        """The graphs that trace() has traced."""
-        return [traced.graph for traced in self._traced.values()]
-
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
         return tf.function(functools.partial(self._run, due), autograph=False)
 
     def _trace(self, due: tuple[Update, ...], *arguments: Any) -> "tf.types.experimental.ConcreteFunction":
-        traced = self.function(due).get_concrete_function(*arguments)
-        recipe = f"recipe {type(self._recipe).__name__}"
-        scopes = {f"{self.stage.name}/{update.name}": f"{recipe}, {self.forward.where(update)}" for update in due}
-        where = f"{recipe}, stage {self.stage.name}"
-        refuse_unrepeatable(traced, where, self._state, scopes)
-        samples = traced.graph.inputs[2 : len(tf.nest.flatten(arguments))]  # after the numbers of the step
-        refuse_state_of_samples(traced, samples, self._state, scopes)
-        self._traced[_names(due)] = traced
-        switch_off_remapper_if_it_fails(traced.graph)
+        self.traced[_names(due)] = traced = self.function(due).get_concrete_function(*arguments)
         return traced
 
     def _run(
@@ -149,19 +136,6 @@ class StageStep:
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:
     return tuple(update.name for update in due)
-
-
-def switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
-    """Switch the remapper off if it would fail on this graph; otherwise leave it on.
-
-    It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
-    the biased convolution: nothing is fused, and every rank prints an error. The gradient of hvdgan's leaky ReLU layer
-    reads the layer's output (hvdgan/networks/fast/kernels.py); those of tf.nn.leaky_relu and of the activation
-    "leaky_relu" read its input.
-    """
-    found = (chain[-1] for chain, _ in operations(graph))
-    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
-        tf.config.optimizer.set_experimental_options({"remapping": False})
 
 
 def values_of(variables: Sequence[keras.Variable]) -> Before:

@@ -63,7 +63,7 @@ def test_selection_gives_the_bits_of_a_branch(recipe, options):
         results = [step(number, number, data_of(run)) for number in range(4)]
         verdicts = [finite.numpy().tolist() for _, finite in results]
         metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
-        kinds = {each.type for graph in step.graphs for each in graph.get_operations()}
+        kinds = {each.type for traced in step.traced.values() for each in traced.graph.get_operations()}
         assert bool(kinds & {"If", "StatelessIf"}) == branches
         return values_of(run), verdicts, str(metrics)
 
