@@ -87,7 +87,7 @@ def _settings(
     stage_index: number of the stage in which the checkpoint was made.
     """
     now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
-    refused, lines = [], []
+    refused, lines = list[str](), list[str]()
     for key in _changed(run, before):
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         if key in free:
