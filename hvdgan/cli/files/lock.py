@@ -70,7 +70,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) 
         run_dir: folder, which is made if it does not exist.
         named: name of the folder in errors; default: --run-dir and its path.
         by: kind of work of the other process, for errors.
-        cure: what to do, for errors.
+        cure: remedy, for errors.
 
     Raises:
         LockHeldError: another process writes into it.
@@ -104,7 +104,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str 
         run_dir: folder, which is made if it does not exist.
         named: name of the folder in errors; default: --run-dir and its path.
         by: kind of work of the other process, for errors.
-        cure: what to do, for errors.
+        cure: remedy, for errors.
         living: True to wait also for a living process of this host, because it is about to end.
 
     Raises:
