@@ -79,11 +79,11 @@ class Ends:
         self._request = Requests(self._most)
         self._waiting: deque[Callable[[], list[bool]]] = deque()
 
-    def wait(self, finite: tf.Tensor, *, settle: bool) -> None:
+    def wait(self, finite: tf.Tensor, *, all_of_them: bool) -> None:
         """Wait for the ends of those steps that the loop would wait for."""
         self._waiting.append(self._request(finite))
-        settle |= self._most == 1  # on a CPU the step has ended
-        while len(self._waiting) > (0 if settle else self._most):
+        all_of_them |= self._most == 1  # on a CPU the step has ended
+        while len(self._waiting) > (0 if all_of_them else self._most):
             self._waiting.popleft()()
 
 
@@ -138,7 +138,7 @@ class ClockedStep:
         with contextlib.nullcontext() if block.reduces else self.apart:
             begin = time.perf_counter()
             metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
-            session.ends.wait(finite, settle=self.clock.settles)
+            session.ends.wait(finite, all_of_them=self.clock.ends_all)
             end = time.perf_counter()
         if not self.peak and stage_step + 1 == self.clock.steps:
             self.peak = peak_memory()
