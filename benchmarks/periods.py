@@ -33,7 +33,7 @@ from typing import Any
 from hvdgan.checkpoints import checkpoint
 from hvdgan.train import main as train
 from hvdgan.training.loop import Loop
-from hvdgan.training.observations import Meter
+from hvdgan.training.observations import Observations
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.samples import Sampler
 
@@ -52,7 +52,7 @@ seconds: Counter[str] = Counter()
 def main() -> int:
     """Train, and print the parts; returns 0 if they are under the goal, 1 if not, else the exit code of the run."""
     clock(Loop, "step", "steps", time.perf_counter)
-    clock(Meter, "log", "logging", time.perf_counter)
+    clock(Observations, "log", "logging", time.perf_counter)
     writers = Writers()
     alone = len(os.sched_getaffinity(0)) == 1
     clock(PeriodicTasks, "work", "between", lambda: time.perf_counter() - (writers.seconds() if alone else 0.0))

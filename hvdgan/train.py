@@ -68,9 +68,9 @@ def _work(command: Command, page: Page) -> bool:
 
 def _describe(command: Command, ranks: Ranks) -> bool:
     run = build(command.config, command.recipe, command.options, ranks)
-    places = everyones_devices(ranks)
+    devices = everyones_devices(ranks)
     if ranks.is_root:
-        print(describe(run, places))
+        print(describe(run, devices))
     return True
 
 

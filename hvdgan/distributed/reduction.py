@@ -22,11 +22,11 @@ SMALL = 256 * 1024
 
 
 class UntouchedVariables(UserError):
-    """The loss does not depend on some variables that its gradients are asked for; `places` are their numbers."""
+    """The loss does not depend on some variables that its gradients are asked for; `indices` are their numbers."""
 
-    def __init__(self, places: Sequence[int]) -> None:
-        super().__init__(f"the loss does not depend on the variables {', '.join(map(str, places))}")
-        self.places = places
+    def __init__(self, indices: Sequence[int]) -> None:
+        super().__init__(f"the loss does not depend on the variables {', '.join(map(str, indices))}")
+        self.indices = indices
 
 
 class OwnedTape(tf.GradientTape):
@@ -38,7 +38,7 @@ class OwnedTape(tf.GradientTape):
     def gradient(self, target: tf.Tensor, sources: Sequence[tf.Variable], *others: Any, **more: Any) -> list[tf.Tensor]:
         """As tf.GradientTape.gradient; raises UntouchedVariables."""
         gradients = super().gradient(target, sources, *others, **more)
-        if untouched := [place for place, gradient in enumerate(gradients) if gradient is None]:
+        if untouched := [index for index, gradient in enumerate(gradients) if gradient is None]:
             raise UntouchedVariables(untouched)
         return gradients
 

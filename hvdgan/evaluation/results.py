@@ -72,4 +72,5 @@ def found(run_dir: Path, key: str) -> dict[str, Any] | None:
 
 def lock_evaluations(run_dir: Path) -> Lock:
     """Lock the evaluations of a run, so that one hvdgan.evaluate at a time measures it."""
-    return wait_for_lock(run_dir / "cache", named=f"{run_dir / FILE}", by="hvdgan.evaluate")
+    cure = "wait for its end: what it has measured is not measured again"
+    return wait_for_lock(run_dir / "cache", named=f"{run_dir / FILE}", by="hvdgan.evaluate", cure=cure)

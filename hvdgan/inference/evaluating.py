@@ -27,7 +27,7 @@ from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, Weights, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.augment import flip_axes
-from hvdgan.training.code_state import digest_of_code
+from hvdgan.recipe.loading import digests_of_files
 
 _POLL_SECONDS = 2.0
 
@@ -89,7 +89,7 @@ class Evaluating:
         self._lock: Lock | None = None
         self._sources: tuple[Samples, Samples | None] | None = None
         self._last: Comparison | None = None
-        self._code: str | None = None
+        self._code: dict[str, str] | None = None
 
     def __call__(self, checkpoint: Path) -> dict[str, Any]:
         """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one.
@@ -118,7 +118,7 @@ class Evaluating:
                 "folder for the newest one, or train with a larger --keep"
             )
         if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
-            self._code = digest_of_code(trained.recipe)
+            self._code = digests_of_files(trained.recipe)
         with mistakes.of(trained.recipe):
             return self._evaluated(checkpoint, trained)
 

@@ -267,8 +267,8 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
     return scalar, scalars
 
 
-def verdict_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
-    """Call an update's only_if on its metrics, and return its verdict as a scalar bool."""
+def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
+    """Call an update's only_if on its metrics, and return what it decides as a scalar bool."""
     wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
     given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
     if not isinstance(given, bool) and not (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0):

@@ -13,7 +13,7 @@ RAMP_UP = 0.05
 
 
 def move_averages(
-    state: TrainState, verdicts: Mapping[str, Sequence[tf.Tensor]], step: tf.Tensor, config: Config
+    state: TrainState, finite_updates: Mapping[str, Sequence[tf.Tensor]], step: tf.Tensor, config: Config
 ) -> None:
     """Move each network's average towards its weights, unless all updates of the network were not finite.
 
@@ -21,7 +21,7 @@ def move_averages(
     moves in every step, because the images of every step count.
     """
     share = share_at(step, config)
-    for name, finite in sorted(verdicts.items()):
+    for name, finite in sorted(finite_updates.items()):
         if not finite and config.ema_half_life is None:
             continue
         alpha = tf.where(tf.reduce_any(finite), share, 0.0) if finite else share
@@ -39,17 +39,11 @@ def share_at(step: tf.Tensor, config: Config) -> tf.Tensor:
     """The share of the weights in their new average at a step, a scalar float32 in (0, 1]; the old one has the rest."""
     if config.ema_half_life is None:
         assert config.ema_decay is not None
-        return 1.0 - decay_at(step, config.ema_decay)
+        done = tf.cast(step, tf.float32)
+        # The weight of the old value is smaller at first, so that the initial weights are soon forgotten, as that of
+        # TensorFlow's ExponentialMovingAverage.
+        return 1.0 - tf.minimum(config.ema_decay, (1.0 + done) / (10.0 + done))
     return share_of_images(step, config.ema_half_life, config.global_batch_size)
-
-
-def decay_at(step: tf.Tensor, decay: float) -> tf.Tensor:
-    """The weight of an average's old value, smaller at first, so that the initial weights are soon forgotten.
-
-    TensorFlow's ExponentialMovingAverage uses the same formula.
-    """
-    done = tf.cast(step, tf.float32)
-    return tf.minimum(decay, (1.0 + done) / (10.0 + done))
 
 
 def share_of_images(step: tf.Tensor, half_life: float, batch_size: int) -> tf.Tensor:

@@ -68,7 +68,7 @@ _ANEW = "start anew in another --run-dir, or allow it with --allow-changed"
 
 def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
     """Refuse to resume a checkpoint of another run than this one; returns lines about what may differ and does."""
-    lines = check_settings(run, source, manifest["config"], allowed, manifest["stage_index"])
+    lines = _settings(run, source, manifest["config"], allowed, manifest["stage_index"])
     if not {"stages", *_changed(run, manifest["config"])} & {*allowed, *run.recipe.may_change}:
         _check_stages(run, source, manifest["stages"])
     lines += [*_code(run, source, manifest), *_versions(manifest)]
@@ -79,15 +79,15 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     return [*lines, *_value_maps(run, source, manifest["data"], allowed)]
 
 
-def check_settings(
-    run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str], stage_index: int = 0
+def _settings(
+    run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str], stage_index: int
 ) -> list[str]:
     """Refuse settings with which the resumed run would compute something else than the interrupted one.
 
     stage_index: number of the stage in which the checkpoint was made.
     """
     now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
-    refused, lines = [], []
+    refused, lines = list[str](), list[str]()
     for key in _changed(run, before):
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         if key in free:
@@ -185,41 +185,38 @@ def _check_stages(run: Run, source: Path, before: Sequence[Sequence[Any]]) -> No
     )
 
 
-def _micro_batches(run: Run, difference: str) -> list[str]:
-    """A warning if the size of the micro-batches changes the results of a network."""
+def _micro_batches(run: Run, difference: str) -> Iterator[str]:
+    """Yield a warning if the size of the micro-batches changes the results of a network."""
     norm = keras.layers.BatchNormalization
     names = sorted(
         name
         for name, network in run.state.networks.items()
         if any(isinstance(each, norm) for each in layers_of(network))
     )
-    if not names:
-        return []
-    return [f"warning: {difference}: BatchNormalization in {', '.join(names)} sees micro-batches of another size"]
+    if names:
+        yield f"warning: {difference}: BatchNormalization in {', '.join(names)} sees micro-batches of another size"
 
 
-def _code(run: Run, source: Path, manifest: Mapping[str, Any]) -> list[str]:
+def _code(run: Run, source: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
     before = manifest["code"]
     changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
-    if not changed:
-        return []
-    return [
-        f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it is "
-        "now, and differs from the run that it would have been"
-    ]
+    if changed:
+        yield (
+            f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it "
+            "is now, and differs from the run that it would have been"
+        )
 
 
-def _versions(manifest: Mapping[str, Any]) -> list[str]:
+def _versions(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Say which libraries that compute the numbers are of other versions than those of a checkpoint."""
     before, now = manifest["versions"], versions()
     names = {"tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
     changed = [
         f"{name} was {before[key]} and is now {now[key]}" for key, name in names.items() if before.get(key) != now[key]
     ]
-    if not changed:
-        return []
-    return [f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"]
+    if changed:
+        yield f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"
 
 
 def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> None:

@@ -6,14 +6,12 @@ Horovod's operations stay outside, because XLA cannot compile them.
 import dataclasses
 import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import OF_SAMPLES, Random
 from hvdgan.recipe.mistakes import Mistake
 
@@ -22,9 +20,6 @@ _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 _FIRST_KEY = 0x3EC8F720, 0x02461E29
 _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _BLOCK = 4  # numbers of 32 bits that Philox makes from one value of its counter
-
-
-_LONGEST = 200  # characters of XLA's own words
 
 
 class CompiledRandom(Random):
@@ -115,37 +110,23 @@ class Compiler:
 
     on: bool = False
 
-    @property
-    def random(self) -> type[Random]:
-        """The class that draws random numbers inside of the functions."""
-        return CompiledRandom if self.on else Random
-
     def __call__(self, where: str, at: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function inside of a graph that is being traced."""
         if not self.on:
             return function(*arguments)
         leaves = tf.nest.flatten(arguments)
-        places = [place for place, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
-        tensors = [leaves[place] for place in places]
+        indices = [index for index, leaf in enumerate(leaves) if tf.is_tensor(leaf)]
+        tensors = [leaves[index] for index in indices]
 
         def run(*inner: tf.Tensor) -> Any:
             mine = list(leaves)
-            for place, tensor in zip(places, inner, strict=True):
-                mine[place] = tensor
+            for index, tensor in zip(indices, inner, strict=True):
+                mine[index] = tensor
             return function(*tf.nest.pack_sequence_as(arguments, mine))
 
         compiled = tf.function(run, autograph=False, jit_compile=True)
         _check(compiled, [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors], where, at)
         return compiled(*tensors)
-
-
-def check_jit(config: Config, ranks: Ranks) -> None:
-    """Refuse settings that XLA cannot compile."""
-    if config.jit and config.sync_batch_norm and (ranks.size > 1 or ranks.slice_unit):
-        raise UserError(
-            "--jit: with --sync-batch-norm the all-reduces of BatchNorm are in the losses, and XLA cannot compile "
-            "Horovod's operations; leave out one of the two flags"
-        )
 
 
 def _check(
@@ -158,13 +139,9 @@ def _check(
             translate(stage="hlo")
     except (tf.errors.OpError, ValueError) as error:
         # Not as its cause: a recipe of hvdgan would then show the traceback of a bug.
-        raise Mistake(f"{where}: --jit: {_reason(str(error))}; leave out --jit, or use other operations", at) from None
-
-
-def _reason(text: str) -> str:
-    """XLA's message in a few words: the operations that it cannot compile, or else its first line."""
-    unknown = dict.fromkeys(re.findall(r"(\w+) \(No registered '\w+' OpKernel", text))
-    if unknown:
-        return f"XLA cannot compile {', '.join(unknown)}"
-    first = text.strip().partition("\n")[0]
-    return f"XLA cannot compile it: {first if len(first) <= _LONGEST else f'{first[: _LONGEST - 3]}...'}"
+        text = str(error).strip()
+        unknown = dict.fromkeys(re.findall(r"(\w+) \(No registered '\w+' OpKernel", text))
+        what = ", ".join(unknown) or "it: " + textwrap.shorten(text.partition("\n")[0], 200, placeholder="...")
+        raise Mistake(
+            f"{where}: --jit: XLA cannot compile {what}; leave out --jit, or use other operations", at
+        ) from None

@@ -14,7 +14,7 @@ from hvdgan.training import session
 from hvdgan.training.command import Command
 from hvdgan.training.page import Page
 from hvdgan.training.resume_point import Commits, HostsChanged
-from hvdgan.training.run import checkpoints_of, folder_of
+from hvdgan.training.run import folder_of
 from hvdgan.training.stopping import Stopping
 
 _TRIES = 3
@@ -22,20 +22,9 @@ _TRIES = 3
 
 
 def train(command: Command, page: Page) -> bool:
-    """Train to the last step, with other ranks whenever one is lost or hosts come in.
+    """Train to the last step, with other ranks whenever one is lost or hosts come in; the result is session.train()'s.
 
     Everything is built anew for each set of ranks, because the traced steps hold a rank's slice of the batch.
-
-    Args:
-        command: command line.
-        page: page about the run.
-
-    Returns:
-        True if the last step is reached; False if the run has stopped on request, and is saved.
-
-    Raises:
-        UserError: a flag has no meaning in an elastic run.
-        RunError: a failure other than a lost rank: a full disk, a diverged loss, an error of the recipe on some rank.
     """
     if command.expect_size is not None:
         raise UserError(
@@ -53,7 +42,7 @@ def train(command: Command, page: Page) -> bool:
         stop_file = folder_of(command.config) / "stop"
         with Stopping(ranks, stop_file, command.time_budget) as stopping:
             tries: dict[int, int] = {}
-            while (reached := train_with(command, membership, commits, stopping, page)) is None:
+            while (reached := _train_with(command, membership, commits, stopping, page)) is None:
                 step = commits.last.step if commits.last else -1
                 tries[step] = tries.get(step, 0) + 1
                 if tries[step] > _TRIES:
@@ -64,7 +53,7 @@ def train(command: Command, page: Page) -> bool:
         return reached
 
 
-def train_with(
+def _train_with(
     command: Command, membership: Membership, commits: Commits, stopping: Stopping, page: Page
 ) -> bool | None:
     """Train with these ranks to the end; returns None if other ranks are to continue."""
@@ -89,7 +78,7 @@ def train_with(
             if ranks.is_root and run is None:  # later, session.train() has logged it
                 print(f"hvdgan: {lost}", file=sys.stderr, flush=True)
     page.run_dir = None  # the run may continue without this process
-    _write_last_commit(checkpoints_of(command.config), commits)
+    _write_last_commit(folder_of(command.config) / "checkpoints", commits)
     return None
 
 

@@ -20,7 +20,7 @@ from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.results import PreparedBatch, loss_of, prepare
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.compiler import Compiler, on_device
+from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
 from hvdgan.training.state import TrainState
 
 Metrics = dict[str, tf.Tensor]
@@ -90,10 +90,7 @@ class Forward:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self._trained(name)]
-
-    def _trained(self, name: str) -> list[keras.Variable]:
-        return self._state.networks[name].trainable_variables
+        return [v for name in update.owns for v in self._state.networks[name].trainable_variables]
 
     @contextlib.contextmanager
     def scope(self, update: Update) -> Iterator[None]:
@@ -105,8 +102,9 @@ class Forward:
             with tf.name_scope(f"{self._stage.name}/{update.name}"):
                 yield
         except UntouchedVariables as error:
-            paths = [f"{v.path} of {name}" for name in update.owns for v in self._trained(name)]
-            untouched = [paths[place] for place in error.places]
+            networks = self._state.networks
+            paths = [f"{v.path} of {name}" for name in update.owns for v in networks[name].trainable_variables]
+            untouched = [paths[index] for index in error.indices]
             named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
             raise Mistake(
                 f"{self.where(update)}: the loss does not depend on {named}; own only networks that the loss calls, or "
@@ -122,7 +120,7 @@ class Forward:
             ) from None
 
     def where(self, update: Update) -> str:
-        """The update's place in the schedule, for messages."""
+        """The update's stage and name, for messages."""
         return f"stage {self._stage.name}, update {update.name}"
 
 
@@ -198,7 +196,8 @@ class MicroBatches:
 
     def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
         """Compute gradients and metrics, given a PreparedBatch and its Random as their fields."""
-        prepared = PreparedBatch(**{**apart, "random": self._compiler.random(**random)})
+        draws = CompiledRandom if self._compiler.on else Random
+        prepared = PreparedBatch(**{**apart, "random": draws(**random)})
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:

@@ -31,11 +31,8 @@ class Loop:
     def __init__(
         self, run: Run, resume_point: ResumePoint, stopping: Stopping, pending: PendingSteps, tasks: PeriodicTasks
     ) -> None:
-        self._run = run
-        self._resume_point = resume_point
-        self._stopping = stopping
-        self._pending = pending
-        self._tasks = tasks
+        self._run, self._resume_point, self._stopping = run, resume_point, stopping
+        self._pending, self._tasks = pending, tasks
         self._between_seconds = 0.0
         """time of the work between the last step and the next one"""
 
@@ -44,9 +41,6 @@ class Loop:
         try:
             self._tasks.begin()
             done, stop = self._run_steps(batches, steps)
-        except Exception:  # such as one of the data, while the updates of earlier steps have been skipped
-            self._pending.settle_after_failure()
-            raise
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
             self._tasks.settle()
@@ -69,14 +63,12 @@ class Loop:
                     self._begin_stage(at, step)
                 self.step(batches, step, at, compute)
                 done = step + 1
-                due = self._tasks.is_due(done, at)
-                if due:
-                    self.settle(step)
-                stop = self._stopping.is_time() and done < self._run.last_step
-                if stop:
-                    self.settle(step)
+                stop = self._stopping.is_time()
+                if stop or self._tasks.is_due(done, at):
+                    self.read_all(step)
+                stop = stop and done < self._run.last_step
                 begin = time.perf_counter()
-                self._tasks.work(done, at, batches.bad_files, due=due, stop=stop)
+                self._tasks.work(done, at, batches.bad_files, stop=stop)
                 self._between_seconds = time.perf_counter() - begin
                 if stop:
                     return done, True
@@ -100,7 +92,7 @@ class Loop:
             waited, between = arrived - begin, self._between_seconds
             self._pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, between))
 
-    def settle(self, step: int) -> None:
+    def read_all(self, step: int) -> None:
         """Wait until a step has ended, and hand the results of all steps up to it to the observations."""
         with self._run.ranks.activity.at(f"end of step {step}"):
-            self._pending.settle()
+            self._pending.read_all()

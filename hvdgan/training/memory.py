@@ -1,8 +1,8 @@
 """The most memory that this process has taken, and what to do where there is too little."""
 
-import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -15,7 +15,6 @@ from hvdgan.training.run import Run
 from hvdgan.training.step import Compute, Steps
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
-_LONGEST = 200
 
 
 def peak_memory() -> dict[str, int | None]:
@@ -27,12 +26,6 @@ def peak_memory() -> dict[str, int | None]:
         "peak_rss_bytes": host,
         "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if _has_gpu() else None,
     }
-
-
-def largest(peaks: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """The largest of each figure of peak_memory(), such as of several stages or ranks."""
-    every = list(peaks)
-    return {name: max((each[name] for each in every), key=lambda value: value or 0) for name in every[0]}
 
 
 def forget_peak() -> None:
@@ -55,43 +48,26 @@ def _has_gpu() -> bool:
 
 
 class MemoryGuard:
-    """Follows the steps of a run, and describes a lack of memory in them, before or after one, in one line."""
+    """Follows the steps of a run, and describes a lack of memory in one line."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._place: tuple[str, int, Position] | None = None
-        """before, in or after a step: its number and its position; None: the first has not begun"""
+        self._where = ""
+        """the step that has begun last"""
 
-    def guarded(self, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
-        """Yield steps that end with a message of one line if there is not enough memory for them."""
+    def followed(self, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
+        """Yield steps, and note each."""
         for step, at, compute in steps:
-            self._place = "before", step, at
-            yield step, at, functools.partial(self._computed, at, compute)
+            self._where = f" at step {step}, stage {at.stage.name}"
+            yield step, at, compute
 
     def failure(self, error: Exception) -> RunError:
-        """Describe a lack of memory."""
-        run, place = self._run, self._place
-        where = "" if place is None else f" {place[0]} step {place[1]}, stage {place[2].stage.name}"
-        first = f"rank {run.ranks.rank} is out of memory{where}: {_refused(error)}"
-        if place is None or place[0] == "after":
-            return RunError(
-                f"{first}; this was not in a step, so --accumulate would not help: free memory, or try smaller networks"
-            )
-        # A batch finds no room beside what the steps take.
+        """Describe a lack of memory; a batch or an evaluation finds no room beside what the steps take."""
+        less = ", ".join([*_accumulated(self._run), "a smaller --global-batch-size"])
         return RunError(
-            f"{first}; try {', '.join([*_accumulated(run), 'a smaller --global-batch-size'])} or smaller networks"
+            f"rank {self._run.ranks.rank} is out of memory{self._where}: {_refused(error)}; try {less} or smaller "
+            "networks"
         )
-
-    def _computed(
-        self, at: Position, compute: Compute, step: int, stage_step: int, data: dict[str, tf.Tensor]
-    ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        self._place = "in", step, at
-        try:
-            results = compute(step, stage_step, data)
-        except OUT_OF_MEMORY as error:
-            raise self.failure(error) from error
-        self._place = "after", step, at
-        return results
 
 
 def _accumulated(run: Run) -> list[str]:
@@ -105,9 +81,5 @@ def _accumulated(run: Run) -> list[str]:
 def _refused(error: Exception) -> str:
     """What could not be allocated, and for which operation."""
     text = in_one_line(error)
-    tensor = re.search(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)", text)
-    if tensor is None:
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-    node = re.search(r"\{\{node ([^}]+)\}\}", text)
-    of = f" for {node[1]}" if node else ""
-    return f"no room for a tensor of shape ({tensor[1].replace(',', ', ')}) and type {tensor[2]}{of}"
+    found = re.search(r"OOM when allocating (tensor with shape\S* and type \w+).*\{\{node ([^}]+)\}\}", text)
+    return f"no room for a {found[1]}, for {found[2]}" if found else textwrap.shorten(text, 200, placeholder="...")

@@ -1,30 +1,31 @@
 """Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.events import Event, InputSpeed, SkippedFile, StageEnd
+from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, StageEnd
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.bad_updates import BadUpdates, not_finite, without_skipped
 from hvdgan.training.changes import scale_of
-from hvdgan.training.memory import forget_peak, used_by
+from hvdgan.training.compiler import Compiler
+from hvdgan.training.gradients import Data, MicroBatches, used
+from hvdgan.training.memory import forget_peak
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
+from hvdgan.training.step import StageStep
 from hvdgan.training.window import Watch, Window, merge_states
 
 _STEPS = 100
-"""number of steps after which the verdict is logged"""
+"""number of steps after which it is logged whether the input keeps up"""
 _WARM_UP = 5
 """number of first steps that do not count: they compile, and fill the queue"""
 _TOLERATED = 0.1
@@ -45,12 +46,8 @@ class BadFiles:
         *,
         saved: Mapping[str, str],
     ) -> None:
-        self._name = name
-        self._found = found
-        self._total = total
-        self._max_bad_fraction = max_bad_fraction
-        self._ranks = ranks
-        self._tell = tell
+        self._name, self._found, self._total, self._max_bad_fraction = name, found, total, max_bad_fraction
+        self._ranks, self._tell = ranks, tell
         self.known = dict(saved)
         """reasons by file name, the same on every rank, as JSON types"""
 
@@ -75,16 +72,58 @@ class BadFiles:
                 self.known[name] = reason
 
 
+class BadUpdates:
+    """Counts for each update how often in a row it was not finite and skipped by every rank."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+        """number of bad updates in a row by <stage>/<update>, as JSON types"""
+
+    def add(self, stage: str, metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> Iterator[tuple[str, int]]:
+        """Add a step, and yield each bad update with the number of times in a row that it was bad.
+
+        A float16 overflow does not count while the loss scale can still be lowered. The count of an update that was not
+        due stays as it is.
+        """
+        for update, was_skipped in skipped.items():
+            key = f"{stage}/{update}"
+            if not was_skipped:
+                self.counts.pop(key, None)
+            elif metrics.get(f"{update}/loss_scale", 1.0) <= 1.0:
+                self.counts[key] = self.counts.get(key, 0) + 1
+                yield update, self.counts[key]
+
+
+def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> dict[str, Any]:
+    """Drop the metrics that the losses of skipped updates have computed."""
+    prefixes = tuple(f"{update}/" for update, was_skipped in skipped.items() if was_skipped)
+    kept = ("/applied", "/loss_scale")
+    return {name: value for name, value in metrics.items() if not name.startswith(prefixes) or name.endswith(kept)}
+
+
+def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> list[str]:
+    """Compute an update's gradients on this rank again, and name what is not finite."""
+    forward = stage_step.forward
+    (chosen,) = (each for each in stage_step.stage.updates if each.name == update)
+
+    @tf.function(autograph=False)
+    def look(part: tf.Tensor) -> tf.Tensor:
+        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data), Compiler())
+        gradients, metrics = micro_batches.one(chosen, part)
+        return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
+
+    results = [look(tf.constant(part)).numpy() for part in range(forward.micro_batches)]
+    names = ["loss", *(variable.path for variable in forward.variables(chosen))]
+    return [name for name, finite in zip(names, zip(*results, strict=True), strict=True) if not all(finite)]
+
+
 class InputCheck:
-    """Adds up the seconds that a rank waits for images, and logs the verdict once."""
+    """Adds up the seconds that a rank waits for images, and logs once whether the input keeps up."""
 
     def __init__(
         self, ranks: Ranks, config: Config, tell: Callable[[Event], None], *, prepared: bool, steps: int = _STEPS
     ) -> None:
-        self._ranks = ranks
-        self._config = config
-        self._tell = tell
-        self._prepared = prepared
+        self._ranks, self._config, self._tell, self._prepared = ranks, config, tell, prepared
         self._left = steps
         self._counted = steps - _WARM_UP
         self._sums = [0.0, 0.0]
@@ -99,10 +138,10 @@ class InputCheck:
             mine = [total / self._counted for total in self._sums]
             everyones = self._ranks.gather(mine, "seconds waited for images")
             threads = reading_threads(self._config.pipeline.threads, self._ranks)
-            self._tell(verdict(everyones, self._config, threads=threads, prepared=self._prepared))
+            self._tell(input_speed(everyones, self._config, threads=threads, prepared=self._prepared))
 
 
-def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> InputSpeed:
+def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> InputSpeed:
     """Describe in one line the rank that waits longest; the other ranks wait for it.
 
     A rank that waits receives images as fast as its pipeline reads them; the rest of a step is computing.
@@ -125,45 +164,6 @@ def verdict(everyones: Sequence[Sequence[float]], config: Config, *, threads: in
     return InputSpeed(is_bottleneck=True, text=text)
 
 
-class Meter:
-    """Collects the metrics of each step and logs their means."""
-
-    def __init__(
-        self, ranks: Ranks, config: Config, record: Record, bad_files: BadFiles, state: dict[str, list[float]] | None
-    ) -> None:
-        self._ranks = ranks
-        self._config = config
-        self._record = record
-        self._bad_files = bad_files
-        self._window = Window(state)
-
-    def add(self, values: dict[str, Any]) -> None:
-        """Add one step's metrics by name."""
-        self._window.add(values)
-
-    def state(self) -> dict[str, list[float]]:
-        """Return what a resumed run needs of the steps since the last log line, as JSON types."""
-        return self._window.state()
-
-    def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
-        """Log the means since the last log line; every rank calls this after the same step."""
-        own = self._window.means()
-        if is_due(done, self._config.log_every):  # a record at the end of the run leaves the window to a resumed run
-            self._window = Window()
-        everyones = self._ranks.gather(own, "metrics")
-        if any(each.keys() != own.keys() for each in everyones):
-            raise RunError(f"step {done}: the ranks have different metrics: {[sorted(each) for each in everyones]}")
-        weighted = list(zip(self._ranks.weights(self._config.global_batch_size), everyones, strict=True))
-        values = {name: sum(weight * each[name] for weight, each in weighted) / self._ranks.size for name in own}
-        if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
-            raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
-        images_per_sec = self._config.global_batch_size / values["step_seconds"]
-        self._bad_files.report(bad_files)
-        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known), **_longest_wait(everyones)}
-        self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
-        return values
-
-
 def _longest_wait(everyones: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the rank that waits longest for its images, and its seconds per step; nothing of a single rank."""
     waits = [each["wait_seconds"] for each in everyones]
@@ -176,15 +176,14 @@ class Observations:
 
     def __init__(self, run: Run, resume_point: ResumePoint, record: Record) -> None:
         config, ranks, source, progress = run.config, run.ranks, run.source, resume_point.progress
-        self._run = run
-        self._record = record
+        self._run, self._record = run, record
         self._weights = ranks.weights(config.global_batch_size)
         self._saved = part_of_rank(ranks, progress.get("ranks", []))
         """this rank's part of the observations of the interrupted run"""
         max_bad, files, tell = config.max_bad_fraction, progress.get("bad_files", {}), record.tell
         self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, tell, saved=files)
-        self._bad_updates = BadUpdates(ranks, config.max_bad_steps, tell, progress.get("bad_updates", {}))
-        self._meter = Meter(ranks, config, record, self._bad_files, self._saved.get("window"))
+        self._bad_updates = BadUpdates(progress.get("bad_updates", {}))
+        self._window = Window(self._saved.get("window"))
         self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
         self._watch = Watch(None)
         for line in source.remarks:
@@ -208,43 +207,54 @@ class Observations:
         """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves."""
         stage, compute = at.stage.name, self._run.steps[at.index]
         self._input_check.add(seconds["wait_seconds"], seconds["step_seconds"])
-        diagnose = functools.partial(not_finite, compute, step=step, data=data)
-        self._bad_updates.count(stage, step, metrics, skipped, diagnose, newest)
+        for update, times in self._bad_updates.add(stage, metrics, skipped):
+            if times >= self._run.config.max_bad_steps:
+                mine = not_finite(compute, update, step, data)
+                found = self._run.ranks.gather(mine, "what is not finite")
+                named = "; ".join(f"rank {rank}: {', '.join(each[:5])}" for rank, each in enumerate(found) if each)
+                raise RunError(
+                    f"step {step}, stage {stage}, update {update}: loss or gradients are not finite "
+                    f"({named or 'all are finite'}; computed again with the weights after step {newest}), {times} "
+                    "step(s) in a row; no rank has applied them; lower the learning rate, or check the data; the last "
+                    "checkpoint is intact"
+                )
+            self._record.tell(SkippedUpdate(step=step, stage=stage, update=update, times=times))
         kept = without_skipped(metrics, skipped)
-        self._meter.add({**kept, **seconds})
+        self._window.add({**kept, **seconds})
         self._watch.add(kept)
         self._record.advance(stage)
         if self._watch.is_over(at.stage_step + 1, self._run.ranks, self._weights):
             self._end_stage_early(at)
 
-    def add_after_failure(
-        self, step: int, at: Position, metrics: Mapping[str, Any], skipped: Mapping[str, bool]
-    ) -> None:
-        """Count and log the skipped updates of a step without the other ranks, because the run has failed already."""
-        tell = functools.partial(self._record.tell_alone, rank=self._run.ranks.rank)
-        self._bad_updates.count_alone(at.stage.name, step, metrics, skipped, tell)
-
-    def end_stage(self, at: Position) -> None:
-        """Log the memory that the stage has taken; every rank calls this after the last step of a stage or a run."""
-        self._record.say(used_by(at.stage, self._run.ranks))
-
     def log(self, done: int, at: Position, bad_files: Sequence[BadFile]) -> dict[str, float]:
-        """Log the means since the last log line; see Meter.log. Every rank calls this."""
-        return self._meter.log(done, at, bad_files)
-
-    def report(self, bad_files: Sequence[BadFile]) -> None:
-        """Log broken files that an evaluation has met; every rank calls this."""
+        """Log the means since the last log line; every rank calls this after the same step."""
+        config, ranks = self._run.config, self._run.ranks
+        own = self._window.means()
+        if is_due(done, config.log_every):  # a record at the end of the run leaves the window to a resumed run
+            self._window = Window()
+        everyones = ranks.gather(own, "metrics")
+        if any(each.keys() != own.keys() for each in everyones):
+            raise RunError(f"step {done}: the ranks have different metrics: {[sorted(each) for each in everyones]}")
+        weighted = list(zip(self._weights, everyones, strict=True))
+        values = {name: sum(weight * each[name] for weight, each in weighted) / ranks.size for name in own}
+        if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
+            raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
+        images_per_sec = config.global_batch_size / values["step_seconds"]
         self._bad_files.report(bad_files)
+        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known), **_longest_wait(everyones)}
+        self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
+        return values
 
-    def evaluated(self, values: Mapping[str, float]) -> None:
-        """Add the figures of an evaluation, on which a plateau may end the stage; every rank calls this."""
+    def add_evaluation(self, values: Mapping[str, float], bad_files: Sequence[BadFile]) -> None:
+        """Add the figures of an evaluation, on which a plateau may end the stage, and broken files that it has met."""
+        self._bad_files.report(bad_files)
         self._watch.add(dict(values))
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the tensors, as JSON types; every rank calls this."""
         run = self._run
         mine = {
-            "window": self._meter.state(),
+            "window": self._window.state(),
             "watch": self._watch.state(),
             "weight": self._weights[run.ranks.rank],
         }
@@ -259,14 +269,12 @@ class Observations:
         }
 
     def _end_stage_early(self, at: Position) -> None:
-        if at.stage_step + 1 == at.stage.steps or at.stage.until is None:
+        stage, done = at.stage, at.stage_step + 1
+        if done == stage.steps or stage.until is None:
             return
         self._run.schedule.end_early(at)
-        stage, last = at.stage, self._run.last_step
-        planned, metric = stage.steps, at.stage.until.metric
-        self._record.tell(
-            StageEnd(stage=stage.name, steps=at.stage_step + 1, planned=planned, metric=metric, last_step=last)
-        )
+        last, metric = self._run.last_step, stage.until.metric
+        self._record.tell(StageEnd(stage=stage.name, steps=done, planned=stage.steps, metric=metric, last_step=last))
 
 
 def part_of_rank(ranks: Ranks, everyones: list[dict[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,9 @@ def apply_gradients(
     rates: Callable[[float | LearningRate], tf.Tensor],
 ) -> None:
     """Clip the gradients, and let the optimizer of each owned network make one step."""
-    gradients = _clipped(gradients, norm, update.clip_norm)
+    if update.clip_norm is not None:
+        scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
+        gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
     begin = 0
     for name in update.owns:
         optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
@@ -36,14 +38,6 @@ def apply_gradients(
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
-
-
-def _clipped(gradients: Sequence[tf.Tensor], norm: tf.Tensor, clip_norm: float | None) -> Sequence[tf.Tensor]:
-    """The gradients, scaled down to a global norm of at most clip_norm; None: no limit."""
-    if clip_norm is None:
-        return gradients
-    scale = clip_norm / tf.maximum(norm, clip_norm)
-    return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
 
 
 @contextlib.contextmanager

@@ -1,10 +1,8 @@
 """Writes report.html at the end of a run, by a process that knows neither TensorFlow nor the other ranks."""
 
 import contextlib
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -14,16 +12,12 @@ from hvdgan.cli.launcher import unlaunched
 When = Literal["never", "end"]
 PATIENCE = 120.0
 """seconds that a finished run waits for its page; the other ranks have ended by then"""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Page:
     """The page of a run, which rank 0 writes once the run has finished, or names the command for if it has not.
 
     Leave it as a context manager after the run folder is unlocked and the ranks have parted.
-
-    Args:
-        when: at the end, or never.
     """
 
     def __init__(self, when: When) -> None:
@@ -53,26 +47,8 @@ class Page:
 
 def write(run_dir: Path) -> bool:
     """Write the page, whose errors appear on the terminal; returns whether it is there."""
-    words = [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())]
-    with _signals_for_it_alone(), contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            words,
-            env=unlaunched(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            timeout=PATIENCE,
-            check=False,
-        )
+    words, null = [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())], subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, env=unlaunched(), stdin=null, stdout=null, timeout=PATIENCE, check=False)
         return done.returncode == 0
     return False
-
-
-@contextlib.contextmanager
-def _signals_for_it_alone() -> Iterator[None]:
-    """Let Ctrl-C and its like end the process of the page, and not this one, whose run has finished."""
-    handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -1,21 +1,25 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.results import append, record_of, weights_facts
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.drift import LayerState, check_ranks
+from hvdgan.training.memory import used_by
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.samples import Grids
 from hvdgan.training.saving import Saving
+from hvdgan.training.state import TrainState, copy_of
 from hvdgan.training.summary import end_of
 
 
@@ -30,17 +34,12 @@ class PeriodicTasks:
         commits: Commits,
         observations: Observations,
     ) -> None:
-        self._run = run
-        self._resume_point = resume_point
-        self._record = record
-        self._commits = commits
-        self._observations = observations
-        self._layer_state = LayerState(run.ranks, run.state)
+        self._run, self._resume_point, self._record = run, resume_point, record
+        self._commits, self._observations = commits, observations
         join = run.ranks.activity.join
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
         # The grid is written before the checkpoint, because a run that resumes there does not draw it again.
         self._saving = Saving(run, resume_point, record, commits, self._grids.wait)
-        self._evaluations = Evaluations(run, resume_point, record, observations, self._saving.add_evaluation)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
@@ -53,22 +52,23 @@ class PeriodicTasks:
         may_end = at.stage.until is not None and (at.stage_step + 1) % at.stage.until.window == 0
         return may_end or any(due_after(done, at, self._run, self._commits.every, stop=False))
 
-    def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, due: bool, stop: bool) -> None:
+    def work(self, done: int, at: Position, bad_files: Sequence[BadFile], *, stop: bool) -> None:
         """Log, evaluate, sample and save if they are due, or save the best; every rank calls this after each step.
 
         If something is due, or if the run stops, the observations have the results of all steps.
         """
         run = self._run
-        now = due_after(done, at, run, self._commits.every, stop=stop) if due or stop else NOTHING
-        self._saving.report()
+        now = due_after(done, at, run, self._commits.every, stop=stop)
+        self._saving.saver.report()
         if now.check:
             check_ranks(run.ranks, run.state, done)
         if now.log:
             self._saving.add(self._observations.log(done, at, bad_files))
         if now.end:
-            self._observations.end_stage(at)
+            self._record.say(used_by(at.stage, run.ranks))
         uses_networks = now.sample or now.evaluate or now.save or now.commit
-        self._layer_state.check(done, at.stage.name, due=uses_networks)
+        if uses_networks or at.stage_step == 0 or done == self._resume_point.step + 1:
+            check_layer_state(run.ranks, run.state, done, at.stage.name)
         if not uses_networks:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
@@ -94,7 +94,7 @@ class PeriodicTasks:
 
     def settle(self) -> None:
         """Wait until the last checkpoint and the last grid are written, or have failed."""
-        self._saving.settle()
+        self._saving.saver.settle()
         self._grids.settle()
 
     def finish(self, done: int, reason: str | None) -> None:
@@ -105,14 +105,39 @@ class PeriodicTasks:
 
     def _evaluate(self, done: int, at: Position) -> Exception | None:
         """Run the evaluations; returns a failure, the same on every rank, so that the run is saved first."""
+        run = self._run
         try:
-            self._evaluations(done, at)
+            if run.evaluator:
+                self._note(done, at, run.evaluator(), run.evaluator.bad_files, "held out")
+            if run.comparison:
+                values = run.comparison(self._record.say)
+                self._note(done, at, values, run.comparison.bad_files, "generated")
+                if run.ranks.is_root:
+                    with self._record.tolerant("evaluation.jsonl"):
+                        append(run.run_dir, self._result(done, values, run.comparison.facts()))
         except Exception as error:
             # The other ranks do not know of an error that was not exchanged, and wait for this rank.
-            if isinstance(error, RunError) or self._run.ranks.size == 1:
+            if isinstance(error, RunError) or run.ranks.size == 1:
                 return error
             raise
         return None
+
+    def _note(self, done: int, at: Position, values: dict[str, float], bad_files: Sequence[BadFile], what: str) -> None:
+        self._observations.add_evaluation(values, bad_files)
+        self._saving.add_evaluation(done, values)
+        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values, what)
+
+    def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
+        config, resume_point = self._run.config, self._resume_point
+        weights = weights_facts(config, self._run.recipe, averaged=True)
+        return record_of(
+            done,
+            values,
+            {**facts, **weights, "precision": config.precision, "seed": config.seed, "truncation": 1.0},
+            run_id=resume_point.run_id,
+            samples_seen=resume_point.samples_seen(done, config.global_batch_size),
+            by="training",
+        )
 
     def _draw(self, done: int) -> Exception | None:
         """Draw samples on rank 0; returns a failure, such as one of sample(), so that the run is saved first."""
@@ -127,53 +152,6 @@ class PeriodicTasks:
         return self._run.ranks.stack(self._run.state.statistics.read())
 
 
-class Evaluations:
-    """Evaluates held-out images, and compares generated with real samples. Every rank calls it; rank 0 writes."""
-
-    def __init__(
-        self,
-        run: Run,
-        resume_point: ResumePoint,
-        record: Record,
-        observations: Observations,
-        add: Callable[[int, dict[str, float]], None],
-    ) -> None:
-        self._run, self._resume_point = run, resume_point
-        self._record, self._observations, self._add = record, observations, add
-
-    def __call__(self, done: int, at: Position) -> None:
-        """Evaluate after `done` steps."""
-        run = self._run
-        if run.evaluator:
-            values = run.evaluator()
-            self._observations.report(run.evaluator.bad_files)
-            self._note(done, at, values, "held out")
-        if run.comparison:
-            values = run.comparison(self._record.say)
-            self._observations.report(run.comparison.bad_files)
-            self._note(done, at, values, "generated")
-            if run.ranks.is_root:
-                with self._record.tolerant("evaluation.jsonl"):
-                    append(run.run_dir, self._result(done, values, run.comparison.facts()))
-
-    def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
-        config, resume_point = self._run.config, self._resume_point
-        weights = weights_facts(config, self._run.recipe, averaged=True)
-        return record_of(
-            done,
-            values,
-            {**facts, **weights, "precision": config.precision, "seed": config.seed, "truncation": 1.0},
-            run_id=resume_point.run_id,
-            samples_seen=resume_point.samples_seen(done, config.global_batch_size),
-            by="training",
-        )
-
-    def _note(self, done: int, at: Position, values: dict[str, float], what: str) -> None:
-        self._add(done, values)
-        self._observations.evaluated(values)
-        self._record.write_evaluation(done, at.stage.name, at.stage_step + 1, values, what)
-
-
 class Due(NamedTuple):
     """What is due after a step: comparing the ranks, logging, the end of a stage, and so on."""
 
@@ -184,9 +162,6 @@ class Due(NamedTuple):
     sample: bool
     save: bool
     commit: bool
-
-
-NOTHING = Due(*[False] * len(Due.__annotations__))
 
 
 def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: bool) -> Due:
@@ -205,3 +180,46 @@ def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: boo
         # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
         commit=commit_every > 0 and not (stop or last) and (save or is_due(done, commit_every)),
     )
+
+
+def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
+    """Compare the weights and slots of all ranks; every rank calls this after the same step."""
+    own = {id(variable) for variable in state.statistics.variables()}  # these may differ
+    mine = _digests({name: variable for name, variable in state.tensors().items() if id(variable) not in own})
+    whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
+    if len(set(ranks.gather(whole, "digest of the weights"))) == 1:
+        return
+    apart = _apart(ranks, mine, "digests of the weights")
+    raise RunError(
+        f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {', '.join(apart[:5])}; "
+        "they no longer train one model; resume from the last checkpoint, and look for a recipe that depends on the "
+        "rank, or for hardware that computes wrongly"
+    )
+
+
+def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) -> None:
+    """Compare the state of layers, other than statistics of samples; every rank calls this after the same step.
+
+    A checkpoint holds one copy of this state for all ranks, so state that differs between the ranks would be lost.
+    """
+    variables = state.other_state()
+    if ranks.size == 1 or not variables:
+        return
+    if apart := _apart(ranks, _digests(variables), "state of the layers"):
+        more = f" (and {len(apart) - 1} more)" if apart[1:] else ""
+        raise RunError(
+            f"step {done}, stage {stage}: {apart[0]} differs between the ranks{more}, and a checkpoint holds one copy "
+            'for all ranks; let it depend on the step alone, make it with add_weight(..., aggregation="mean") if it is '
+            "a mean over samples, or train on one rank"
+        )
+
+
+def _apart(ranks: Ranks, mine: Mapping[str, str], what: str) -> list[str]:
+    """The names whose digests differ between the ranks."""
+    everyones = ranks.gather(dict(mine), what)
+    return [name for name in mine if len({each[name] for each in everyones}) > 1]
+
+
+def _digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
+    """The SHA-256 of each variable's value."""
+    return {name: hashlib.sha256(copy_of(variable).tobytes()).hexdigest() for name, variable in variables.items()}

@@ -1,6 +1,7 @@
 """Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
 
 import contextlib
+import datetime
 import json
 import math
 import sys
@@ -51,18 +52,12 @@ class Progress:
         if not self._bar.disable:
             self._bar.set_postfix_str(speed)
             return None
-        left = _clock((self._bar.total - step) * values["step_seconds"])
+        left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
         return f"step {step}/{self._bar.total} {stage} {speed}, {left} left"
 
     def close(self) -> None:
         """Remove the bar."""
         self._bar.close()
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"
 
 
 class Record:
@@ -92,13 +87,6 @@ class Record:
         self._write_line(event.line)
         if event.is_shown:
             self._print_line(event.line)
-
-    def tell_alone(self, event: Event, rank: int) -> None:
-        """Tell of a rank that has failed; one without a log prints it, because rank 0 may end before it knows."""
-        if self._is_root:
-            self.tell(event)
-        else:
-            print(f"hvdgan: rank {rank}: {event.line}", file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Log a line, on the terminal and in log.txt; one that begins with `warning: ` is an event."""
@@ -220,15 +208,9 @@ def _drop_after(path: Path, step: int) -> None:
         return
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        record = _parse(line)
-        if isinstance(record, dict) and record.get("step", step + 1) <= step:
-            kept.append(line + "\n")
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict) and record.get("step", step + 1) <= step:
+                kept.append(line + "\n")
     with whole_file(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
-
-
-def _parse(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None

@@ -1,11 +1,11 @@
 """Refuses graphs that a resumed run would not repeat: with stateful random draws, or state that is not saved."""
 
-import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,7 +19,6 @@ from hvdgan.training.state import TrainState
 Handles = Mapping[int, tf.Tensor]
 """for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
 
-
 _HERE = Path(__file__).parents[1]
 # With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
 _LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (Path(tf.__file__).parent, Path(keras.__file__).parent, _HERE))
@@ -32,39 +31,37 @@ _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.ran
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 # Operations whose results are the same on all ranks, whatever they are given.
 _SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
+_DRAWS_OF_SAMPLES = re.compile(rf"(.*/)?{OF_SAMPLES}(_\d+)?$")
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 
 
 def operations(
     graph: tf.Graph, handles: Handles | None = None, chain: tuple[tf.Operation, ...] = ()
 ) -> Iterator[tuple[tuple[tf.Operation, ...], Handles]]:
-    """Yield each operation at the end of a chain of the operations that call its function, outermost first.
-
-    Args:
-        graph: graph to walk.
-        handles: tensors of the graph to follow into the functions; each yield has those of its own graph.
-        chain: operations that call this graph.
-    """
+    """Yield each operation, at the end of the chain of operations that call its function, with its graph's handles."""
     handles = handles or {}
     for operation in graph.get_operations():
         yield (*chain, operation), handles
         for inner in called_by(operation, graph):
-            # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
-            pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
-            known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
-            yield from operations(inner, known, (*chain, operation))
+            yield from operations(inner, _handles_in(inner, operation, handles), (*chain, operation))
 
 
-class Flow:
-    """Follows some tensors of a graph forward, through branches, loops and functions."""
+def _handles_in(inner: tf.Graph, caller: tf.Operation, handles: Handles) -> Handles:
+    # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
+    pairs = zip(reversed(caller.inputs), reversed(inner.inputs), strict=False)
+    return {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
 
-    def __init__(
-        self,
-        begins: Callable[[tf.Operation, Handles], bool],
-        stops: Callable[[tf.Operation], bool],
-        visit: Callable[[tuple[tf.Operation, ...], Handles, bool], None],
-    ) -> None:
-        self._begins, self._stops, self._visit = begins, stops, visit
+
+class SampleFlow:
+    """Follows the rank's own samples forward through a traced step, and refuses the state of layers that they reach.
+
+    Its branches, loops and functions are followed, too. scopes: what messages call the updates, by their scopes.
+    """
+
+    def __init__(self, state: TrainState, scopes: Mapping[str, str]) -> None:
+        self._kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
+        self._own = {id(variable.value.handle) for variable in state.statistics.variables()}  # each rank has its own
+        self._scopes = scopes
 
     def follow(
         self,
@@ -75,15 +72,18 @@ class Flow:
         *,
         always: bool = False,
     ) -> set[str]:
-        """Walk a graph; returns the names of all its tensors that depend on those that are followed."""
+        """Walk a graph; returns the names of its tensors that depend on the samples: all of them if `always`."""
         followed = set(followed)
         for operation in graph.get_operations():
-            inside = list(called_by(operation, graph))
             reached = always or any(tensor.name in followed for tensor in operation.inputs)
-            self._visit((*chain, operation), handles, reached)
-            if inside:
+            if inside := list(called_by(operation, graph)):
                 followed |= self._called(operation, inside, followed, handles, (*chain, operation), always=always)
-            elif (reached and not self._stops(operation)) or self._begins(operation, handles):
+                continue
+            inputs = [handles.get(id(tensor)) for tensor in operation.inputs]
+            if reached and _WRITES.search(operation.type):
+                self._refuse((*chain, operation), inputs)
+            begins = _DRAWS_OF_SAMPLES.match(operation.name) or any(id(each) in self._own for each in inputs)
+            if begins or (reached and not _SAME_ON_ALL.match(operation.type)):
                 followed |= {tensor.name for tensor in operation.outputs}
         return followed
 
@@ -104,19 +104,28 @@ class Flow:
         while True:
             before = set(carried)
             for inner in inside:
-                pairs = list(zip(reversed(operation.inputs), reversed(inner.inputs), strict=False))
-                known = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
+                pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
                 entering = {own.name for outer, own in pairs if outer.name in followed}
                 if is_loop:
-                    entering |= {inner.inputs[place].name for place in carried}
-                found = self.follow(inner, entering, known, chain, always=always)
-                leaving = {place for place, tensor in enumerate(inner.outputs) if always or tensor.name in found}
+                    entering |= {inner.inputs[index].name for index in carried}
+                found = self.follow(inner, entering, _handles_in(inner, operation, handles), chain, always=always)
+                leaving = {index for index, tensor in enumerate(inner.outputs) if always or tensor.name in found}
                 if is_loop and len(inner.outputs) != len(operation.outputs):  # the condition
                     always |= bool(leaving)
                 else:
                     carried |= leaving
             if not is_loop or carried == before:
-                return {tensor.name for place, tensor in enumerate(operation.outputs) if place in carried}
+                return {tensor.name for index, tensor in enumerate(operation.outputs) if index in carried}
+
+    def _refuse(self, chain: tuple[tf.Operation, ...], inputs: list[tf.Tensor | None]) -> None:
+        where = _where(chain, self._scopes, "")
+        for state in (self._kept[id(handle)] for handle in inputs if id(handle) in self._kept):
+            if where.startswith(tuple(self._scopes.values())):
+                raise UserError(
+                    f"{where}: {state} depends on the rank's own samples, and a checkpoint holds one copy for all "
+                    'ranks; let it depend on the step alone, or make it with add_weight(..., aggregation="mean"), and '
+                    "checkpoints hold its mean over the ranks"
+                )
 
 
 def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:
@@ -150,40 +159,32 @@ def function_of(graph: tf.Graph | None, name: str) -> tf.Graph | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """TensorFlow's definition of a type of operation.
+class Kind(NamedTuple):
+    """TensorFlow's definition of a type of operation; a stateful one has effects, or results of other causes."""
 
-    attributes: names of its attributes.
-    calls: names of the attributes that hold functions.
-    is_stateful: True if it has effects or results that its inputs do not determine.
-    """
-
-    attributes: frozenset[str] = frozenset()
-    calls: tuple[str, ...] = ()
-    is_stateful: bool = False
-
-
-def kind_of(operation: tf.Operation) -> Kind:
-    """The definition of an operation's type."""
-    if operation.type not in _kinds:
-        _kinds[operation.type] = _kind(operation)
-    return _kinds[operation.type]
+    attributes: frozenset[str]
+    calls: tuple[str, ...]
+    """names of the attributes that hold functions"""
+    is_stateful: bool
 
 
 _kinds: dict[str, Kind] = {}
 
 
-def _kind(operation: tf.Operation) -> Kind:
-    definition = operation.op_def
-    calls = tuple(each.name for each in definition.attr if each.type in ("func", "list(func)"))
-    return Kind(frozenset(each.name for each in definition.attr), calls, definition.is_stateful)
+def kind_of(operation: tf.Operation) -> Kind:
+    """The definition of an operation's type."""
+    if operation.type not in _kinds:
+        definition = operation.op_def
+        calls = tuple(each.name for each in definition.attr if each.type in ("func", "list(func)"))
+        names = frozenset(each.name for each in definition.attr)
+        _kinds[operation.type] = Kind(names, calls, definition.is_stateful)
+    return _kinds[operation.type]
 
 
 def refuse_unrepeatable(
     function: "tf.types.experimental.ConcreteFunction",
-    state: TrainState,
     where: str,
+    state: TrainState,
     scopes: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse a traced function that computes other numbers on each rank, or after a resume.
@@ -201,59 +202,35 @@ def refuse_unrepeatable(
     }
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
     for chain, handles in operations(function.graph, outside):
-        operation, place = chain[-1], functools.partial(_place, chain, scopes or {}, where)
+        operation, at = chain[-1], functools.partial(_where, chain, scopes or {}, where)
         if _draws(operation):
             raise UserError(
-                f"{place()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
+                f"{at()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
                 f"draw again; {_INSTEAD}"
             )
         for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
             if id(handle) in seeds and _USES.search(operation.type):
                 raise UserError(
-                    f"{place()}: {seeds[id(handle)]}, which would depend on the rank; draw them with batch.random and "
+                    f"{at()}: {seeds[id(handle)]}, which would depend on the rank; draw them with batch.random and "
                     "give them to the network as an input"
                 )
             if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _KEEP
-                raise UserError(f"{place()}: it changes {name}, which no checkpoint holds; {advice}")
+                raise UserError(f"{at()}: it changes {name}, which no checkpoint holds; {advice}")
 
 
 def refuse_state_of_samples(
-    function: "tf.types.experimental.ConcreteFunction",
-    samples: Collection[tf.Tensor],
-    state: TrainState,
-    where: str,
-    scopes: Mapping[str, str],
+    function: "tf.types.experimental.ConcreteFunction", state: TrainState, scopes: Mapping[str, str]
 ) -> None:
     """Refuse a traced step whose losses give state of a layer values that depend on the rank's own samples.
 
     Code inside tf.py_function is not seen; state that differs between ranks is refused in the run, too.
     """
-    kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
-    if not kept:
-        return
-    own = {id(variable.value.handle) for variable in state.statistics.variables()}  # each rank has its own
-    drawn = re.compile(rf"(.*/)?{OF_SAMPLES}(_\d+)?$")
-
-    def begins(operation: tf.Operation, handles: Handles) -> bool:
-        return bool(drawn.match(operation.name)) or any(id(handles.get(id(each))) in own for each in operation.inputs)
-
-    def visit(chain: tuple[tf.Operation, ...], handles: Handles, depends: bool) -> None:
-        place = _place(chain, scopes, "")
-        if not depends or not place.startswith(tuple(scopes.values())) or not _WRITES.search(chain[-1].type):
-            return
-        for handle in (handles.get(id(tensor)) for tensor in chain[-1].inputs):
-            if id(handle) in kept:
-                raise UserError(
-                    f"{place}: {kept[id(handle)]} depends on the rank's own samples, and a checkpoint holds one copy "
-                    'for all ranks; let it depend on the step alone, or make it with add_weight(..., aggregation="mean"'
-                    "), and checkpoints hold its mean over the ranks"
-                )
-
-    outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
-    flow = Flow(begins, lambda operation: bool(_SAME_ON_ALL.match(operation.type)), visit)
-    flow.follow(function.graph, {tensor.name for tensor in samples}, outside)
+    if state.other_state():
+        outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+        samples = function.inputs[2 : len(function.inputs) - len(function.captured_inputs)]  # after the step's numbers
+        SampleFlow(state, scopes).follow(function.graph, {tensor.name for tensor in samples}, outside)
 
 
 def _note_outside(
@@ -282,13 +259,13 @@ def _draws(operation: tf.Operation) -> bool:
     return "dropout" not in kind.attributes or bool(operation.get_attr("dropout"))
 
 
-def _place(chain: tuple[tf.Operation, ...], scopes: Mapping[str, str], where: str) -> str:
-    """The place of the last operation of a chain; names inside a function do not begin with the caller's scope."""
+def _where(chain: tuple[tf.Operation, ...], scopes: Mapping[str, str], where: str) -> str:
+    """Where the last operation of a chain is; names inside a function do not begin with the caller's scope."""
     for operation in chain:
-        for scope, place in scopes.items():
+        for scope, update in scopes.items():
             # TensorFlow appends a number to a scope that is entered again.
             if re.match(rf"{re.escape(scope)}(_\d+)?/", operation.name):
-                return f"{place}{_line(chain[-1])}"
+                return f"{update}{_line(chain[-1])}"
     return f"{where}{_line(chain[-1])}"
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError, unwritable
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.outputs import write_json
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import run_folder
-from hvdgan.training.changes import check_checkpoint, check_settings, drop_incomparable
-from hvdgan.training.command import Resume, read_json
+from hvdgan.training.changes import check_checkpoint, drop_incomparable
+from hvdgan.training.command import Resume
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import KnownMaps, Run, folder_of
 from hvdgan.training.saving import snapshot
@@ -45,10 +45,7 @@ _TENSORS_OF = {
 def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     """Restore on one rank, and give all ranks its values; every rank calls this.
 
-    Args:
-        run: run whose variables receive the values.
-        resume: settings of the command line that say where to begin.
-        commits: commits of an elastic run, from which it resumes if any rank has one.
+    An elastic run resumes from its last commit if any rank has one.
 
     Raises:
         UserError: the run cannot use the folder or the checkpoint.
@@ -78,7 +75,8 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     if has_same_size and ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)
     if resume_point.recovered:
-        shared_errors.from_root(lambda: _lock_again(run, resume_point), ranks, "run folder")
+        # The previous rank 0, which may have run on this host, may still be about to end.
+        shared_errors.from_root(lambda: run_folder.lock(run, resume_point, living=True), ranks, "run folder")
     return resume_point
 
 
@@ -130,9 +128,6 @@ def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
         _restore(run, named, resume, resume_point)
     elif candidates := files.newest_first(run.checkpoints):
         _restore_newest(run, candidates, resume, resume_point)
-    elif run.config_path.is_file():
-        before = read_json(run.config_path)
-        resume_point.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
     if not resume_point.step and resume.init_from is not None:
         resume_point.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
     is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
@@ -281,11 +276,3 @@ def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None
     mine = run.state.statistics.read()
     sent = np.zeros((run.ranks.size, len(mine)), mine.dtype) if everyones is None else everyones.astype(mine.dtype)
     run.state.statistics.write(run.ranks.broadcast_array(sent, root)[run.ranks.rank])
-
-
-def _lock_again(run: Run, resume_point: ResumePoint) -> None:
-    try:
-        # The previous rank 0, which may have run on this host, may still be about to end.
-        run_folder.lock(run, resume_point, living=True)
-    except OSError as error:
-        raise unwritable(run.run_dir, error) from error

@@ -1,4 +1,4 @@
-"""The place from which a run resumes: a checkpoint, or a commit of an elastic run in memory."""
+"""The point from which a run resumes: a checkpoint, or a commit of an elastic run in memory."""
 
 import dataclasses
 import json
@@ -13,27 +13,22 @@ from hvdgan.cli.files.lock import Lock
 
 @dataclasses.dataclass
 class ResumePoint:
-    """The place from which a run resumes; step 0 in a new run.
-
-    Args:
-        step: number of steps done.
-        position: number of samples seen, which is the place of the next one in the order of all samples.
-        run_id: id of the run that the folder belongs to.
-        statistics: (size, n) statistics of each rank; None if the checkpoint has none.
-        progress: state of the loop, as it was given to saving.snapshot().
-        remarks: lines to log.
-        lock: lock of the run folder; None on the ranks that do not write.
-        recovered: True if the run resumes from a commit of an elastic run, False from a checkpoint.
-    """
+    """The point from which a run resumes; step 0 in a new run."""
 
     step: int = 0
     position: int = 0
+    """number of samples seen, which is the position of the next one in the order of all samples"""
     run_id: str = ""
     statistics: np.ndarray | None = None
+    """(size, n) statistics of each rank; None if the checkpoint has none"""
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """state of the loop, as it was given to saving.snapshot()"""
     remarks: list[str] = dataclasses.field(default_factory=list)
+    """lines to log"""
     lock: Lock | None = None
+    """lock of the run folder; None on the ranks that do not write"""
     recovered: bool = False
+    """whether the run resumes from a commit of an elastic run"""
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""
@@ -49,10 +44,8 @@ class Commits:
 
     It is complete on every rank, with the statistics of all ranks, so that any remaining rank can restore the run.
 
-    Args:
-        every: number of steps between two commits; 0: none, because the run is not elastic.
-        hosts_changed: function that checks whether hosts come or go, with the same answer on every rank; every rank
-            calls it.
+    every: number of steps between two commits; 0: none, because the run is not elastic.
+    hosts_changed: function that checks whether hosts come or go, the same on every rank; every rank calls it.
     """
 
     def __init__(self, every: int = 0, hosts_changed: Callable[[], bool] = lambda: False) -> None:
@@ -66,10 +59,6 @@ class Commits:
         self.last = dataclasses.replace(snapshot, facts=json.loads(json.dumps(snapshot.facts)))
 
     def leave_if_hosts_changed(self) -> None:
-        """Leave the loop if other ranks are to take part; every rank calls this after a commit.
-
-        Raises:
-            HostsChanged: on every rank.
-        """
+        """Leave the loop by HostsChanged if other ranks are to take part; every rank calls this after a commit."""
         if self._hosts_changed():
             raise HostsChanged

@@ -1,11 +1,12 @@
 """Builds a run, the same on every rank: its data, and the parts that its recipe defines."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 import tensorflow as tf
@@ -33,32 +34,21 @@ from hvdgan.recipe.results import make_recipe, stages_of
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.training.command import to_json
-from hvdgan.training.compiler import check_jit
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
-from hvdgan.training.loss_scale import LossScale
 from hvdgan.training.optimizers import check_optimizers
-from hvdgan.training.repeatable import refuse_unrepeatable
+from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.samples import Sampler
-from hvdgan.training.state import TrainState, build_state, prepare_keras
+from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
 from hvdgan.values.sample_values import SampleValues, are_pixels
 
 _MOST_STEPS = 2**63 - 1  # steps are counted in int64
 
-
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """The parts that a recipe defines.
-
-    Args:
-        recipe: recipe with its options.
-        state: networks, optimizers and averages.
-        schedule: stages of the run.
-        steps: step of each stage.
-    """
+class Parts(NamedTuple):
+    """The parts that a recipe defines: the recipe with its options, its variables, its stages and the step of each."""
 
     recipe: Recipe
     state: TrainState
@@ -87,7 +77,11 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     if schedule.total_steps > _MOST_STEPS:
         stages = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
         raise UserError(f"--stages {stages}: expected at most {_MOST_STEPS:,} steps of all stages together")
-    _check_rates(config, state)
+    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+        raise UserError(
+            f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
+            "which cannot be scaled; give the schedule to the Update, as LearningRate"
+        )
     check_optimizers(schedule.stages, state)
     if config.precision == "mixed_float16":
         names = {update.name for stage in schedule.stages for update in stage.updates}
@@ -105,16 +99,20 @@ def trace(
     source: Samples,
 ) -> set[str]:
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective."""
+    recipe = f"recipe {type(parts.recipe).__name__}"
     for step in parts.steps:
         step.trace(source)
+        where = f"{recipe}, stage {step.stage.name}"
+        for names, traced in step.traced.items():
+            scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
+            refuse_unrepeatable(traced, where, parts.state, scopes)
+            refuse_state_of_samples(traced, parts.state, scopes)
+            _switch_off_remapper_if_it_fails(traced.graph)
     sampler.trace()
-
-    def refuse(traced: "tf.types.experimental.ConcreteFunction", where: str) -> None:
-        refuse_unrepeatable(traced, parts.state, where)
-
+    refuse = functools.partial(refuse_unrepeatable, state=parts.state)
     evaluated = evaluator.trace(refuse) if evaluator else set()
     if comparison:
-        distances = comparison.trace(refuse, f"recipe {type(parts.recipe).__name__}")
+        distances = comparison.trace(refuse, recipe)
         refuse_taken_names(parts.recipe, evaluated, distances)
         evaluated |= distances
     for step in parts.steps:
@@ -124,14 +122,23 @@ def trace(
     return evaluated.union(*(step.metrics for step in parts.steps))
 
 
+def _switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:
+    """Switch the remapper off if it would fail on this graph; otherwise leave it on.
+
+    It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
+    the biased convolution: nothing is fused, and every rank prints an error. The gradient of hvdgan's leaky ReLU layer
+    reads the layer's output (hvdgan/networks/fast/kernels.py); those of tf.nn.leaky_relu and of the activation
+    "leaky_relu" read its input.
+    """
+    found = (chain[-1] for chain, _ in operations(graph))
+    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in found):
+        tf.config.optimizer.set_experimental_options({"remapping": False})
+
+
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
     plain = keras.layers.BatchNormalization
-    norms = [
-        (name, layer)
-        for name, network in state.networks.items()
-        for layer in layers_of(network)
-        if isinstance(layer, plain)
-    ]
+    layers = ((name, layer) for name, network in state.networks.items() for layer in layers_of(network))
+    norms = [(name, layer) for name, layer in layers if isinstance(layer, plain)]
     if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     for name, norm in norms:
@@ -150,14 +157,6 @@ def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> 
         norm.set_ranks(ranks, ranks.weights(config.global_batch_size)[ranks.rank])
 
 
-def _check_rates(config: Config, state: TrainState) -> None:
-    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
-        raise UserError(
-            f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
-            "which cannot be scaled; give the schedule to the Update, as LearningRate"
-        )
-
-
 def _check_plateau(step: StageStep, evaluated: set[str]) -> None:
     until = step.stage.until
     if until and until.metric not in step.metrics | evaluated:
@@ -170,38 +169,24 @@ def _check_plateau(step: StageStep, evaluated: set[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run that is built, the same on every rank.
-
-    Args:
-        config: configuration.
-        recipe: recipe with its options.
-        source: images to train on.
-        held_out: images held out; None if there are none.
-        evaluated: held-out images that evaluations use.
-        ranks: ranks of the run.
-        state: networks, optimizers and averages.
-        schedule: stages of the run.
-        steps: traced step of each stage.
-        sampler: sampler of the grids.
-        evaluator: evaluator of the held-out images.
-        comparison: comparison of generated with real samples.
-        code: digests of the files of the user's code, by their paths.
-        frozen: digests of frozen networks, and of what else is read and never changed.
-    """
+    """A run that is built, the same on every rank."""
 
     config: Config
     recipe: Recipe
     source: Samples
     held_out: Samples | None
     evaluated: Samples | None
+    """held-out images that evaluations use"""
     ranks: Ranks
     state: TrainState
     schedule: Schedule
     steps: tuple[StageStep, ...]
+    """traced step of each stage"""
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
     code: Mapping[str, str]
+    """digests of the files of the user's code, by their paths"""
     frozen: Digests
 
     @property
@@ -210,7 +195,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return checkpoints_of(self.config)
+        return self.run_dir / "checkpoints"
 
     @property
     def config_path(self) -> Path:
@@ -232,19 +217,8 @@ def folder_of(config: Config) -> Path:
     return config.run_dir or Path("runs") / config.recipe.replace(":", ".")
 
 
-def checkpoints_of(config: Config) -> Path:
-    """Return the folder of a configuration's checkpoints."""
-    return folder_of(config) / "checkpoints"
-
-
-@dataclasses.dataclass(frozen=True)
-class KnownMaps:
-    """The value maps of data that a checkpoint was trained on.
-
-    Args:
-        fingerprint: fingerprint of the data.
-        values: their maps, with all statistics.
-    """
+class KnownMaps(NamedTuple):
+    """The fingerprint of the data that a checkpoint was trained on, and their value maps with all statistics."""
 
     fingerprint: str
     values: SampleValues
@@ -255,12 +229,7 @@ def build(
 ) -> Run:
     """Build a run, and write nothing; every rank calls this.
 
-    Args:
-        config: configuration of the run.
-        recipe_class: class of the recipe.
-        options: instance of recipe_class.Options.
-        ranks: ranks of the run.
-        known: maps of the checkpoint to resume, whose statistics serve if the data are the same; None: there is none.
+    The statistics of `known` maps, of the checkpoint to resume, serve if the data are the same.
 
     Raises:
         UserError: the data, the batch size or the recipe cannot be used.
@@ -268,7 +237,6 @@ def build(
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
-    check_jit(config, ranks)
     source, held_out = _open(config, recipe_class, ranks, known)
     check_augmentations(config, source.layout.seen, source.layout.input_seen)
     spec = spec_of(source)
@@ -279,9 +247,10 @@ def build(
     sampler = Sampler(recipe, state, source, config.seed)
     evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state.sampling_nets, evaluated, ranks, config) if evaluated else None
-    comparison = _on_all(
-        ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"
-    )
+    threads, cache = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
+    sets = config, recipe, state.sampling_nets, (source, evaluated), ranks
+    compared = functools.partial(comparison_in_training, *sets, threads=threads, folder=cache)
+    comparison = _on_all(ranks, recipe_class, compared, "the evaluation")
     if comparison:
         comparison.agree()
     metrics = _on_all(
@@ -292,12 +261,6 @@ def build(
     agree_on_frozen(frozen, ranks)
     made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe), frozen
     return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
-
-
-def _compared(config: Config, parts: Parts, sources: tuple[Samples, Samples | None], ranks: Ranks) -> Comparison | None:
-    threads, folder = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
-    nets = parts.state.sampling_nets
-    return comparison_in_training(config, parts.recipe, nets, sources, ranks, threads=threads, folder=folder)
 
 
 def _open(

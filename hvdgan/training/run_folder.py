@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import files
-from hvdgan.checkpoints.files import MANIFEST, read_manifest
+from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.cli import events
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.in_place import check_regular
@@ -25,16 +25,15 @@ def is_new(run: Run) -> bool:
     return not (run.config_path.exists() or run.checkpoints.exists())
 
 
-def lock(run: Run, resume_point: ResumePoint, *, living: bool | None = None) -> None:
-    """Take the lock of the run folder.
-
-    living: True if another rank 0 of this elastic launch may still be about to end; None: find out.
-    """
-    living = of_this_launch(run.run_dir) if living is None else living
-    resume_point.lock = wait_for_lock(run.run_dir, living=living)
+def lock(run: Run, resume_point: ResumePoint, *, living: bool = False) -> None:
+    """Take the lock of the run folder; another rank 0 of this elastic launch may still be `living` and about to end."""
+    try:
+        resume_point.lock = wait_for_lock(run.run_dir, living=living or of_this_launch(run.run_dir))
+        for name in _WRITTEN_IN_PLACE:
+            check_regular(run.run_dir / name)
+    except OSError as error:
+        raise UserError(f"--run-dir {run.run_dir}: {error}") from error
     resume_point.remarks += resume_point.lock.remarks
-    for name in _WRITTEN_IN_PLACE:
-        check_regular(run.run_dir / name)
 
 
 def named_checkpoint(run: Run, resume: str) -> Path | None:
@@ -65,10 +64,9 @@ def named_checkpoint(run: Run, resume: str) -> Path | None:
 
 def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
     """Record that the run of a folder began at a checkpoint that the command named, or has returned to it."""
-    record = _read(run_dir)
-    place = _place(checkpoint)
-    others = [each for each in record["checkpoints"] if each.get("path") != place["path"]]
-    write_json(run_dir / _FILE, {**record, "checkpoints": [*others, place]})
+    record, path = _read(run_dir), str(checkpoint.resolve())
+    others = [each for each in record["checkpoints"] if each != path]
+    write_json(run_dir / _FILE, {**record, "checkpoints": [*others, path]})
 
 
 def note_launch(run_dir: Path, *, new: bool) -> None:
@@ -80,13 +78,8 @@ def note_launch(run_dir: Path, *, new: bool) -> None:
 
 
 def began_at(run_dir: Path, checkpoint: Path) -> bool:
-    """Check whether the run of a folder began at a checkpoint, which may since have been deleted or moved."""
-    known = _read(run_dir)["checkpoints"]
-    if not (checkpoint / MANIFEST).is_file():
-        return str(checkpoint.resolve()) in [each.get("path") for each in known]
-    place = _place(checkpoint)
-    same = ("run_id", "step") if place["run_id"] else ("path", "run_id", "step")
-    return any(all(each.get(name) == place[name] for name in same) for each in known)
+    """Check whether the run of a folder began at a checkpoint, which may since have been deleted."""
+    return str(checkpoint.resolve()) in _read(run_dir)["checkpoints"]
 
 
 def begun_by_this_command(run_dir: Path) -> bool:
@@ -101,11 +94,6 @@ def begun_by_this_command(run_dir: Path) -> bool:
 def of_this_launch(run_dir: Path) -> bool:
     """Check whether the elastic launch of this process was the last one to work on a folder's run."""
     return _launch() is not None and _read(run_dir)["launch"] == _launch()
-
-
-def _place(checkpoint: Path) -> dict[str, Any]:
-    manifest = read_manifest(checkpoint)
-    return {"path": str(checkpoint.resolve()), "run_id": manifest.get("run_id", ""), "step": manifest["step"]}
 
 
 def _job() -> str | None:
@@ -129,7 +117,4 @@ def _read(run_dir: Path) -> dict[str, Any]:
         found = json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return record
-    if isinstance(found, dict):
-        record |= {name: found.get(name) for name in record}
-    places = record["checkpoints"] if isinstance(record["checkpoints"], list) else []
-    return {**record, "checkpoints": [each for each in places if isinstance(each, dict)]}
+    return {**record, **found} if isinstance(found, dict) and isinstance(found.get("checkpoints"), list) else record

@@ -1,5 +1,6 @@
 """Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -28,10 +29,7 @@ class Sampler:
     """Draws samples from the same latents each time, so that the grids of two steps can be compared."""
 
     def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
-        self._recipe = recipe
-        self._state = state
-        self._source = source
-        self._seed = seed
+        self._recipe, self._state, self._source, self._seed = recipe, state, source, seed
         self._function = tf.function(self._draw, autograph=False)
 
     def __call__(self) -> np.ndarray:
@@ -42,9 +40,9 @@ class Sampler:
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
         check_methods(type(self._recipe), "sample")
-        traced = self._function.get_concrete_function(specs_of(self._source, len(_places(self._source))))
+        traced = self._function.get_concrete_function(specs_of(self._source, len(_spread(self._source))))
         where = f"recipe {type(self._recipe).__name__}: sample()"
-        refuse_unrepeatable(traced, self._state, where)
+        refuse_unrepeatable(traced, where, self._state)
 
     @property
     def real(self) -> np.ndarray:
@@ -60,7 +58,15 @@ class Sampler:
 
     @functools.cached_property
     def _examples(self) -> dict[str, np.ndarray]:
-        return _examples(self._source)
+        """The chosen samples that can be read, and what describes them."""
+        source, images, indices = self._source, [], []
+        for index in _spread(source):
+            with contextlib.suppress(BadImage):
+                images.append(source.fetch(int(index)))
+                indices.append(index)
+        if not images:
+            raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
+        return {"images": np.stack(images), **source.facts(np.array(indices))}
 
     def save(self, path: Path, samples: np.ndarray) -> None:
         """Write a grid of samples; arrays have the scale of the real ones."""
@@ -88,11 +94,8 @@ class Grids:
         *,
         is_root: bool,
     ) -> None:
-        self._sampler = sampler
-        self._folder = folder
-        self._record = record
-        self._join = join
-        self._is_root = is_root
+        self._sampler, self._folder, self._record = sampler, folder, record
+        self._join, self._is_root = join, is_root
         self._thread: threading.Thread | None = None
 
     def write_real(self) -> None:
@@ -128,20 +131,6 @@ class Grids:
             self._sampler.save(path, samples)
 
 
-def _places(source: Samples) -> np.ndarray:
+def _spread(source: Samples) -> np.ndarray:
     """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
     return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
-
-
-def _examples(source: Samples) -> dict[str, np.ndarray]:
-    """Fetch the chosen samples that can be read, and what describes them."""
-    images, indices = [], []
-    for index in _places(source):
-        try:
-            images.append(source.fetch(int(index)))
-        except BadImage:
-            continue
-        indices.append(index)
-    if not images:
-        raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
-    return {"images": np.stack(images), **source.facts(np.array(indices))}

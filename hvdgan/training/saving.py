@@ -40,7 +40,7 @@ class Saving:
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
-        self._saver = Saver(
+        self.saver = Saver(
             run.checkpoints,
             Retention(config.keep),
             record.say,
@@ -60,7 +60,7 @@ class Saving:
             mine = values[self._best.metric]
             # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
             value, failed = shared_errors.from_root(
-                lambda: (mine, sorted(self._saver.failed)), self._run.ranks, "best metric"
+                lambda: (mine, sorted(self.saver.failed)), self._run.ranks, "best metric"
             )
             self._evaluated = done, value
             self._warn_of_nan(done, value)
@@ -75,7 +75,7 @@ class Saving:
         if self._best:
             value = self._evaluated_at(done)
             if value is None:  # else add_evaluation() has done the same on all ranks; rank 0 alone knows what failed
-                self._forget_best(self._saver.failed)
+                self._forget_best(self.saver.failed)
                 value = self._measured.get(self._best.metric)
                 self._warn_of_nan(done, value)
             best = self._best.after(done, value)
@@ -83,23 +83,15 @@ class Saving:
                 self._earlier.append(self._best)
                 self._best = best
         self._measured, self._evaluated = {}, None
-        self._saver.save(lambda: self._snapshot(done, statistics, progress))
+        self.saver.save(lambda: self._snapshot(done, statistics, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         self._commits.take(self._snapshot(done, statistics, {**progress, "measured": self._measured}))
 
-    def report(self) -> None:
-        """Log soon that a checkpoint could not be written."""
-        self._saver.report()
-
-    def settle(self) -> None:
-        """Wait until the last checkpoint is written, or has failed."""
-        self._saver.settle()
-
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
-        shared_errors.from_root(self._saver.finish, self._run.ranks, "last checkpoint")
+        shared_errors.from_root(self.saver.finish, self._run.ranks, "last checkpoint")
 
     def _warn_of_nan(self, done: int, value: float | None) -> None:
         """Log once that the best metric is not a number as long as it has never been one."""

@@ -32,16 +32,7 @@ from hvdgan.training.summary import announce
 
 
 def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
-    """Begin to watch the other ranks; every rank calls this.
-
-    Args:
-        command: command line.
-        ranks: ranks of the run.
-        elastic: True if the run continues without a lost rank.
-
-    Raises:
-        LostPeer, RunError: a collective has failed.
-    """
+    """Begin to watch the other ranks; every rank calls this. An elastic run continues without a lost one."""
     config = command.config
     with failures_in_words(lambda: None):
         return heartbeat.start(
@@ -56,17 +47,7 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
 
 
 def build_and_restore(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, ResumePoint]:
-    """Build a run and restore it; every rank calls this.
-
-    Args:
-        command: command line.
-        ranks: ranks of the run.
-        commits: commits of an elastic run.
-
-    Raises:
-        UserError: the data, the recipe, the settings or the run folder cannot be used.
-        RunError: a checkpoint cannot be read, or the ranks would build different things.
-    """
+    """Build a run and restore it; every rank calls this."""
     known = saved_maps(command.config, command.resume.resume, ranks)
     run = build(command.config, command.recipe, command.options, ranks, known)
     return run, restore(run, command.resume, commits)
@@ -87,10 +68,10 @@ def train(
 
     Args:
         run: run, built and restored.
-        resume_point: place from which the run resumes; its lock is released at the end.
+        resume_point: point from which the run resumes; its lock is released at the end.
         heart: watch over the other ranks, which names a lost one.
         stopping: requests to stop before the last step.
-        commits: receives the commits of an elastic run.
+        commits: commits of an elastic run.
         page: page about the run, which the caller leaves at the end.
         read: function that opens the batches, with the arguments of Batches.
         steps: steps to run, as steps_from() yields them; None: all that are left.
@@ -99,8 +80,7 @@ def train(
         True if the last step is reached; False if the run has stopped on request, and is saved.
 
     Raises:
-        UserError, RunError: the run folder cannot be used; a checkpoint cannot be written; data or losses fail.
-        LostPeer: a collective has failed.
+        RunError: a checkpoint cannot be written; data or losses fail; LostPeer: a collective has failed.
         HostsChanged: other ranks are to take part in an elastic run.
     """
     stopping.take_interrupts()
@@ -115,16 +95,13 @@ def train(
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
-            loop = _loop(run, resume_point, stopping, commits, record)
+            observations = Observations(run, resume_point, record)
+            tasks = PeriodicTasks(run, resume_point, record, commits, observations)
+            pending = PendingSteps(observations, device.chosen().steps_behind)
+            loop = Loop(run, resume_point, stopping, pending, tasks)
             with _open_batches(run, resume_point, read) as batches:
-                page.is_finished = loop.train(batches, guard.guarded(steps or steps_from(run, first)))
+                page.is_finished = loop.train(batches, guard.followed(steps or steps_from(run, first)))
     return page.is_finished
-
-
-def _loop(run: Run, resume_point: ResumePoint, stopping: Stopping, commits: Commits, record: Record) -> Loop:
-    observations = Observations(run, resume_point, record)
-    tasks = PeriodicTasks(run, resume_point, record, commits, observations)
-    return Loop(run, resume_point, stopping, PendingSteps(observations, device.chosen().steps_behind), tasks)
 
 
 def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:

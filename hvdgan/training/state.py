@@ -18,7 +18,10 @@ from hvdgan.recipe import Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import check_names, networks_of, optimizers_of
-from hvdgan.training.loss_scale import LossScale
+
+FIRST = 2.0**15
+"""initial value of each scale"""
+_GROW_AFTER = 2000  # updates in a row without an overflow
 
 
 def copy_of(variable: keras.Variable) -> np.ndarray:
@@ -37,12 +40,7 @@ def copies_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """The statistics of all networks and their averages over time, which differ between the ranks.
-
-    Args:
-        networks: networks by name.
-        ema: averages by network name, one per variable of averaged_variables().
-    """
+    """The statistics of all networks and their averages over time, which differ between the ranks."""
 
     networks: Mapping[str, keras.Model]
     ema: Mapping[str, Sequence[keras.Variable]]
@@ -81,9 +79,6 @@ class Statistics:
         own = self.read()
         # In double precision, so that the mean of equal numbers is exactly that number, for any number of ranks.
         means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
-        if np.array_equal(means, own):  # the same values on all ranks
-            yield
-            return
         self.write(means)
         try:
             yield
@@ -97,33 +92,72 @@ def averaged_variables(network: keras.Model) -> list[keras.Variable]:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainState:
-    """The variables of a run.
+class LossScale:
+    """The dynamic factor of one update's loss: it keeps small gradients from underflow, and falls after an overflow.
 
-    networks: networks that the recipe trains, by name.
-    optimizers: one optimizer for each of them, built on its trainable variables.
-    learning_rates: learning rate that the recipe gave to each optimizer; optimizers with a schedule are left out.
-    ema: for each averaged network, one average per floating-point variable, in the order of averaged_variables().
-    loss_scales: loss scales of the updates by name; empty without float16.
-    frozen: frozen networks by name, which no checkpoint holds.
-    outside: what the traced graphs read and neither a network nor a checkpoint holds, by a description.
+    Reference: Micikevicius et al. 2018, "Mixed precision training", section 3.2.
     """
 
+    value: keras.Variable
+    """float32"""
+    held: keras.Variable
+    """number of updates in a row without an overflow, int64: TensorFlow keeps an int32 variable in the host's memory,
+    and each step would wait until the GPU knows whether to count on"""
+
+    @staticmethod
+    def new(name: str) -> "LossScale":
+        """A scale with its initial value, for the update of this name."""
+        return LossScale(
+            keras.Variable(FIRST, trainable=False, dtype="float32", name=f"{name}_scale"),
+            keras.Variable(0, trainable=False, dtype="int64", name=f"{name}_held"),
+        )
+
+    def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The gradients of the loss itself, from those of the scaled loss."""
+        return [gradient / tf.cast(self.value.value, gradient.dtype) for gradient in gradients]
+
+    def adapt(self, finite: tf.Tensor) -> tf.Tensor:
+        """Double the scale after many finite updates in a row; halve it, to no less than 1, after one that is not."""
+        used = tf.identity(self.value.value)
+        none = tf.zeros((), tf.int64)
+        held = tf.where(finite, self.held.value + 1, none)
+        grown = held >= _GROW_AFTER
+        factor = tf.where(finite, tf.where(grown, 2.0, 1.0), 0.5)
+        self.value.assign(tf.maximum(self.value.value * factor, 1.0))
+        self.held.assign(tf.where(grown, none, held))
+        return used
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The variables of a run."""
+
     networks: dict[str, keras.Model]
+    """networks that the recipe trains"""
     optimizers: dict[str, keras.optimizers.Optimizer]
+    """one for each network, built on its trainable variables"""
     learning_rates: dict[str, float]
+    """learning rate that the recipe gave to each optimizer; optimizers with a schedule are left out"""
     ema: dict[str, list[keras.Variable]]
+    """for each averaged network, one average for each of averaged_variables()"""
     loss_scales: dict[str, LossScale] = dataclasses.field(default_factory=dict)
+    """loss scales of the updates; empty without float16"""
     frozen: dict[str, keras.Model] = dataclasses.field(default_factory=dict)
+    """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
 
     def tensors(self) -> dict[str, keras.Variable]:
-        """All variables by the names that a checkpoint gives them.
-
-        Raises:
-            Mistake: two variables of a network have one name.
-        """
-        return named_tensors(self.networks, self.optimizers, self.ema, self.loss_scales)
+        """All variables by the names that a checkpoint gives them."""
+        named: dict[str, keras.Variable] = {}
+        for name, network in self.networks.items():
+            _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
+            _add(named, f"optimizers/{name}", _slots(self.optimizers[name], network))
+        for name, pairs in self.sampling_values().items():
+            _add(named, f"ema/{name}", ((variable.path, average) for variable, average in pairs))
+        for name, scale in self.loss_scales.items():
+            _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
+        return named
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
@@ -163,10 +197,7 @@ class TrainState:
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:
     """Set Keras' global state, so that the same networks are built on every host and at any time in a process.
 
-    Args:
-        precision: dtype policy of layers that name none.
-        seed: seed of the run, for the generators of Python, NumPy and TensorFlow.
-        part: name of a part of the recipe's code other than networks(), which draws other numbers.
+    part: name of a part of the recipe's code other than networks(), which draws other numbers.
     """
     seed_generators(seed, part)
     keras.config.set_floatx("float32")  # ~/.keras/keras.json may differ, even between hosts
@@ -181,15 +212,7 @@ def seed_generators(seed: int, part: str = "") -> None:
 
 
 def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
-    """Build a recipe's networks, their optimizers and their averages.
-
-    Args:
-        recipe: recipe that makes the networks and the optimizers.
-        ema_decay: decay of the averages; 0: none are kept; None: they have a half-life.
-
-    Raises:
-        Mistake: a network is not built, shares variables with another, holds a tf.Variable, or has no optimizer.
-    """
+    """Build a recipe's networks, their optimizers and, unless ema_decay is 0, their averages."""
     made = networks_of(recipe)
     for name, network in made.items():
         for layer, attribute in bare_variables(network):
@@ -208,7 +231,11 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
     return TrainState(
         networks,
         {name: optimizers[name] for name in networks},
-        {name: float(optimizers[name].learning_rate) for name in networks if _has_constant_rate(optimizers[name])},
+        {
+            name: float(optimizers[name].learning_rate)
+            for name in networks
+            if not isinstance(optimizers[name].get_config().get("learning_rate"), dict)  # a schedule
+        },
         {name: [_copy(variable) for variable in averaged_variables(networks[name])] for name in averaged},
         frozen=frozen,
     )
@@ -217,29 +244,6 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
 def _copy(variable: keras.Variable) -> keras.Variable:
     name = variable.path.replace("/", "_")
     return keras.Variable(variable.numpy(), trainable=False, dtype=variable.dtype, name=f"{name}_ema")
-
-
-def _has_constant_rate(optimizer: keras.optimizers.Optimizer) -> bool:
-    return not isinstance(optimizer.get_config().get("learning_rate"), dict)
-
-
-def named_tensors(
-    networks: Mapping[str, keras.Model],
-    optimizers: Mapping[str, keras.optimizers.Optimizer],
-    ema: Mapping[str, Sequence[keras.Variable]],
-    loss_scales: Mapping[str, LossScale],
-) -> dict[str, keras.Variable]:
-    """Name all variables of a run."""
-    named: dict[str, keras.Variable] = {}
-    for name, network in networks.items():
-        _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
-        _add(named, f"optimizers/{name}", _slots(optimizers[name], network))
-    for name, averages in ema.items():
-        variables = averaged_variables(networks[name])
-        _add(named, f"ema/{name}", ((v.path, average) for v, average in zip(variables, averages, strict=True)))
-    for name, scale in loss_scales.items():
-        _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-    return named
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:

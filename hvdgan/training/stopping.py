@@ -28,22 +28,16 @@ class Stopping:
     Before the steps begin, Ctrl-C interrupts the process; afterwards it is a request to stop, and a second Ctrl-C ends
     the process at once. Before the steps begin, a second SIGTERM ends the process at once too.
 
-    Args:
-        ranks: ranks that stop together.
-        stop_file: path of a file that requests a stop; rank 0 checks for it.
-        time_budget: minutes after which to stop, from the start of the ranks' oldest process; None: no limit.
+    stop_file: path of a file that requests a stop; rank 0 checks for it.
+    time_budget: minutes after which to stop, from the start of the ranks' oldest process; None: no limit.
     """
 
     def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None) -> None:
-        self._ranks = ranks
-        self._stop_file = stop_file
-        self._minutes = time_budget
+        self._stop_file, self._minutes = stop_file, time_budget
         self._began = time.monotonic() - running_seconds()
         self._request = ""
         self._handlers: dict[signal.Signals, Any] = {}
-        self._checked = time.monotonic()
-        self._steps = 0
-        self._next = 1
+        self.regroup(ranks)
         self._steps_begin = False
         self.reason = ""
         """reason why all ranks stop, once is_time() has returned True"""
@@ -82,11 +76,7 @@ class Stopping:
         return (time.monotonic() - self._began) / 60.0
 
     def is_time(self) -> bool:
-        """Check whether to stop now; every rank calls this before the first step and after each step.
-
-        Returns:
-            The same answer on every rank.
-        """
+        """Check whether to stop now; the same on every rank, which all call it before the first step and after each."""
         self._steps += 1
         if self._steps < self._next:
             return False
@@ -107,11 +97,7 @@ class Stopping:
         return True
 
     def refuse_used_up_budget(self) -> None:
-        """Fail if the time budget is the only reason to stop before the first step of a launch.
-
-        Raises:
-            RunError: the time budget is used up; a requeued run would stop at the same place.
-        """
+        """Fail if the time budget is the only reason to stop before the first step: a requeued run would stop, too."""
         if self.is_out_of_time:
             raise RunError(
                 f"--time-budget is used up before the first step: listing the data, building and tracing took "

@@ -33,9 +33,7 @@ from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 
-_WIDTH = 110
-"""characters of a line, where words allow it"""
-_WRAPPED = textwrap.TextWrapper(_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
+_WRAPPED = textwrap.TextWrapper(110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
@@ -45,11 +43,13 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         return
     start = start_of(run, devices.everyones_devices(run.ranks), resume_point.step)
     record.write_event(start)
-    place = f"run folder {run.run_dir}: {_position(run, start.step)}; its config.json has every setting"
-    lines = [*_lines(run, start, place), *_one_of_many(run.ranks), *resume_point.remarks]
-    if run.evaluator:
-        evaluated = resume_point.progress.get("evaluated") if resume_point.progress else None
-        lines += filter(None, [run.evaluator.remark(evaluated)])
+    folder = f"run folder {run.run_dir}: {_position(run, start.step)}; its config.json has every setting"
+    lines = _lines(run, start, folder)
+    if run.ranks.launcher == "none" and (tasks := allocated() or 1) > 1:
+        lines.append(f"one process in a Slurm allocation of {tasks} tasks; srun, or launch/multi_node.sh, starts all")
+    lines += resume_point.remarks
+    if run.evaluator and (remark := run.evaluator.remark(resume_point.progress.get("evaluated"))):
+        lines.append(remark)
     if run.comparison:
         lines += run.comparison.remarks()
     for line in lines:
@@ -59,15 +59,10 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
         record.tell(End(state="finished", text=text))
 
 
-def describe(run: Run, places: Sequence[Device]) -> str:
-    """Describe all settings as JSON, and then what a run says at its start.
-
-    Args:
-        run: run, built.
-        places: devices of all ranks, in rank order.
-    """
-    place = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
-    lines = [*_lines(run, start_of(run, places, 0), place), *run.source.remarks]
+def describe(run: Run, of_ranks: Sequence[Device]) -> str:
+    """Describe all settings as JSON, and then what a run says at its start, given the devices of the ranks."""
+    folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
+    lines = [*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks]
     return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
 
 
@@ -107,15 +102,7 @@ def _ends(run: Run) -> str:
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
 
 
-def _one_of_many(ranks: Ranks) -> list[str]:
-    """Warn about a single process where Slurm would start more."""
-    tasks = allocated()
-    if ranks.launcher == "none" and tasks is not None and tasks > 1:
-        return [f"one process in a Slurm allocation of {tasks} tasks; srun, or launch/multi_node.sh, starts them all"]
-    return []
-
-
-def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
+def start_of(run: Run, of_ranks: Sequence[Device], step: int) -> Start:
     """The facts of a start."""
     job, restart = requeued() or ("", 0)
     return Start(
@@ -124,7 +111,7 @@ def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
         step=step,
         last_step=run.last_step,
         ranks=run.ranks.size,
-        hosts=len({place.host for place in places}),
+        hosts=len({device.host for device in of_ranks}),
         launcher=run.ranks.launcher,
         is_elastic=bool(run.ranks.slice_unit),
         slurm_job=job,
@@ -134,15 +121,15 @@ def start_of(run: Run, places: Sequence[Device], step: int) -> Start:
         data=list(_data(run)),
         changed=changed_flags(run.config, run.recipe.options),
         machine=[
-            f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run.ranks)}{_code(run)}",
-            _ranks(run, places),
-            "; ".join(devices.by_host(places)),
+            f"hvdgan {__version__}, recipe {run.config.recipe}; {_versions(run)}",
+            _ranks(run, of_ranks),
+            "; ".join(devices.by_host(of_ranks)),
         ],
     )
 
 
-def _lines(run: Run, start: Start, place: str) -> list[str]:
-    """Describe a run in lines of at most 110 characters where words allow it; the flags stay in one line to copy."""
+def _lines(run: Run, start: Start, folder: str) -> list[str]:
+    """Describe a run in lines that are wrapped, but for that of the flags, which is there to be copied."""
     networks = (
         f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
         for each in start.networks
@@ -159,12 +146,16 @@ def _lines(run: Run, start: Start, place: str) -> list[str]:
         *_evaluations(run),
     ]
     settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
-    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings), printable(place)]
+    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings), printable(folder)]
 
 
-def _versions(ranks: Ranks) -> str:
-    horovod = "" if ranks.size == 1 else f", Horovod {backend.build()['version']}"
-    return f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}{horovod}"
+def _versions(run: Run) -> str:
+    """The versions of the libraries and, on rank 0, which writes the lines, the commit of the user's code."""
+    text = f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
+    if run.ranks.size > 1:
+        text += f", Horovod {backend.build()['version']}"
+    code = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
+    return f"{text}; {code}" if code else text
 
 
 def _networks(run: Run) -> Iterator[Network]:
@@ -172,12 +163,6 @@ def _networks(run: Run) -> Iterator[Network]:
         trainable, is_frozen = _trainable(network), name in run.state.frozen
         other = network.count_params() - trainable
         yield Network(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
-
-
-def _code(run: Run) -> str:
-    """Name the commit of the user's code; only on rank 0, which writes the lines."""
-    state = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
-    return f"; {state}" if state else ""
 
 
 def _trainable(network: keras.Model) -> int:
@@ -235,14 +220,15 @@ def _averages(run: Run) -> Iterator[str]:
         )
 
 
-def _ranks(run: Run, places: Sequence[Device]) -> str:
+def _ranks(run: Run, of_ranks: Sequence[Device]) -> str:
     ranks, batch_size = run.ranks, run.config.global_batch_size
-    hosts = len({place.host for place in places})
+    hosts = len({device.host for device in of_ranks})
     counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
     again = requeued()
     return (
         f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, "
-        f"{_collectives(ranks, on_gpu=places[0].gpu is not None)}; {' or '.join(map(str, counts))} images each per step"
+        f"{_collectives(ranks, on_gpu=of_ranks[0].gpu is not None)}; "
+        f"{' or '.join(map(str, counts))} images each per step"
         + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
     )
 

@@ -57,18 +57,11 @@ def _numbers(values: Sequence[tf.Tensor | float]) -> list[float]:
 
 
 def merge_states(states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> dict[str, list[float]]:
-    """Merge the window states of all ranks into one that any rank can resume from."""
-    return {name: _merge(name, states, weights) for name in sorted({name for state in states for name in state})}
-
-
-def _merge(name: str, states: Sequence[dict[str, list[float]]], weights: Sequence[float]) -> list[Any]:
-    having = [(weight, *state[name]) for weight, state in zip(weights, states, strict=True) if name in state]
-    share = sum(weight for weight, _, _ in having)
-    # All ranks count the same steps. A weighted mean of equal counts could round to slightly less than a whole number.
-    if len({count for _, _, count in having}) == 1:
-        return [sum(weight * total for weight, total, _ in having) / share, having[0][2]]
-    count = max(1, round(sum(weight * steps for weight, _, steps in having) / share))
-    return [count * sum(weight * total / max(steps, 1) for weight, total, steps in having) / share, count]
+    """Merge the windows of all ranks, which have counted the same steps, into one that any rank can resume from."""
+    return {
+        name: [sum(w * each[name][0] for w, each in zip(weights, states, strict=True)) / sum(weights), count]
+        for name, (_, count) in states[0].items()
+    }
 
 
 class Watch:

@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.diagnostics.speed.blocks import Clock, plan
-from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session
+from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session, largest
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
-from hvdgan.training.memory import forget_peak, largest
+from hvdgan.training.memory import forget_peak
 
 
-class Verdict:
+class Result:
     """A result that is known when its step has ended."""
 
     def __init__(self) -> None:
@@ -34,25 +34,25 @@ def test_steps_wait_as_far_behind_as_in_training(choice, behind):
     """The newest steps have not ended when the next one begins, and all others are known to have."""
     with device.computing_as(choice):
         ends = Ends()
-    verdicts = [Verdict() for _ in range(12)]
-    for step, verdict in enumerate(verdicts):
-        settle = step == len(verdicts) - 1
-        ended = step + 1 - (0 if settle else behind)
-        for each in verdicts[: max(ended, 0)]:
+    results = [Result() for _ in range(12)]
+    for step, result in enumerate(results):
+        last = step == len(results) - 1
+        ended = step + 1 - (0 if last else behind)
+        for each in results[: max(ended, 0)]:
             each.ended.set()
-        ends.wait(verdict, settle=settle)
-        assert verdict.requested.wait(5), "a later request would wait for the next step, too"
-        assert all(each.was_read for each in verdicts[: max(ended, 0)])
+        ends.wait(result, all_of_them=last)
+        assert result.requested.wait(5), "a later request would wait for the next step, too"
+        assert all(each.was_read for each in results[: max(ended, 0)])
 
 
 def test_all_steps_end_where_the_measured_ones_begin_and_end():
     clock = Clock(plan(4, 1, 3, several=False))  # warm-up 0 and 1, then lead 2 to 4 and measured 5 and 6, and so on
-    settled = []
+    ended = []
     for step in range(clock.steps):
         clock.enter(step)
-        settled += [step] if clock.settles else []
+        ended += [step] if clock.ends_all else []
         clock.add(1.0, 0.0, 1.0)
-    assert settled == [1, *(begin + place for begin in (2, 7, 12) for place in (2, 4))]
+    assert ended == [1, *(begin + place for begin in (2, 7, 12) for place in (2, 4))]
 
 
 class WithoutCommunication(contextlib.nullcontext):

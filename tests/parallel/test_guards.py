@@ -1,7 +1,4 @@
-"""Ranks skip the same step and stop after the same step.
-
-Modules: training.drift.
-"""
+"""Ranks skip the same step and stop after the same step."""
 
 import importlib
 import os
@@ -14,11 +11,10 @@ from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.drift import check_ranks
 from hvdgan.training.loop import Loop
 from hvdgan.training.observations import Observations
 from hvdgan.training.pending import PendingSteps
-from hvdgan.training.periodic import PeriodicTasks
+from hvdgan.training.periodic import PeriodicTasks, check_ranks
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
@@ -60,11 +56,11 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     stage, compute = run.schedule.stages[0], run.steps[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0), compute)
-    loop.settle(0)
+    loop.read_all(0)
     assert observations.state()["bad_updates"] == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
         loop.step(batches, 1, Position(0, stage, 1), compute)
-        loop.settle(1)
+        loop.read_all(1)
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

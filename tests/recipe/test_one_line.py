@@ -3,8 +3,6 @@
 Modules: training.run.
 """
 
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -129,14 +127,6 @@ def test_other_data_and_other_images_under_the_same_name_are_refused(folder, cap
     )
     assert main([*TINY, "--run-dir", "run", "--data", "synthetic", "--channels", "1"]) == 2
     assert "was made with other images than those of synthetic" in capsys.readouterr().err
-
-
-def test_a_run_that_ended_before_its_first_checkpoint_keeps_its_settings(folder, capsys):
-    assert main([*TINY, "--run-dir", "run"]) == 0
-    shutil.rmtree(folder / "run" / "checkpoints")
-    assert main([*TINY, "--run-dir", "run", "--seed", "7"]) == 2
-    assert "run/config.json was made with seed 0, and this run has 7" in capsys.readouterr().err
-    assert main([*TINY, "--run-dir", "run"]) == 0
 
 
 def test_output_that_cannot_be_written_is_one_line(folder, capsys):

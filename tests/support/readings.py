@@ -13,7 +13,7 @@ class Readings:
     """What was read so far.
 
     by_loop: number of steps that had begun, at each reading of the thread that begins them.
-    by_others: number of readings of the threads that wait for verdicts.
+    by_others: number of readings of the threads that wait for results.
     begun: number of steps that have begun.
     """
 
@@ -31,7 +31,7 @@ def recorded(monkeypatch) -> Readings:
         thread = threading.current_thread()
         if thread is threading.main_thread():
             seen.by_loop.append(seen.begun)
-        elif thread.name.startswith("hvdgan-verdicts"):
+        elif thread.name.startswith("hvdgan-results"):
             seen.by_others += 1
         return find(tensor)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.checkpoints import checkpoint
-from hvdgan.training.bad_updates import BadUpdates, not_finite
+from hvdgan.training.observations import Observations, not_finite
 from saved import TINY, manifest, train
 from tiny import Tiny
 
@@ -48,19 +48,19 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
 def test_a_checkpoint_holds_the_counts_of_its_own_step(tmp_path, monkeypatch):
     """It is written while the steps go on: here not before two more were bad."""
     later = threading.Event()
-    write, count = checkpoint.write, BadUpdates.count
+    write, add = checkpoint.write, Observations.add
 
     def write_late(folder, snapshot):
         assert snapshot.step > 2 or later.wait(60)
         return write(folder, snapshot)
 
-    def counted(counter, stage, step, *more):
-        count(counter, stage, step, *more)
+    def counted(observations, step, *more):
+        add(observations, step, *more)
         if step == 3:
             later.set()
 
     monkeypatch.setattr(checkpoint, "write", write_late)
-    monkeypatch.setattr(BadUpdates, "count", counted)
+    monkeypatch.setattr(Observations, "add", counted)
     flags = ["--recipe", "test_bad_updates:Infinite", *TINY[2:]]
     assert train(tmp_path, "--max-steps", "5", "--checkpoint-every", "2", "--keep", "0", flags=flags) == 0
     assert [manifest(tmp_path, step)["progress"]["bad_updates"] for step in (2, 5)] == [

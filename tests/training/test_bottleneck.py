@@ -2,10 +2,10 @@
 
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.observations import InputCheck, verdict
+from hvdgan.training.observations import InputCheck, input_speed
 
 
-def test_the_first_steps_do_not_count_and_the_verdict_is_logged_once():
+def test_the_first_steps_do_not_count_and_it_is_logged_once():
     logged = []
     check = InputCheck(Ranks(), Config(), logged.append, prepared=False, steps=9)
     for step in range(12):
@@ -16,10 +16,12 @@ def test_the_first_steps_do_not_count_and_the_verdict_is_logged_once():
 
 def test_a_bottleneck_names_the_slowest_rank_both_rates_and_what_helps():
     config = Config(global_batch_size=64)
-    line = verdict([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
+    line = input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
     assert line.startswith("warning: input is the bottleneck: rank 1 waits for images 75% of the time; ")
     assert "the pipeline reads 64 images/s, and the steps could take 256" in line
     assert "python -m hvdgan.prepare" in line and "--pipeline.cache" in line
     assert "--pipeline.threads" in line and "now 3" in line
-    assert "prepare" not in verdict([[0.75, 1.0]], config, threads=3, prepared=True).line  # is done already
-    assert verdict([[0.05, 1.0]], config, threads=3, prepared=False).line.startswith("input keeps up: 5% of the first")
+    assert "prepare" not in input_speed([[0.75, 1.0]], config, threads=3, prepared=True).line  # is done already
+    assert input_speed([[0.05, 1.0]], config, threads=3, prepared=False).line.startswith(
+        "input keeps up: 5% of the first"
+    )

@@ -7,9 +7,8 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
-from hvdgan.training.compiler import CompiledRandom, check_jit
+from hvdgan.training.compiler import CompiledRandom
 from hvdgan.training.repeatable import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
@@ -103,14 +102,6 @@ def test_an_operation_that_xla_lacks_is_named_with_its_update():
         f"recipe Hosted (tests/training/test_compiler.py, line {line}): stage adversarial, update judge: --jit: XLA "
         "cannot compile PyFunc; leave out --jit, or use other operations"
     )
-
-
-@pytest.mark.parametrize("ranks", [Ranks(size=2), Ranks(slice_unit=1)])  # the latter: an elastic run may grow
-def test_all_reduces_inside_of_a_loss_are_refused(ranks):
-    config = Config(jit=True, sync_batch_norm=True)
-    check_jit(config, Ranks())
-    with pytest.raises(UserError, match=r"--jit: with --sync-batch-norm .* leave out one"):
-        check_jit(config, ranks)
 
 
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_without(tmp_path):

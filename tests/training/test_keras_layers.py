@@ -10,7 +10,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.recipe import losses
 from hvdgan.recipe.draws import Random
 from keras_parts import (
-    Critic,
     Forgotten,
     Half,
     HalfSamples,
@@ -18,7 +17,6 @@ from keras_parts import (
     Regularised,
     Reshaped,
     Shared,
-    Spectral,
     SpectralNaN,
     Wide,
 )
@@ -115,35 +113,3 @@ def test_spectral_normalisation_of_keras_is_undone_in_an_update_that_is_not_fini
     _, (judged, fooled) = step(1, 1, data_of(run, 1))
     assert judged and not fooled
     assert not [name for name in changed(before, values_of(run)) if "/generator/" in name]
-
-
-def test_spectral_normalisation_of_keras_trains_as_in_a_plain_loop():
-    """The forward pass is not that of an earlier update, whose weights were others."""
-    run = tiny_run(Spectral)
-    generator, critic = run.state.networks["generator"], run.state.networks["critic"]
-    latents = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16).scoped("draw").normal("latents", (4,))
-    start = [variable.numpy() for variable in generator.variables]
-    stage_step(run)(0, 0, data_of(run))  # the critic of the generator's update is the one that it leaves
-    ended = [variable.numpy() for variable in generator.variables]
-    for variable, value in zip(generator.variables, start, strict=True):
-        variable.assign(value)
-    weights = generator.trainable_variables
-    with tf.GradientTape() as tape:
-        loss = -tf.reduce_mean(critic(generator(latents, training=True), training=True))
-    for variable, gradient in zip(weights, tape.gradient(loss, [v.value for v in weights]), strict=True):
-        variable.assign_sub(0.01 * gradient)
-    for variable, value in zip(generator.variables, ended, strict=True):
-        np.testing.assert_allclose(variable.numpy(), value, rtol=1e-4, atol=1e-6, err_msg=variable.path)
-
-
-class Factored(Critic):
-    """Its optimizer gives variables of all weights the same names."""
-
-    def optimizers(self):
-        return {"critic": keras.optimizers.Adafactor()}
-
-
-def test_the_variables_of_an_optimizer_have_names_of_their_own_in_a_checkpoint():
-    run = tiny_run(Factored)
-    named = [name for name in run.state.tensors() if name.startswith("optimizers/")]
-    assert len(named) == len(run.state.optimizers["critic"].variables)

@@ -1,6 +1,6 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
 
-Modules: training.loop, training.periodic, training.step.
+Modules: training.loop, training.pending, training.periodic, training.step.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ def test_selection_gives_the_bits_of_a_branch(recipe, options):
         results = [step(number, number, data_of(run)) for number in range(4)]
         verdicts = [finite.numpy().tolist() for _, finite in results]
         metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
-        kinds = {each.type for graph in step.graphs for each in graph.get_operations()}
+        kinds = {each.type for traced in step.traced.values() for each in traced.graph.get_operations()}
         assert bool(kinds & {"If", "StatelessIf"}) == branches
         return values_of(run), verdicts, str(metrics)
 
@@ -135,7 +135,7 @@ def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(mo
         for step in range(6):
             begin, now[0] = now[0], now[0] + 1.0
             outstanding.add(PendingStep(6 * log + step, at, {}, {}, tf.constant([True, True]), begin, 0.0, 0.0))
-        outstanding.settle()
+        outstanding.read_all()
         now[0] += 5.0
         assert sum(seen[6 * log :]) == 6.0
 

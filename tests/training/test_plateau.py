@@ -14,12 +14,11 @@ from hvdgan.training.window import Watch
 RULE = Plateau("fool/loss", window=2, patience=2)
 
 
-def ends_at(values, rule=RULE, interrupt_at=None):
-    """After how many steps the stage ends; None: it does not."""
+def ends_at(values, rule=RULE):
+    """After how many steps the stage ends, with an interruption before each; None: it does not."""
     watch = Watch(rule)
     for step, value in enumerate(values, start=1):
-        if step == interrupt_at:
-            watch = Watch(rule, json.loads(json.dumps(watch.state())))
+        watch = Watch(rule, json.loads(json.dumps(watch.state())))
         watch.add({rule.metric: value, "other": 0.0})
         if watch.is_over(step, Ranks(), [1.0]):
             return step
@@ -42,11 +41,6 @@ def test_what_is_better_can_be_said():
     nan = float("nan")  # not better, and no best
     assert ends_at([nan, nan, 5, 4, 3, 2, 1], Plateau("fool/loss", window=1, patience=3)) is None
     assert ends_at([nan, 5, 4, nan, 4, nan], Plateau("fool/loss", window=1, patience=3)) == 6
-
-
-def test_an_interruption_changes_nothing():
-    for interrupt_at in range(2, 10):
-        assert ends_at([5, 5, 4, 4, 3, 3, 3, 3, 3, 3], interrupt_at=interrupt_at) == 10
 
 
 def records(run_dir):

@@ -46,17 +46,6 @@ def test_each_kind_of_draw_is_refused(operation):
         tiny_run(drawing(DRAWS[operation]))
 
 
-def test_the_line_names_stage_update_operation_and_place_and_says_what_to_write():
-    line = tf_normal.__code__.co_firstlineno + 1
-    with pytest.raises(UserError) as refused:
-        tiny_run(Drawing)
-    assert str(refused.value) == (
-        f"recipe Drawing, stage adversarial, update judge (test_repeatable.py, line {line}): RandomStandardNormal "
-        "draws numbers that depend on the rank, and that a resumed run would not draw again; draw with "
-        "batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
-    )
-
-
 @pytest.mark.parametrize(("within", "accumulate"), [(within_cond, 1), (within_function, 2), (within_loop, 1)])
 def test_it_is_found_in_branches_loops_functions_and_micro_batches(within, accumulate):
     recipe = drawing(lambda: within(lambda _: tf.reduce_mean(tf_normal()), tf.zeros(())))

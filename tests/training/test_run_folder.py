@@ -35,6 +35,9 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     flag, allowed = f"--{setting.replace('_', '-')}", ("--allow-changed", setting)
     assert train(tmp_path, "--steps", "2", flag, without) == 0
     assert train(tmp_path, "--steps", "4", flag, with_them) == 2
+    assert f"was made with {setting} " in capsys.readouterr().err
+    assert train(tmp_path, "--steps", "4", flag, with_them, "--allow-changed", "setings") == 2
+    assert "there is no setting setings" in capsys.readouterr().err
     assert train(tmp_path, "--steps", "4", flag, with_them, *allowed) == 0, capsys.readouterr().err
     assert train(tmp_path, "--steps", "6", flag, without, *allowed) == 0, capsys.readouterr().err
     assert [kind in kinds(tmp_path, step) for step in (2, 4, 6)] == [False, True, False]

@@ -4,25 +4,14 @@ import threading
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.files.pictures import save_grid
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.training.samples import Sampler
 from hvdgan.training.step import StageStep
 from tiny import TinyOptions
-
-
-def test_a_grid_holds_every_image_in_reading_order(tmp_path):
-    images = np.stack([np.full((4, 4, 3), 10 * number, np.uint8) for number in range(5)])
-    save_grid(tmp_path / "samples" / "grid.png", images)
-    grid = np.asarray(Image.open(tmp_path / "samples" / "grid.png"))
-    assert grid.shape == (2 * 4 + 2, 3 * 4 + 2 * 2, 3)
-    firsts = [grid[6 * row, 6 * column, 0] for row in range(2) for column in range(3)]
-    assert firsts == [0, 10, 20, 30, 40, 128]  # the last place is empty
 
 
 def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_nothing():

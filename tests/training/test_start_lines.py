@@ -5,7 +5,6 @@ Modules: training.summary.
 
 import re
 
-import numpy as np
 import pytest
 
 from hvdgan.pages.reading import run_folder
@@ -44,14 +43,6 @@ def first_screen(said):
     return lines[begun : steps[0]]
 
 
-def check(screen, *facts):
-    assert not re.search(r"[{}]", "\n".join(screen)), screen
-    assert max(len(line) for line in screen if not line.startswith(("differs", "run folder"))) <= 110
-    text = " ".join(" ".join(screen).split())
-    missing = [fact for fact in facts if fact not in text]
-    assert not missing, (missing, text)
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -61,24 +52,12 @@ def folder(tmp_path, monkeypatch):
 def test_completion_with_holdout_on_two_ranks(folder):
     done = launch(folder, *COMPLETION, "--max-steps", "1", ranks=2)
     screen = first_screen(logged(folder / "runs" / "completion"))
-    check(screen)
     text = "\n".join(screen) + "\n"
     text = re.sub(r"(hvdgan|Python|TensorFlow|Keras|Horovod) \d[\w.+]*", r"\1 VERSION", text)
     text = re.sub(r"^.*: ranks 0-1: CPU, \d+ cores?", "HOST: ranks 0-1: CPU, CORES", text, flags=re.MULTILINE)
     assert text == GOLDEN
     # The terminal shows the same.
     assert all(f"[0]<stderr>:{line}\n" in done.stderr for line in screen)
-
-
-def test_axes_that_are_assumed(folder, capsys):
-    """A volume whose last axis may be one of channels, as the cylinders of CaloChallenge."""
-    np.save("cells.npy", np.random.default_rng(0).random((8, 8, 8, 5), np.float32))
-    words = ["--recipe", "tiny:Tiny", "--data", "cells.npy", "--global-batch-size", "4"]
-    assert main([*words, "--dry-run"]) == 0
-    data = "data: cells.npy, 8 float32 arrays of shape (8, 8, 5)"
-    assert f"{data}; axes HWC assumed: 5 channels (--axes)\n" in capsys.readouterr().out
-    assert main([*words, "--axes", "HWC", "--dry-run"]) == 0
-    assert "assumed" not in capsys.readouterr().out
 
 
 def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch):

@@ -16,21 +16,6 @@ from hvdgan.recipe.stages import Stage
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
-@pytest.mark.parametrize(
-    ("stage", "owned", "other"), [(0, "generator", "discriminator"), (1, "discriminator", "generator")]
-)
-def test_an_update_leaves_what_it_does_not_own_bit_identical(stage, owned, other):
-    """Weights, slots, iteration count and BatchNorm statistics of the other network, and its moving average."""
-    run = tiny_run(Staged, TinyOptions(norm="batch"))
-    before = values_of(run)
-    stage_step(run, stage)(0, 0, data_of(run))
-    moved = changed(before, values_of(run))
-    assert not [name for name in moved if f"/{other}/" in name]
-    constant = {"optimizers/generator/learning_rate", "optimizers/discriminator/learning_rate"}
-    expected = {name for name in before if name.split("/")[1] == owned} - constant
-    assert moved == expected
-
-
 def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
     """At step 7, its stage's first: Adam's mean of the gradients is (1 - beta_1) times the gradient, beta_1 = 0.9."""
     run = tiny_run(Staged)

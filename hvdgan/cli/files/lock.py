@@ -60,13 +60,17 @@ class Lock:
         self.close()
 
 
-def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
+_CURE = "wait for its end, or name another folder"
+
+
+def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) -> Lock:
     """Lock a folder.
 
     Args:
         run_dir: folder, which is made if it does not exist.
         named: name of the folder in errors; default: --run-dir and its path.
         by: kind of work of the other process, for errors.
+        cure: remedy, for errors.
 
     Raises:
         LockHeldError: another process writes into it.
@@ -84,8 +88,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
         holder, _, process = file.read().strip().partition("\n")
         file.close()
         raise LockHeldError(
-            f"{named or f'--run-dir {run_dir}'}: another {by} writes into it "
-            f"({holder or 'unknown process'}); wait for its end, or name another folder",
+            f"{named or f'--run-dir {run_dir}'}: another {by} writes into it ({holder or 'unknown process'}); {cure}",
             lost=_may_be_lost(holder, process),
         ) from None
     except OSError:
@@ -94,13 +97,14 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run") -> Lock:
     return Lock(file, [f"warning: {run_dir}: {remark}"] if remark else [])
 
 
-def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bool = False) -> Lock:
+def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE, living: bool = False) -> Lock:
     """Lock a folder, and wait if the process that holds its lock may be gone; the wait is printed at once.
 
     Args:
         run_dir: folder, which is made if it does not exist.
         named: name of the folder in errors; default: --run-dir and its path.
         by: kind of work of the other process, for errors.
+        cure: remedy, for errors.
         living: True to wait also for a living process of this host, because it is about to end.
 
     Raises:
@@ -110,7 +114,7 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", living: bo
     begin, waited = time.monotonic(), ""
     while True:
         try:
-            held = lock(run_dir, named=named, by=by)
+            held = lock(run_dir, named=named, by=by, cure=cure)
         except LockHeldError as error:
             if not (error.lost or living):
                 raise

@@ -57,7 +57,7 @@ class Clock:
         return self._now, begins
 
     @property
-    def settles(self) -> bool:
+    def ends_all(self) -> bool:
         """True if the step is the last before the measured ones or the last of these: all steps have to end with it."""
         return self._left == 1 or len(self._kept) + 1 == self._now.measured
 

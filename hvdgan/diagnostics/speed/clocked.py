@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +25,12 @@ from hvdgan.training.memory import peak_memory
 from hvdgan.training.pending import Requests
 from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
+
+
+def largest(peaks: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """The largest of each figure of peak_memory(), such as of several stages or ranks."""
+    every = list(peaks)
+    return {name: max((each[name] for each in every), key=lambda value: value or 0) for name in every[0]}
 
 
 class Unreduced(Ranks):
@@ -71,14 +77,14 @@ class Ends:
     def __init__(self) -> None:
         self._most = device.chosen().steps_behind
         self._request = Requests(self._most)
-        self._waiting: deque[Callable[[float | None], list[bool]]] = deque()
+        self._waiting: deque[Callable[[], list[bool]]] = deque()
 
-    def wait(self, finite: tf.Tensor, *, settle: bool) -> None:
+    def wait(self, finite: tf.Tensor, *, all_of_them: bool) -> None:
         """Wait for the ends of those steps that the loop would wait for."""
         self._waiting.append(self._request(finite))
-        settle |= self._most == 1  # on a CPU the step has ended
-        while len(self._waiting) > (0 if settle else self._most):
-            self._waiting.popleft()(None)
+        all_of_them |= self._most == 1  # on a CPU the step has ended
+        while len(self._waiting) > (0 if all_of_them else self._most):
+            self._waiting.popleft()()
 
 
 @dataclasses.dataclass
@@ -132,7 +138,7 @@ class ClockedStep:
         with contextlib.nullcontext() if block.reduces else self.apart:
             begin = time.perf_counter()
             metrics, finite = (self.inner if block.reduces else self.unreduced)(step, stage_step, data)
-            session.ends.wait(finite, settle=self.clock.settles)
+            session.ends.wait(finite, all_of_them=self.clock.ends_all)
             end = time.perf_counter()
         if not self.peak and stage_step + 1 == self.clock.steps:
             self.peak = peak_memory()

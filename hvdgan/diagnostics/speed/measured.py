@@ -23,7 +23,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
-from hvdgan.diagnostics.speed.clocked import ClockedBatches, ClockedStep, Session, WithoutCommunication
+from hvdgan.diagnostics.speed.clocked import ClockedBatches, ClockedStep, Session, WithoutCommunication, largest
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.diagnostics.speed.spec import TIMELINE, Spec
 from hvdgan.distributed import backend
@@ -36,7 +36,6 @@ from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
 from hvdgan.training.command import Resume, parse
 from hvdgan.training.loop import steps_from
-from hvdgan.training.memory import largest
 from hvdgan.training.page import Page
 from hvdgan.training.repeatable import operations
 from hvdgan.training.restore import restore

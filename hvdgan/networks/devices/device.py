@@ -46,8 +46,9 @@ class Choice:
     host's in a step, so these reach it as arguments of a kernel (to_device()), and labels with the images. The host
     waits for each number that it reads, so it reads many metrics together"""
     steps_behind: int
-    """steps that may begin before the verdict of one must be known. On a GPU a step has begun when its kernels are
-    queued, and to wait for the newest would empty the queue. On a CPU a step has ended when its function returns"""
+    """steps that may begin before it must be known whether the updates of one were finite. On a GPU a step has begun
+    when its kernels are queued, and to wait for the newest would empty the queue. On a CPU a step has ended when its
+    function returns"""
 
 
 CPU = Choice(products=True, wide_slopes=True, blurs_apart=False, branches=True, own_memory=False, steps_behind=1)

@@ -88,8 +88,8 @@ def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
         for (names, _), group in itertools.groupby(records, key=_kind):
             _add(metrics, names, list(group), resumed, waiting)
         if sum(len(names) * len(rows) for (names, _), rows in waiting.items()) > _WAITING:
-            _settle(metrics, waiting)
-    _settle(metrics, waiting)
+            _add_waiting(metrics, waiting)
+    _add_waiting(metrics, waiting)
     _end_stage(metrics)
     if metrics.left_out:
         folder.remarks.append(
@@ -163,7 +163,7 @@ def _end_stage(metrics: Metrics) -> None:
         metrics.bands[-1].last = max(metrics.bands[-1].last, metrics.last_step)
 
 
-def _settle(metrics: Metrics, waiting: Waiting) -> None:
+def _add_waiting(metrics: Metrics, waiting: Waiting) -> None:
     """Add the records that are waiting to the curves."""
     for (names, are_steady), rows in waiting.items():
         if not rows:

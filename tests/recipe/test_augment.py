@@ -53,19 +53,14 @@ def test_volumes_are_mirrored_along_each_axis_with_their_inputs_and_constants():
         ({"flip": True}, (7,), r"^--flip: no axis width in samples of shape \(7,\), which have no axes in space$"),
         ({"arrays": ArrayConfig(flip_axes=("depth",))}, (8, 8, 1), "^--flip-axes: no axis depth .* axes width, height"),
         ({"diff_augment": ("color", "cutout")}, (7,), "^--diff-augment cutout: moves samples in space"),
+        # A vector has no width: mirrored along it, inputs would go to other samples of the batch.
+        ({"flip": True}, ((4, 4, 1), (3,)), r"^--flip: mirrors inputs .* of shape \(3,\) have other .*; leave the "),
     ],
 )
 def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message):
+    shapes = shape if isinstance(shape[0], tuple) else (shape,)
     with pytest.raises(UserError, match=message):
-        check_augmentations(Config(**settings), shape)
-
-
-def test_flips_of_samples_whose_inputs_have_other_axes_are_refused():
-    """A vector has no width: mirrored along it, inputs would go to other samples of the batch."""
-    with pytest.raises(
-        UserError, match=r"^--flip: mirrors inputs .* of shape \(3,\) have other .*; leave the flag out$"
-    ):
-        check_augmentations(Config(flip=True), (4, 4, 1), (3,))
+        check_augmentations(Config(**settings), *shapes)
 
 
 @pytest.mark.parametrize("kind", ["translation", "cutout"])
