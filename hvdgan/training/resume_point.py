@@ -24,6 +24,7 @@ class ResumePoint:
         remarks: lines to log.
         lock: lock of the run folder; None on the ranks that do not write.
         recovered: True if the run resumes from a commit of an elastic run, False from a checkpoint.
+        kept: the recipe's state per sample of the whole global batch, by name; empty on the ranks that do not read it.
     """
 
     step: int = 0
@@ -34,6 +35,7 @@ class ResumePoint:
     remarks: list[str] = dataclasses.field(default_factory=list)
     lock: Lock | None = None
     recovered: bool = False
+    kept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""

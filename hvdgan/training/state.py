@@ -19,6 +19,7 @@ from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import check_names, networks_of, optimizers_of
 from hvdgan.training.loss_scale import LossScale
+from hvdgan.training.recipe_state import RecipeState
 
 
 def copy_of(variable: keras.Variable) -> np.ndarray:
@@ -107,6 +108,7 @@ class TrainState:
     loss_scales: loss scales of the updates by name; empty without float16.
     frozen: frozen networks by name, which no checkpoint holds.
     outside: what the traced graphs read and neither a network nor a checkpoint holds, by a description.
+    kept: state of the recipe that belongs to no network; None outside of training.
     """
 
     networks: dict[str, keras.Model]
@@ -116,14 +118,16 @@ class TrainState:
     loss_scales: dict[str, LossScale] = dataclasses.field(default_factory=dict)
     frozen: dict[str, keras.Model] = dataclasses.field(default_factory=dict)
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
+    kept: RecipeState | None = None
 
     def tensors(self) -> dict[str, keras.Variable]:
-        """All variables by the names that a checkpoint gives them.
+        """All variables by the names that a checkpoint gives them, without state per sample, which differs by rank.
 
         Raises:
             Mistake: two variables of a network have one name.
         """
-        return named_tensors(self.networks, self.optimizers, self.ema, self.loss_scales)
+        named = named_tensors(self.networks, self.optimizers, self.ema, self.loss_scales)
+        return {**named, **(self.kept.shared() if self.kept else {})}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
