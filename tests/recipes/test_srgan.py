@@ -93,7 +93,9 @@ def test_held_out_pictures_are_compared_with_bicubic_enlargement():
     scores = recipe.evaluate(Spy(), batch_of(images))
     np.testing.assert_allclose(seen[0], images.reshape(2, 4, 4, 4, 4, 1).mean((2, 4)), atol=0.15)  # antialiased
     np.testing.assert_allclose(scores["psnr"], 10 * np.log10(4 / 0.01), rtol=1e-4)
-    assert np.all(scores["bicubic_psnr"] > 20) and scores["bicubic_ssim"].shape == (2,)
+    # The second wave is too fine for 4 x 4 pixels.
+    assert 18 < scores["bicubic_psnr"][0] < 25 and scores["bicubic_psnr"][1] < 15
+    assert scores["bicubic_ssim"].shape == (2,)
     shown = recipe.sample(Spy(), batch_of(images))
     np.testing.assert_array_equal(shown[:, :, 32:], images)
     assert shown.shape == (2, 16, 48, 1) and not np.array_equal(shown[:, :, :16], images)
