@@ -102,6 +102,12 @@ class Config(AverageConfig):
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 
+    ada: Annotated[Fraction | None, _TRAINING] = None
+    """adaptive augmentation of pictures (Karras et al. 2020): its target, the mean sign of the discriminator's logits
+    of real pictures, above which it is used more; 0.6 in the paper; default: none"""
+    ada_images: Annotated[Count, _TRAINING] = 500_000
+    """images in which the probability of --ada can grow from 0 to 1"""
+
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     jit: Annotated[bool, _TRAINING] = False

@@ -153,6 +153,13 @@ class Ranks:
         with self.activity.at("stack"), tf.device(_HOST):
             return backend.horovod().allgather(tf.constant(values[None])).numpy()
 
+    def concatenate(self, values: np.ndarray) -> np.ndarray:
+        """The arrays of all ranks, which may differ in their first dimension, one after another in rank order."""
+        if self.size == 1:
+            return values
+        with self.activity.at("concatenate"), tf.device(_HOST):
+            return backend.horovod().allgather(tf.constant(values)).numpy()
+
     def total(self, values: np.ndarray) -> np.ndarray:
         """The sum of the ranks' arrays, floating-point and of one shape."""
         if self.size == 1 or not values.size:

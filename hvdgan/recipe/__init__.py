@@ -9,6 +9,7 @@ from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
+from hvdgan.recipe.state import State
 
 __all__ = [
     "Batch",
@@ -28,6 +29,7 @@ __all__ = [
     "Recipe",
     "Seed",
     "Stage",
+    "State",
     "Update",
     "UserError",
     "Words",

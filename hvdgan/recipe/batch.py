@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hvdgan.recipe.data_spec import KERAS, DataSpec
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.state import StateValues
 from hvdgan.values.sample_values import Layout, may_be_pictures
 from hvdgan.values.value_map import ValueMap
 
@@ -35,6 +36,7 @@ class Batch:
             with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
             unchanged.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
+        state: in a loss, values of what the recipe's state() declares, as attributes.
 
     Raises:
         AttributeError: the batch has no such attribute; the message names those that it has.
@@ -58,6 +60,7 @@ class Batch:
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
         self.truncation = 1.0
+        self.state = StateValues({})
         self.__dict__.update(drawn)
 
     def __getattr__(self, name: str) -> tf.Tensor:

@@ -11,6 +11,7 @@ from hvdgan.recipe.batch import Batch
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Stage
+from hvdgan.recipe.state import State, StateValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,31 @@ class Recipe:
             or be frozen.
         """
         raise NotImplementedError
+
+    def state(self) -> dict[str, State]:
+        """Declare variables that belong to no network, such as a pool of earlier images, or a probability.
+
+        Losses read them as `batch.state.<name>`. Those per sample are set by losses, which return a third value, a dict
+        of new values (B, ...) by name, as in `return loss, metrics, {"pool": pool}`; a later update of the step sees
+        them. The others are set by control().
+
+        Returns:
+            State by name.
+        """
+        return {}
+
+    def control(self, state: StateValues, metrics: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Set state from what all ranks have measured in a step; it is called after the step's updates.
+
+        Args:
+            state: values of the state that is the same on all ranks.
+            metrics: metrics of the updates that were due, by `<update>/<name>`, each the mean over all samples of all
+                ranks; scalars float32.
+
+        Returns:
+            New values by name; those that are left out stay.
+        """
+        return {}
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
         """Draw the tensors that all updates of a step share, such as latents and masks.

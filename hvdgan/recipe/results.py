@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import Batch, DataSpec, Recipe
+from hvdgan.recipe import Batch, DataSpec, Recipe, State
 from hvdgan.recipe.batch import Parts, unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, described, similar
@@ -16,11 +17,13 @@ from hvdgan.recipe.mistakes import attribute as place_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.stage_checks import STAGES
 from hvdgan.recipe.stages import Loss, Stage
+from hvdgan.recipe.state import StateValues
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
 DRAWS = 'a dict of tensors by name, (B, ...) each, as in {"latents": random.normal("latents", (64,))}'
 LOSS = "a scalar, the mean over the batch, and a dict of scalars to report, as in return loss, {}"
+STATE = 'a dict of State by name, as in {"pool": State(np.zeros((50, 32, 32, 3)), per_sample=True)}'
 SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 _METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
@@ -234,8 +237,57 @@ def prepare(
     return PreparedBatch(parts, data.get("labels"), data.get("conditions"), data.get("numbers"), random, drawn)
 
 
-def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-    """Call a loss, and return it and its metrics as float32 scalars.
+def state_of(recipe: Recipe) -> dict[str, State]:
+    """Call state(), and return it with arrays as initial values."""
+    given = call(recipe.state, what="state()", wanted="it must take (self)")
+    if not isinstance(given, dict) or not all(
+        isinstance(name, str) and name.isidentifier() and isinstance(state, State) for name, state in given.items()
+    ):
+        raise Mistake(f"state() returns {described(given)}; it must return {STATE}", recipe.state)
+    declared = {}
+    for name, state in given.items():
+        initial = np.asarray(state.initial)
+        if initial.dtype.kind not in "fiub":
+            raise Mistake(
+                f"state() gives {name} the initial value {described(state.initial)}; give numbers", recipe.state
+            )
+        initial = initial.astype(np.float32 if initial.dtype.kind == "f" else np.int64)
+        declared[name] = dataclasses.replace(state, initial=initial)
+    return declared
+
+
+def new_state(
+    given: Any, declared: Mapping[str, State], values: StateValues, what: str, at: Any, *, per_sample: bool
+) -> dict[str, tf.Tensor]:
+    """Check new values of state, as a loss or control() returns them, and return them as tensors."""
+    settable = [name for name, state in declared.items() if state.per_sample == per_sample]
+    kind = "a dict of new values of the state that is " + ("per sample" if per_sample else "not per sample")
+    if not isinstance(given, dict) or set(given) - set(settable):
+        raise Mistake(f"{what} returns {described(given)}; it must return {kind} ({', '.join(settable) or 'none'})", at)
+    found = {}
+    for name, value in given.items():
+        old = getattr(values, name)
+        try:
+            found[name] = tf.cast(tf.convert_to_tensor(value), old.dtype)
+        except (TypeError, ValueError):
+            raise Mistake(f"{what} gives {name} as {described(value)}; it must be a tensor", at) from None
+        if not found[name].shape.is_compatible_with(old.shape):
+            raise Mistake(f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
+    return found
+
+
+def controlled(
+    recipe: Recipe, declared: Mapping[str, State], values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
+) -> dict[str, tf.Tensor]:
+    """Call control(), and return the new values."""
+    given = call(
+        recipe.control, values, metrics, what=f"{where}: control()", wanted="it must take (self, state, metrics)"
+    )
+    return new_state(given, declared, values, f"{where}: control()", recipe.control, per_sample=False)
+
+
+def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], Any]:
+    """Call a loss, and return it and its metrics as float32 scalars, and the new state that it returns, unchecked.
 
     Args:
         loss: loss of an update.
@@ -244,9 +296,9 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
         where: stage and update, for error messages.
     """
     given = call(loss, nets, batch, what=f"{where}: the loss", wanted="it must take (self, nets, batch)")
-    if not isinstance(given, tuple | list) or len(given) != 2 or tf.is_tensor(given):
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3) or tf.is_tensor(given):
         raise Mistake(f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
-    value, metrics = given
+    value, metrics, moved = (*given, {})[:3]
     if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
         raise Mistake(f"{where}: the loss returns {described(metrics)} as its metrics; it must return {LOSS}", loss)
     if "loss" in metrics:
@@ -264,7 +316,7 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
                 f"{where}: the metric {name} is {described(metrics[name])}; it must be a scalar, as of tf.reduce_mean",
                 loss,
             )
-    return scalar, scalars
+    return scalar, scalars, moved
 
 
 def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from hvdgan.recipe.mistakes import Place, maker
 
-Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
+Loss = Callable[[Any, Any], tuple[Any, ...]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
-metrics are scalar tensors by name, which are logged as `<update>/<name>`"""
+metrics are scalar tensors by name, which are logged as `<update>/<name>`. A third value, if there is one, is a dict of
+new values of the recipe's state per sample"""
 
 
 @dataclasses.dataclass(frozen=True)

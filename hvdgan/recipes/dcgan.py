@@ -76,6 +76,7 @@ class DCGAN(Recipe):
         return loss, {
             "real_score": tf.reduce_mean(tf.sigmoid(real_logits)),
             "fake_score": tf.reduce_mean(tf.sigmoid(fake_logits)),
+            "real_sign": tf.reduce_mean(tf.sign(real_logits)),
         }
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

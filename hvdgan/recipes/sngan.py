@@ -85,6 +85,7 @@ class SNGAN(Recipe):
         return losses.hinge_discriminator(real_logits, fake_logits), {
             "real_logits": tf.reduce_mean(real_logits),
             "fake_logits": tf.reduce_mean(fake_logits),
+            "real_sign": tf.reduce_mean(tf.sign(real_logits)),
         }
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

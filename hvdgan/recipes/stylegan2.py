@@ -112,6 +112,7 @@ class StyleGAN2(Recipe):
         return losses.non_saturating_discriminator(real_logits, fake_logits), {
             "real_score": tf.reduce_mean(tf.sigmoid(real_logits)),
             "fake_score": tf.reduce_mean(tf.sigmoid(fake_logits)),
+            "real_sign": tf.reduce_mean(tf.sign(real_logits)),
         }
 
     def r1(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

@@ -14,11 +14,12 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.reduction import OwnedTape, UntouchedVariables, tape_of_gradients
 from hvdgan.networks.devices.device import to_device
 from hvdgan.recipe import Recipe
+from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
-from hvdgan.recipe.results import PreparedBatch, loss_of, prepare
+from hvdgan.recipe.results import PreparedBatch, loss_of, new_state, prepare
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
 from hvdgan.training.state import TrainState
@@ -54,19 +55,27 @@ class Forward:
         axes = flip_axes(self._config)
         return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data)) if axes else prepared
 
-    def loss(self, update: Update, prepared: PreparedBatch, shared: SharedForward | None) -> tuple[tf.Tensor, Metrics]:
-        """Compute an update's loss, scaled for the gradient, and its metrics, among them the loss as it is."""
+    def loss(
+        self, update: Update, prepared: PreparedBatch, shared: SharedForward | None, part: "int | tf.Tensor" = 0
+    ) -> tuple[tf.Tensor, Metrics, Metrics]:
+        """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state."""
         batch = prepared.batch(update.name)
+        kept = self._state.kept
+        if kept is not None:
+            batch.state = kept.values(part, self.micro_batches)
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
             self.augments = True
-            return diff_augment(images, self._config.diff_augment, batch.random, key)
+            images = diff_augment(images, self._config.diff_augment, batch.random, key)
+            return images if self._config.ada is None else adaptive(images, batch.state.ada[0], batch.random, key)
 
         batch.augment = augment
         of_calls: list[tuple[str, tf.Tensor | None]] = []
         networks, frozen = self._state.networks, self._state.frozen
         nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
-        loss, measured = loss_of(update.loss, nets, batch, self.where(update))
+        loss, measured, moved = loss_of(update.loss, nets, batch, self.where(update))
+        what, declared = f"{self.where(update)}: the loss", kept.declared if kept else {}
+        moved = new_state(moved, declared, batch.state, what, update.loss, per_sample=True)
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
             loss += measured["network_losses"]
@@ -74,7 +83,7 @@ class Forward:
         # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
         loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor, math.nan))
         scale = self._state.loss_scales.get(update.name)
-        return loss if scale is None else loss * scale.value.value, metrics
+        return loss if scale is None else loss * scale.value.value, metrics, moved
 
     def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
         """The losses of the owned networks themselves: of each call, and of their weights once."""
@@ -130,11 +139,16 @@ def used(data: Data) -> Data:
 
 
 class Local(NamedTuple):
-    """A tape that returns this rank's gradients (Horovod wraps tapes alone), the loss to call it with, and metrics."""
+    """A tape that returns this rank's gradients (Horovod wraps tapes alone), and the loss to call it with.
+
+    metrics: scalars by name.
+    moved: new values of the recipe's state for this rank's slice, (B, ...) by name.
+    """
 
     tape: tf.GradientTape
     loss: tf.Tensor
     metrics: Metrics
+    moved: Metrics
 
 
 class WholeSlice:
@@ -153,10 +167,10 @@ class WholeSlice:
     def __call__(self, update: Update) -> Local:
         """Compute the loss of the update that is next."""
         with self._shared.recorded(list(self._tapes.values())):
-            loss, metrics = self._forward.loss(update, self._prepared, self._shared)
+            loss, metrics, moved = self._forward.loss(update, self._prepared, self._shared)
         for name in update.owns:  # its optimizer is about to change them
             self._shared.forget(name)
-        return Local(self._tapes.pop(update.name), loss, metrics)
+        return Local(self._tapes.pop(update.name), loss, metrics, moved)
 
 
 class MicroBatches:
@@ -171,37 +185,45 @@ class MicroBatches:
     def __call__(self, update: Update) -> Local:
         """Compute the update's gradients, the mean over all micro-batches."""
         if self._parts == 1:
-            gradients, metrics = self.one(update, 0)
-            return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics)
+            gradients, metrics, moved = self.one(update, 0)
+            return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics, moved)
         # The loop must know the shapes of its results before it is built, so one round is traced first.
         one = tf.function(lambda part: self.one(update, part), autograph=False)
         shapes = one.get_concrete_function(tf.TensorSpec((), tf.int32)).structured_outputs
-        zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), shapes)
+        of_sums, of_state = shapes[:2], shapes[2]
+        zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), of_sums)
+        moved = {name: tf.zeros((self._parts, *spec.shape), spec.dtype) for name, spec in of_state.items()}
 
         def add(part: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
-            return part + 1, tf.nest.map_structure(lambda total, value: total + value / self._parts, sums, one(part))
+            *found, new = one(part)
+            total = tf.nest.map_structure(lambda total, value: total + value / self._parts, sums[0], tuple(found))
+            placed = {name: tf.tensor_scatter_nd_update(sums[1][name], [[part]], new[name][None]) for name in new}
+            return part + 1, (total, placed)
 
-        start, parts = (tf.constant(0), zeros), self._parts
+        start, parts = (tf.constant(0), (zeros, moved)), self._parts
         # Without maximum_iterations: its "and" would be computed on the GPU, and each round would wait for it.
-        _, (gradients, metrics) = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
-        return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics)
+        _, (sums, moved) = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
+        whole = {name: tf.reshape(value, (-1, *value.shape[2:])) for name, value in moved.items()}
+        return Local(tape_of_gradients(sums[0]), tf.constant(0.0), sums[1], whole)
 
-    def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics]:
-        """Compute this rank's gradients and metrics of one micro-batch, whose number is a scalar int32."""
+    def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics, Metrics]:
+        """Compute this rank's gradients, metrics and new state of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
         apart = vars(self._forward.prepare(self._step, data, part))
         random = on_device(apart["random"]) if self._compiler.on else vars(apart["random"])
         where = self._forward.where(update)
-        return self._compiler(where, update.loss, self._of, update, apart, random)
+        return self._compiler(where, update.loss, self._of, update, apart, random, part)
 
-    def _of(self, update: Update, apart: dict[str, Any], random: dict[str, Any]) -> tuple[list[tf.Tensor], Metrics]:
-        """Compute gradients and metrics, given a PreparedBatch and its Random as their fields."""
+    def _of(
+        self, update: Update, apart: dict[str, Any], random: dict[str, Any], part: "int | tf.Tensor"
+    ) -> tuple[list[tf.Tensor], Metrics, Metrics]:
+        """Compute gradients, metrics and new state, given a PreparedBatch and its Random as their fields."""
         draws = CompiledRandom if self._compiler.on else Random
         prepared = PreparedBatch(**{**apart, "random": draws(**random)})
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
-                loss, metrics = self._forward.loss(update, prepared, None)
+                loss, metrics, moved = self._forward.loss(update, prepared, None, part)
             gradients = tape.gradient(loss, values)
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics
+        return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics, moved

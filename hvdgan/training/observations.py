@@ -109,7 +109,7 @@ def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> lis
     @tf.function(autograph=False)
     def look(part: tf.Tensor) -> tf.Tensor:
         micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data), Compiler())
-        gradients, metrics = micro_batches.one(chosen, part)
+        gradients, metrics, _ = micro_batches.one(chosen, part)
         return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
 
     results = [look(tf.constant(part)).numpy() for part in range(forward.micro_batches)]

@@ -193,7 +193,8 @@ def refuse_unrepeatable(
 
     Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
     """
-    saved = {id(variable.value.handle) for variable in state.tensors().values()}
+    kept = state.kept.own() if state.kept else {}
+    saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
     _note_outside(function, state, saved)
     seeds = {
         id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"

@@ -19,6 +19,7 @@ from hvdgan.training.command import Resume
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import KnownMaps, Run, folder_of
 from hvdgan.training.saving import snapshot
+from hvdgan.training.state import copies_of
 from hvdgan.values import sample_values
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
@@ -71,6 +72,8 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     run.schedule.restore(resume_point.progress)
     drop_incomparable(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
+    if run.state.kept and resume_point.step:
+        run.state.kept.take(resume_point.kept, root)
     has_same_size = shared["saved_by"] == ranks.size
     if has_same_size and ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)
@@ -183,7 +186,9 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     if wrong:
         raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
-    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed)
+    kept = run.state.kept.whole_variables() if run.state.kept else {}
+    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
+    resume_point.kept = copies_of(kept)
     resume_point.remarks += [*remarks, *of_tensors]
     resume_point.step, resume_point.position = manifest["step"], manifest["data"]["position"]
     resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
@@ -191,10 +196,10 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
 
 
 def _restore_tensors(
-    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str]
+    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str], kept: checkpoint.Tensors
 ) -> tuple[np.ndarray | None, list[str]]:
     """Restore all tensors, except for kinds that only the checkpoint or only the run has, where that is allowed."""
-    tensors = run.state.tensors()
+    tensors = {**run.state.tensors(), **kept}
     theirs, own = ({name.split("/")[0] for name in names} for names in (manifest["tensors"], tensors))
     skipped, remarks = set(), []
     for setting, (kind, what, first) in _TENSORS_OF.items():
@@ -258,7 +263,14 @@ def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
     everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
     checkpoint.write(
         run.checkpoints,
-        snapshot(run, resume_point.step, resume_point.position, resume_point.run_id, everyones, resume_point.progress),
+        snapshot(
+            run,
+            resume_point.step,
+            resume_point.position,
+            resume_point.run_id,
+            (everyones, resume_point.kept),
+            resume_point.progress,
+        ),
     )
 
 
@@ -268,7 +280,8 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
     position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
-    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True)
+    kept = {name: commits.last.values[name] for name in (run.state.kept.own() if run.state.kept else ())}
+    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
 
 
 def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None:

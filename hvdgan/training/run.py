@@ -26,16 +26,17 @@ from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
-from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.recipe import DataSpec, Recipe, ada, mistakes
 from hvdgan.recipe.augment import check_augmentations
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.mistakes import Mistake
-from hvdgan.recipe.results import make_recipe, stages_of
+from hvdgan.recipe.results import make_recipe, stages_of, state_of
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.training.command import to_json
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.optimizers import check_optimizers
+from hvdgan.training.recipe_state import RecipeState
 from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
 from hvdgan.training.samples import Sampler
 from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
@@ -66,7 +67,11 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
             f"--ema-half-life {config.ema_half_life:.12g}: the recipe averages no network (its ema is empty); "
             "leave the flag out"
         )
-    state = build_state(recipe, config.ema_decay)
+    declared = state_of(recipe)
+    if config.ada is not None:
+        declared["ada"] = ada.declared(spec, declared)
+    kept = RecipeState(declared, ranks, config.global_batch_size)
+    state = dataclasses.replace(build_state(recipe, config.ema_decay), kept=kept)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     try:
@@ -117,8 +122,14 @@ def trace(
         evaluated |= distances
     for step in parts.steps:
         _check_plateau(step, evaluated)
-    if config.diff_augment and not any(step.forward.augments for step in parts.steps):
-        raise UserError("--diff-augment: no loss of the recipe calls batch.augment; leave the flag out")
+    for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
+        if is_set and not any(step.forward.augments for step in parts.steps):
+            raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
+    if config.ada is not None and not any(ada.sign_of(dict.fromkeys(step.metrics)) for step in parts.steps):
+        raise UserError(
+            f"--ada: no loss of the recipe reports the metric {ada.METRIC}, the mean sign of the discriminator's "
+            "logits of augmented real pictures; add it to the metrics that the loss returns"
+        )
     return evaluated.union(*(step.metrics for step in parts.steps))
 
 

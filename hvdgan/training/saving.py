@@ -83,11 +83,13 @@ class Saving:
                 self._earlier.append(self._best)
                 self._best = best
         self._measured, self._evaluated = {}, None
-        self.saver.save(lambda: self._snapshot(done, statistics, progress))
+        kept = self._whole()
+        self.saver.save(lambda: self._snapshot(done, statistics, kept, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
-        self._commits.take(self._snapshot(done, statistics, {**progress, "measured": self._measured}))
+        progress = {**progress, "measured": self._measured}
+        self._commits.take(self._snapshot(done, statistics, self._whole(), progress))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
@@ -111,16 +113,28 @@ class Saving:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
-    def _snapshot(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> checkpoint.Snapshot:
+    def _whole(self) -> dict[str, np.ndarray]:
+        """The recipe's state per sample, of all ranks."""
+        return self._run.state.kept.whole() if self._run.state.kept else {}
+
+    def _snapshot(
+        self, done: int, statistics: np.ndarray, kept: dict[str, np.ndarray], progress: dict[str, Any]
+    ) -> checkpoint.Snapshot:
         position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
-        best = self._best and dataclasses.asdict(self._best)
-        return snapshot(self._run, done, position, self._resume_point.run_id, statistics, {**progress, "best": best})
+        progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
+        return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, kept), progress)
 
 
 def snapshot(
-    run: Run, step: int, position: int, run_id: str, statistics: np.ndarray, progress: dict[str, Any]
+    run: Run,
+    step: int,
+    position: int,
+    run_id: str,
+    of_ranks: tuple[np.ndarray, dict[str, np.ndarray]],
+    progress: dict[str, Any],
 ) -> checkpoint.Snapshot:
-    """Copy everything that a checkpoint holds."""
+    """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks and their state per sample."""
+    statistics, kept = of_ranks
     at = run.schedule.at(max(step - 1, 0))
     facts = {
         "run_id": run_id,
@@ -146,4 +160,4 @@ def snapshot(
         "progress": progress,
     }
     with run.state.statistics.set_to_means(statistics):
-        return checkpoint.snapshot_of(step, copies_of(run.state.tensors()), statistics, facts)
+        return checkpoint.snapshot_of(step, {**copies_of(run.state.tensors()), **kept}, statistics, facts)

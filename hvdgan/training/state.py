@@ -18,6 +18,7 @@ from hvdgan.recipe import Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import check_names, networks_of, optimizers_of
+from hvdgan.training.recipe_state import RecipeState
 
 FIRST = 2.0**15
 """initial value of each scale"""
@@ -146,9 +147,11 @@ class TrainState:
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
+    kept: RecipeState | None = None
+    """state of the recipe that belongs to no network; None outside of training"""
 
     def tensors(self) -> dict[str, keras.Variable]:
-        """All variables by the names that a checkpoint gives them."""
+        """All variables by the names that a checkpoint gives them, without state per sample, which differs by rank."""
         named: dict[str, keras.Variable] = {}
         for name, network in self.networks.items():
             _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
@@ -157,7 +160,7 @@ class TrainState:
             _add(named, f"ema/{name}", ((variable.path, average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
             _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-        return named
+        return {**named, **(self.kept.shared() if self.kept else {})}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""

@@ -15,8 +15,8 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.devices import device
 from hvdgan.networks.devices.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
-from hvdgan.recipe import Recipe
-from hvdgan.recipe.results import decision_of
+from hvdgan.recipe import Recipe, ada
+from hvdgan.recipe.results import controlled, decision_of
 from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.averages import move_averages
@@ -95,7 +95,7 @@ class StageStep:
             # The forward pass moves statistics before it is known whether its loss is finite.
             before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
             with forward.scope(update):
-                tape, loss, measured = compute(update)
+                tape, loss, measured, moved = compute(update)
                 gradients = ranks.reduced_gradients(
                     tape, loss, forward.variables(update), config.compression, deterministic=config.deterministic
                 )
@@ -106,6 +106,8 @@ class StageStep:
             norm = optimizing(global_norm, gradients)
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
+            if self._state.kept and moved:
+                self._state.kept.assign(moved, finite[update.name])
             apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:
                 applied = apply_or_restore(apply, finite[update.name], wanted, before)
@@ -116,6 +118,7 @@ class StageStep:
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
+        self._control(step, metrics, tf.reduce_all(list(finite.values())))
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         self._compiler("the averages", None, move_averages, self._state, of_updates, to_device(step), config)
@@ -130,8 +133,30 @@ class StageStep:
         """What the update's only_if decides, given the metrics of all ranks."""
         if update.only_if is None:
             return tf.constant(True)
+        return decision_of(update.only_if, self._means(measured), self.forward.where(update))
+
+    def _control(self, step: tf.Tensor, metrics: Metrics, finite: tf.Tensor) -> None:
+        """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
+        kept, config = self._state.kept, self._config
+        sign = None if config.ada is None else ada.sign_of(metrics)
+        controls = type(self._recipe).control is not Recipe.control
+        if kept is None or not (controls or sign):
+            return
+        with tf.name_scope(f"{self.stage.name}/control"):
+            means, values = self._means(metrics), kept.values()
+            if controls:
+                kept.assign(controlled(self._recipe, kept.declared, values, means, f"stage {self.stage.name}"), finite)
+            if sign:
+                assert config.ada is not None
+                change = config.global_batch_size / config.ada_images
+                after = ada.next_state(values.ada, means[sign], step, target=config.ada, change=change)
+                kept.assign({"ada": after}, finite)
+                metrics["ada/p"] = values.ada[0]
+
+    def _means(self, measured: Metrics) -> Metrics:
+        """The metrics as means over all samples of all ranks."""
         means = tf.unstack(self._ranks.mean(self.forward.weight * tf.stack(list(measured.values()))))
-        return decision_of(update.only_if, dict(zip(measured, means, strict=True)), self.forward.where(update))
+        return dict(zip(measured, means, strict=True))
 
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ _OPTIONS = {
     "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
+    "srgan": {"nf": 2, "blocks": 1, "pixel_steps": 3, "steps": 3},
     "stylegan2": {
         "nf": 2,
         "latent_size": 8,
@@ -34,7 +35,7 @@ _OPTIONS = {
 }
 assert sorted(_OPTIONS) == known_recipes()
 RECIPES = list(_OPTIONS)
-SMALL_GRAPHS = ("completion", "dcgan", "downscale", "pix2pix", "sngan", "wgan_gp")
+SMALL_GRAPHS = ("completion", "dcgan", "downscale", "pix2pix", "sngan", "srgan", "wgan_gp")
 
 
 def long_but(*quick: str) -> list[Any]:

@@ -1,0 +1,80 @@
+"""The variables that a recipe's state() declares: those that all ranks share, and this rank's slice of the others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.state import State, StateValues
+
+_PREFIX = "state/"
+
+
+class RecipeState:
+    """The state of a recipe on one rank.
+
+    Args:
+        declared: what state() returns, with arrays as initial values.
+        ranks: ranks of the run.
+        global_batch_size: samples of a step on all ranks.
+    """
+
+    def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
+        self.declared = declared
+        self._ranks, self._global_batch_size = ranks, global_batch_size
+        self._first, self._past = ranks.slice_of(global_batch_size)
+        self._variables = {name: _variable(name, self._initial(state)) for name, state in declared.items()}
+
+    def shared(self) -> dict[str, keras.Variable]:
+        """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
+        return {
+            f"{_PREFIX}{name}": self._variables[name] for name, state in self.declared.items() if not state.per_sample
+        }
+
+    def own(self) -> dict[str, keras.Variable]:
+        """This rank's slices of the state per sample, by the names that a checkpoint gives the whole."""
+        return {f"{_PREFIX}{name}": self._variables[name] for name, state in self.declared.items() if state.per_sample}
+
+    def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> StateValues:
+        """The values as a loss sees them; those per sample of a micro-batch, the part of `parts` with this number."""
+        values = {}
+        for name, state in self.declared.items():
+            value = self._variables[name].value.read_value()
+            values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
+        return StateValues(values)
+
+    def assign(self, values: Mapping[str, tf.Tensor], finite: tf.Tensor) -> None:
+        """Set new values, unless the update that has computed them was not finite."""
+        for name, value in values.items():
+            variable = self._variables[name].value
+            variable.assign(tf.where(finite, value, variable.read_value()))
+
+    def whole(self) -> dict[str, np.ndarray]:
+        """The state per sample of the whole global batch, by the names of own(); every rank calls this."""
+        return {name: self._ranks.concatenate(variable.numpy()) for name, variable in self.own().items()}
+
+    def whole_variables(self) -> dict[str, keras.Variable]:
+        """New variables for the whole state per sample, to be read from a checkpoint."""
+        return {
+            f"{_PREFIX}{name}": _variable(name, np.repeat(state.initial[None], self._global_batch_size, axis=0))
+            for name, state in self.declared.items()
+            if state.per_sample
+        }
+
+    def take(self, whole: Mapping[str, np.ndarray], root: int) -> None:
+        """Take this rank's slice of what the root knows; the others pass nothing. Every rank calls this."""
+        for name, variable in self.own().items():
+            shape = (self._global_batch_size, *variable.shape[1:])
+            known = whole.get(name, np.zeros(shape, variable.dtype))
+            variable.assign(self._ranks.broadcast_array(known, root)[self._first : self._past])
+
+    def _initial(self, state: State) -> np.ndarray:
+        first: Any = state.initial
+        return np.repeat(first[None], self._past - self._first, axis=0) if state.per_sample else first
+
+
+def _variable(name: str, value: np.ndarray) -> keras.Variable:
+    return keras.Variable(value, trainable=False, dtype=value.dtype.name, name=name)

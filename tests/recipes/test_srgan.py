@@ -1,0 +1,101 @@
+"""The recipe srgan."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import changed, data_of, stage_step, tiny_run, values_of
+from frozen_parts import make_features
+from hvdgan.networks.srgan import picture_discriminator, super_resolution
+from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipes.srgan import SRGAN, SRGANOptions
+
+
+def options(**changes):
+    return SRGANOptions(**{"nf": 2, "blocks": 1, "pixel_steps": 2, "steps": 2, **changes})
+
+
+def smooth(num=2, size=16):
+    """Pictures in [-1, 1] whose details are coarser than four pixels."""
+    places = np.arange(size) / size
+    waves = [0.8 * np.sin(2 * np.pi * (places[:, None] + k * places)) for k in range(1, num + 1)]
+    return np.stack(waves).astype(np.float32)[..., None]
+
+
+def batch_of(images):
+    return Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, len(images)), {})
+
+
+def test_the_networks_are_those_of_the_paper():
+    generator = super_resolution(factor=4, channels=3, nf=64, blocks=16)
+    # SRResNet of other programs: 1,549,462 with one slope per PReLU and biases in front of BatchNorm.
+    assert len([x for x in generator.layers if isinstance(x, keras.layers.Conv2D)]) == 1 + 2 * 16 + 1 + 2 + 1
+    assert generator.compute_output_shape((None, 24, 20, 3)) == (None, 96, 80, 3)
+    discriminator = picture_discriminator(image_size=96, channels=3, nf=64)
+    convolutions = [x for x in discriminator.layers if isinstance(x, keras.layers.Conv2D)]
+    assert [x.filters for x in convolutions] == [64, 64, 128, 128, 256, 256, 512, 512]
+    assert [x.strides[0] for x in convolutions] == [1, 2, 1, 2, 1, 2, 1, 2]
+    assert discriminator.get_layer("flatten").output.shape == (None, 6 * 6 * 512)
+    assert discriminator.get_layer("dense").units == 1024 and discriminator.output.shape == (None, 1)
+
+
+def test_a_generator_shuffles_pixels_as_tensorflow_does_and_takes_other_sizes(tmp_path):
+    generator = super_resolution(factor=4, channels=1, nf=2, blocks=1)
+    x = np.random.default_rng(0).normal(size=(1, 3, 5, 8)).astype(np.float32)
+    np.testing.assert_array_equal(generator.get_layer("up_0_shuffle")(x), tf.nn.depth_to_space(x, 2))
+    generator.save(tmp_path / "generator.keras")
+    loaded, small = keras.models.load_model(tmp_path / "generator.keras"), smooth(size=12)[:, :, :8]
+    assert loaded(small).shape == (2, 48, 32, 1)
+    np.testing.assert_array_equal(loaded(small), generator(small))
+
+
+@pytest.mark.parametrize("factor", [0, 1, 3, 32])
+def test_other_factors_are_refused(factor):
+    with pytest.raises(UserError, match=f"--factor {factor}: expected a power of two from 2 up that divides the image"):
+        SRGAN(options(factor=factor), DataSpec((16, 16, 1), 1)).networks()
+
+
+def test_a_file_that_is_no_network_is_refused(tmp_path):
+    (tmp_path / "features.keras").write_text("none")
+    for name in ("features.keras", "missing.keras"):
+        with pytest.raises(UserError, match=rf"--features \S+{name}: expected a network that Keras has saved"):
+            SRGAN(options(features=str(tmp_path / name)), DataSpec((16, 16, 1), 1)).networks()
+
+
+def test_the_stages_train_by_pixels_then_by_features_and_the_discriminator(tmp_path):
+    make_features().save(tmp_path / "features.keras")
+    run = tiny_run(SRGAN, options(features=str(tmp_path / "features.keras")), image_size=8)
+    before = values_of(run)
+    stage_step(run)(0, 0, data_of(run))
+    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"generator"}
+    batch = batch_of(smooth(size=8))
+    nets = Nets(run.state.networks, frozen=run.state.frozen, training=True)
+    made = nets.generator(tf.image.resize(batch.images, (2, 2), "bicubic", antialias=True))
+    loss, metrics = run.recipe.fool(nets, batch)
+    features = [run.state.frozen["features"](each, training=False).numpy() for each in (batch.images, made)]
+    assert float(metrics["content"]) == pytest.approx(np.square(features[0] - features[1]).mean(), rel=1e-4)
+    adversarial = np.log1p(np.exp(-nets.discriminator(made).numpy())).mean()
+    assert float(loss) == pytest.approx(float(metrics["content"]) + 1e-3 * adversarial, rel=1e-4)
+    error = float(run.recipe.restore(nets, batch)[0])
+    assert error == pytest.approx(np.square(made.numpy() - batch.images.numpy()).mean(), rel=1e-4)
+
+
+def test_held_out_pictures_are_compared_with_bicubic_enlargement():
+    recipe, images = SRGAN(options(), DataSpec((16, 16, 1), 1)), smooth()
+    seen = []
+
+    class Spy:
+        def generator(self, small):
+            seen.append(small)
+            return tf.constant(images + 0.1)
+
+    scores = recipe.evaluate(Spy(), batch_of(images))
+    np.testing.assert_allclose(seen[0], images.reshape(2, 4, 4, 4, 4, 1).mean((2, 4)), atol=0.15)  # antialiased
+    np.testing.assert_allclose(scores["psnr"], 10 * np.log10(4 / 0.01), rtol=1e-4)
+    # The second wave is too fine for 4 x 4 pixels.
+    assert 18 < scores["bicubic_psnr"][0] < 25 and scores["bicubic_psnr"][1] < 15
+    assert scores["bicubic_ssim"].shape == (2,)
+    shown = recipe.sample(Spy(), batch_of(images))
+    np.testing.assert_array_equal(shown[:, :, 32:], images)
+    assert shown.shape == (2, 16, 48, 1) and not np.array_equal(shown[:, :, :16], images)

@@ -1,0 +1,43 @@
+"""Recipes with state of their own: a pool of earlier pictures for each sample, and a weight that all ranks set."""
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.recipe import State, losses
+from tiny import Tiny
+
+PLACES = 3
+STEP = 0.25
+
+
+class Pooled(Tiny):
+    """The discriminator sees a picture of a pool of earlier ones (Shrivastava et al. 2017), and a controller counts."""
+
+    def state(self):
+        return {
+            "pool": State(np.zeros((PLACES, *self.data.shape)), per_sample=True),
+            "filled": State(0, per_sample=True),
+            "weight": State(1.0),
+        }
+
+    def judge(self, nets, batch):
+        fake = nets.generator(batch.latents)
+        place = batch.state.filled % PLACES
+        pool = tf.tensor_scatter_nd_update(
+            batch.state.pool, tf.stack([tf.range(fake.shape[0], dtype=tf.int64), place], axis=1), tf.stop_gradient(fake)
+        )
+        last = tf.cast(tf.minimum(batch.state.filled, PLACES - 1) + 1, tf.float32)
+        chosen = tf.cast(batch.random.uniform("chosen", ()) * last, tf.int64)
+        shown = tf.gather(pool, chosen, batch_dims=1)
+        real = nets.discriminator(batch.images)
+        loss = losses.non_saturating_discriminator(real, nets.discriminator(shown))
+        positive = tf.reduce_mean(tf.cast(real > 0, tf.float32))
+        return batch.state.weight * loss, {"positive": positive}, {"pool": pool, "filled": batch.state.filled + 1}
+
+    def control(self, state, metrics):
+        return {"weight": state.weight + STEP * (metrics["judge/positive"] - 0.5)}
+
+
+def faulty(**methods):
+    """A recipe with other methods than Pooled."""
+    return type("Faulty", (Pooled,), methods)

@@ -1,0 +1,102 @@
+"""State of a recipe that belongs to no network: the same for any number of ranks, and exact after a resume."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+from building import data_of, stage_step, tiny_run
+from hvdgan.recipe import State, UserError
+from launching import train
+from stateful import PLACES, Pooled, faulty
+
+G = 6
+WORDS = f"--recipe stateful:Pooled --image-size 8 --global-batch-size {G} --sample-every 0 --run-dir run".split()
+KEPT = ("state/pool", "state/filled", "state/weight")
+
+
+def saved(folder, step=4):
+    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What four steps of one rank leave."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(folder, *WORDS, "--steps", "4")
+    return saved(folder)
+
+
+def test_a_pool_and_a_controller_do_what_they_say(whole):
+    assert whole["state/pool"].shape == (G, PLACES, 8, 8, 1)
+    assert list(whole["state/filled"]) == [4] * G
+    assert len({picture.tobytes() for picture in whole["state/pool"].reshape(G * PLACES, -1)}) == G * PLACES
+    assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5
+
+
+@pytest.mark.parametrize("launches", [(2,), (3,), (1, 2), (2, 1), (3, 2)])
+def test_any_number_of_ranks_also_after_a_resume_in_the_middle_keeps_the_same(tmp_path, whole, launches):
+    for number, ranks in enumerate(launches, 1):
+        train(tmp_path, *WORDS, "--steps", str(4 * number // len(launches)), ranks=ranks)
+    found = saved(tmp_path)
+    for name in KEPT:
+        np.testing.assert_allclose(found[name], whole[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, ranks):
+    for name, launches in (("whole", "4"), ("cut", "24")):
+        (tmp_path / name).mkdir()
+        for steps in launches:
+            train(tmp_path / name, *WORDS, "--steps", steps, ranks=ranks)
+    one, other = saved(tmp_path / "whole"), saved(tmp_path / "cut")
+    assert one.keys() == other.keys() and set(KEPT) < one.keys()
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+@pytest.mark.parametrize("flags", [["--accumulate", "3"], ["--jit"], ["--accumulate", "2", "--jit"]], ids=" ".join)
+def test_micro_batches_and_xla_see_their_part(tmp_path, whole, flags):
+    train(tmp_path, *WORDS, "--steps", "4", *flags)
+    found = saved(tmp_path)
+    for name in KEPT:
+        np.testing.assert_allclose(found[name], whole[name], atol=1e-4, err_msg=name)
+
+
+def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
+    def judge(self, nets, batch):
+        loss, metrics, state = Pooled.judge(self, nets, batch)
+        return loss * tf.where(tf.equal(batch.random.step, 1), float("nan"), 1.0), metrics, state
+
+    run = tiny_run(faulty(judge=judge))
+    stage_step(run)(0, 0, data_of(run))
+    kept = {**run.state.kept.shared(), **run.state.kept.own()}
+    before = {name: variable.numpy() for name, variable in kept.items()}
+    _, finite = stage_step(run)(1, 1, data_of(run))
+    assert list(finite.numpy()) == [False, True]
+    assert all(np.array_equal(variable.numpy(), before[name]) for name, variable in kept.items())
+    stage_step(run)(2, 2, data_of(run))
+    assert not np.array_equal(run.state.kept.own()["state/pool"].numpy(), before["state/pool"])
+
+
+@pytest.mark.parametrize(
+    ("methods", "complaint"),
+    [
+        ({"state": lambda self: [1]}, "state() returns a list"),
+        ({"state": lambda self: {"pool": State("none")}}, "state() gives pool the initial value"),
+        (
+            {"judge": lambda self, nets, batch: (*Pooled.judge(self, nets, batch)[:2], {"weight": 1.0})},
+            "update judge: the loss returns",
+        ),
+        (
+            {"judge": lambda self, nets, batch: (*Pooled.judge(self, nets, batch)[:2], {"filled": tf.zeros((2, 2))})},
+            "update judge: the loss gives filled as",
+        ),
+        ({"judge": lambda self, nets, batch: batch.state.pol}, "there is no state pol; state() declares filled, pool"),
+        ({"control": lambda self, state, metrics: {"pool": state.weight}}, "control() returns"),
+        ({"control": lambda self, state, metrics: {"weight": metrics["no"]}}, "control() fails: KeyError"),
+    ],
+)
+def test_mistakes_are_named_before_the_first_step(methods, complaint):
+    with pytest.raises(UserError) as caught:
+        tiny_run(faulty(**methods))
+    assert complaint in str(caught.value)
