@@ -118,7 +118,7 @@ class StageStep:
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
-        self._control(step, metrics, tf.reduce_all(list(finite.values())))
+        self._control(to_device(step), metrics, tf.reduce_all(list(finite.values())))
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         self._compiler("the averages", None, move_averages, self._state, of_updates, to_device(step), config)

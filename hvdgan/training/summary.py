@@ -138,6 +138,7 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
     lines = [
         versions,
         f"networks: {'; '.join(networks)}",
+        *_state(run),
         f"data: {first}",
         *maps,
         *(f"stage {each.name}, {each.steps:,} steps: {'; '.join(map(_update, each.updates))}" for each in start.stages),
@@ -156,6 +157,15 @@ def _versions(run: Run) -> str:
         text += f", Horovod {backend.build()['version']}"
     code = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
     return f"{text}; {code}" if code else text
+
+
+def _state(run: Run) -> Iterator[str]:
+    """What the recipe keeps besides its networks."""
+    if run.state.kept and (declared := run.state.kept.declared):
+        shapes = (
+            f"{name} {tuple(each.initial.shape)}{' per sample' * each.per_sample}" for name, each in declared.items()
+        )
+        yield f"state: {'; '.join(shapes)}"
 
 
 def _networks(run: Run) -> Iterator[Network]:

@@ -34,6 +34,7 @@ CASES = {
     "micro-batches, flips, colours": ("dcgan", {"accumulate": 2, "flip": True, "diff_augment": ("color",)}),
     "holes": ("dcgan", {"diff_augment": ("cutout",), "options": {"norm": "none"}}),
     "all augmentations twice differentiable": ("stylegan2", {"diff_augment": ("color", "translation", "cutout")}),
+    "adaptive augmentation": ("stylegan2", {"ada": 0.6}),
     "classes": ("sngan", {"spec": DataSpec((32, 32, 3), 100, 10), "diff_augment": ("translation",), "accumulate": 2}),
     "constants": ("downscale", {"spec": traced.fields(), "options": {"periodic": "both"}}),
     "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2, "flip": True}),

@@ -37,7 +37,8 @@ def test_a_pool_and_a_controller_do_what_they_say(whole):
 @pytest.mark.parametrize("launches", [(2,), (3,), (1, 2), (2, 1), (3, 2)])
 def test_any_number_of_ranks_also_after_a_resume_in_the_middle_keeps_the_same(tmp_path, whole, launches):
     for number, ranks in enumerate(launches, 1):
-        train(tmp_path, *WORDS, "--steps", str(4 * number // len(launches)), ranks=ranks)
+        done = train(tmp_path, *WORDS, "--steps", str(4 * number // len(launches)), ranks=ranks)
+    assert f"state: pool ({PLACES}, 8, 8, 1) per sample; filled () per sample; weight ()" in done.stderr
     found = saved(tmp_path)
     for name in KEPT:
         np.testing.assert_allclose(found[name], whole[name], atol=1e-5, err_msg=name)
