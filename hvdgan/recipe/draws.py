@@ -30,6 +30,9 @@ class Random:
         count: number of samples in the part, B.
         scope: name that keeps the numbers of one update apart from those of another.
         to_device: function that brings int64 numbers from the host to the device that draws; None: they are there.
+
+    Its methods take a `key`, the name of the numbers: within an update the same key gives the same numbers, another key
+    others; and the `shape` of one sample's numbers, () for one number per sample.
     """
 
     seed: int
@@ -49,36 +52,18 @@ class Random:
         return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32.
-
-        Args:
-            key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: shape of one sample's numbers; () for one number per sample.
-        """
+        """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32."""
         return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32.
-
-        Args:
-            key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: shape of one sample's numbers; () for one number per sample.
-        """
+        """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32."""
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
-        """Draw whole numbers from 0 to high - 1, (B, *shape) int32.
+        """Draw whole numbers from 0 to high - 1, (B, *shape) int32; high is from 1 to 2**23, else a UserError.
 
-        The numbers are computed from uniform(key, shape), so use different keys for the two.
-
-        Args:
-            key: name of the numbers: within an update the same key gives the same numbers, another key others.
-            shape: shape of one sample's numbers; () for one number per sample.
-            high: number of possible values, from 1 to 2**23. Each is computed from equally many of the 2**23 values of
-                uniform(), or from one more.
-
-        Raises:
-            UserError: high is out of range.
+        They are computed from uniform(key, shape), so use different keys for the two. Each value is computed from
+        equally many of the 2**23 values of uniform(), or from one more.
         """
         if not 1 <= high <= _UNIFORM_VALUES:
             raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.networks.fields.downscale import Periodic, doublings, downscaling_critic, downscaling_generator
+from hvdgan.networks.downscale import Periodic, doublings, downscaling_critic, downscaling_generator
 from hvdgan.recipe import (
     Batch,
     Count,

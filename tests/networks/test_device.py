@@ -1,6 +1,6 @@
 """What is chosen by the device computes the same.
 
-Modules: networks.devices.device, networks.devices.blurring.
+Modules: networks.device, networks.blurring.
 """
 
 import keras
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks.devices import blurring, device
-from hvdgan.networks.fast.choice import use_fast_kernels
-from hvdgan.networks.fast.kernels import FastConv2D, FastLeakyReLU, FusedAdam, FusedBatchNormalization
+from hvdgan.networks import blurring, device
+from hvdgan.networks.fast.kernels import FastConv2D, FastLeakyReLU, FusedAdam, FusedBatchNormalization, use_fast_kernels
 
 
 def _changed():

@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from hvdgan.cli import launcher
 from hvdgan.networks.fast import choice, convolution
-from hvdgan.networks.fast.choice import use_fast_kernels
 from hvdgan.networks.fast.kernels import (
     FastConv2D,
     FastConv2DTranspose,
     FastLeakyReLU,
     FusedAdam,
     FusedBatchNormalization,
+    use_fast_kernels,
 )
 
 

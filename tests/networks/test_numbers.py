@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from hvdgan.networks.devices import device
-from hvdgan.networks.devices.device import to_device
+from hvdgan.networks import device
+from hvdgan.networks.device import to_device
 from hvdgan.training.repeatable import operations
 
 NUMBERS = [0, 1, -1, 7, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]

@@ -7,9 +7,9 @@ import dataclasses
 import re
 
 import pytest
+from hvdgan.recipe.stage_checks import checked_stages
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.stage_checks import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 

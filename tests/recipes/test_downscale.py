@@ -1,6 +1,6 @@
 """The recipe downscale and its networks.
 
-Modules: recipes.downscale, networks.fields.downscale
+Modules: recipes.downscale, networks.downscale
 """
 
 import numpy as np

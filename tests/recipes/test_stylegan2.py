@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvdgan.networks import blurring
 from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
-from hvdgan.networks.devices import blurring
 from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 

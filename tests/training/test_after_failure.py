@@ -9,7 +9,7 @@ import saved
 from hvdgan.cli.errors import RunError
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 
 
 def test_updates_that_were_skipped_before_the_data_failed_are_named(tmp_path, capsys, monkeypatch):
