@@ -62,3 +62,14 @@ def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize, size)
     assert "DepthwiseConv2dNative" in of_apart
     for mine, expected in zip(apart, joined, strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_whole_numbers_reach_a_gpu_as_they_are():
+    """By the kernel of tf.range, which is tried on the CPU."""
+    numbers = [0, 1, -1, 7, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
+    for some in (numbers, *numbers):
+        given = tf.constant(some, tf.int64)
+        with device.computing_as(device.GPU):
+            traced = tf.function(device.to_device, autograph=False).get_concrete_function(given)
+        assert traced(given).numpy().tolist() == given.numpy().tolist()
+        assert any(each.type == "Range" for each in traced.graph.get_operations())

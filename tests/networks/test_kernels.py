@@ -1,6 +1,6 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
 
-Modules: networks.fast.convolution, networks.fast.choice.
+Modules: networks.fast.convolution.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.cli import launcher
-from hvdgan.networks.fast import choice, convolution
+from hvdgan.networks.fast import convolution, kernels
 from hvdgan.networks.fast.kernels import (
     FastConv2D,
     FastConv2DTranspose,
@@ -184,66 +184,6 @@ def test_leaky_relu_has_keras_values_and_gradients(policy):
         np.testing.assert_allclose(mine, expected, rtol=narrow)
 
 
-KERNELS = [FusedBatchNormalization, FastLeakyReLU, FastConv2D, FastConv2DTranspose, FusedAdam]
-
-
-@pytest.fixture
-def newer(monkeypatch):
-    """A Keras and a TensorFlow that no test has run with."""
-    monkeypatch.setattr(choice, "NEWEST_TESTED", {"Keras": (3, 0), "TensorFlow": (2, 0)})
-    choice.problem_of.cache_clear()
-    launcher.warn_once.cache_clear()
-    yield
-    choice.problem_of.cache_clear()
-
-
-def test_the_newest_tested_versions_are_the_pinned_ones():
-    """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
-    newest = Path(__file__).parents[2] / "launch"
-    pinned = "".join(path.read_text() for path in newest.glob("constraints*.txt"))
-    for name, (major, minor) in choice.NEWEST_TESTED.items():
-        found = [tuple(map(int, pair)) for pair in re.findall(rf"^{name.lower()}==(\d+)\.(\d+)", pinned, re.MULTILINE)]
-        assert max(found) == (major, minor)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "kernel"),
-    [
-        (keras.layers.BatchNormalization, "call", FusedBatchNormalization),
-        (keras.optimizers.Adam, "_get_variable_index", FusedAdam),
-        (keras.layers.Conv2D, "compute_output_shape", FastConv2D),
-    ],
-)
-def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
-    newer, monkeypatch, capfd, owner, name, kernel
-):
-    """The name that the kernel reads is gone, or the kernel's results are wrong; Keras' own layers are as before."""
-    if name == "call":
-        wrong = kernel.call
-        monkeypatch.setattr(kernel, "call", lambda *words, **more: wrong(*words, **more) * 1.1)
-    else:
-
-        def gone(self, *words, **more):
-            raise AttributeError(f"no {name}")
-
-        monkeypatch.setattr(kernel, name, gone)
-    layers = [
-        keras.layers.Conv2D(4, 3, padding="same"),
-        keras.layers.Conv2DTranspose(4, 3, padding="same"),
-        keras.layers.BatchNormalization(),
-        keras.layers.LeakyReLU(),
-    ]
-    network = keras.Sequential([keras.Input((8, 8, 3)), *layers])
-    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
-    use_fast_kernels([network], optimizers)
-    changed = {type(each) for each in (*network.layers, *optimizers)}
-    assert changed == {*KERNELS, owner} - {kernel}
-    said = capfd.readouterr().err
-    assert said.startswith(f"hvdgan: {kernel.__name__} does not fit Keras {keras.__version__} and TensorFlow ")
-    assert ("its results differ from those of Keras" if name == "call" else f"no {name}") in said
-    assert said.endswith("; Keras' own kernel is used, which is slower\n") and said.count("\n") == 1
-
-
 def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32():
     images = np.random.default_rng(0).normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
     fused, plain = _norm("mixed_bfloat16"), _norm()
@@ -260,8 +200,21 @@ def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32():
 def test_dilated_and_grouped_convolutions_are_keras_own(options, monkeypatch):
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
-    plain, fast = (
-        _layer(conv, {"kernel_size": 3, "padding": "same", **options}, (1, 4, 4, 16), fast=fast)
-        for fast in (False, True)
-    )
-    np.testing.assert_array_equal(fast(tf.ones((1, 4, 4, 16))), plain(tf.ones((1, 4, 4, 16))))
+    layers = [_layer(conv, {"kernel_size": 3, "padding": "same", **options}, (1, 4, 4, 16), fast=f) for f in (0, 1)]
+    plain, fast = (layer(tf.ones((1, 4, 4, 16))) for layer in layers)
+    np.testing.assert_array_equal(fast, plain)
+
+
+def test_the_newest_tested_versions_are_the_pinned_ones_and_newer_ones_get_keras_kernels(monkeypatch, capfd):
+    """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
+    launch = Path(__file__).parents[2] / "launch"
+    pinned = "".join(path.read_text() for path in launch.glob("constraints*.txt"))
+    for name, newest in kernels.NEWEST_TESTED.items():
+        found = re.findall(rf"^{name.lower()}==(\d+)\.(\d+)", pinned, re.MULTILINE)
+        assert max(tuple(map(int, pair)) for pair in found) == newest
+    monkeypatch.setitem(kernels.NEWEST_TESTED, "Keras", (3, 0))
+    launcher.warn_once.cache_clear()
+    optimizer = keras.optimizers.Adam()
+    use_fast_kernels([], [optimizer])
+    assert type(optimizer) is keras.optimizers.Adam
+    assert f"not tested with Keras {keras.__version__}; Keras' slower ones are used" in capfd.readouterr().err

@@ -65,12 +65,12 @@ def line_of(name):
         ),
         (
             "Frozen",
-            "stage joint, update fool: it owns generator, which has no trainable variables; leave trainable = F",
+            "stage joint: owns generator, which has no trainable variables; leave trainable = False out",
         ),
         ("WrongArgument", "stages() fails: TypeError: Update.__init__() got an unexpected keyword argument 'own'"),
         (
             "KerasRate",
-            "stage joint, update fool: learning_rate is a CosineDecay; it must be a number or a LearningRate",
+            "update fool: learning_rate is a CosineDecay; it must be above 0, or a LearningRate",
         ),
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
         ("SamplesUint8", "sample() returns uint8 (64, 8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),

@@ -37,27 +37,6 @@ def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
     assert sorted(called) == ["discriminator"] * 3 + ["generator"]
 
 
-class Shrinking(Tiny):
-    """Between two updates that call the generator, another one changes its weights without a call."""
-
-    def networks(self):
-        self.made = super().networks()
-        return self.made
-
-    def stages(self):
-        judge = Update("judge", owns=["discriminator"], loss=self.judge)
-        shrink = Update("shrink", owns=["generator"], loss=self.shrink)
-        again = Update("again", owns=["discriminator"], loss=self.judge)
-        return [Stage("adversarial", 4, [judge, shrink, again])]
-
-    def shrink(self, nets, batch):
-        return tf.add_n([tf.nn.l2_loss(weight.value) for weight in self.made["generator"].trainable_variables]), {}
-
-
-def test_a_network_that_has_changed_without_a_call_runs_again(monkeypatch):
-    assert calls_while_tracing(monkeypatch, Shrinking, TinyOptions()).count("generator") == 2
-
-
 class OldReals(Tiny):
     """The first update asks a network that it does not own what its owner asks last."""
 

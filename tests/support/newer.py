@@ -10,8 +10,8 @@ import types
 import keras
 import tensorflow as tf
 
-READERS = ("nested_layers.py", "repeatable.py", "kernels.py")
-NAMES = ("_flatten_layers", "_non_trainable_variables", "_get_function", "_get_variable_index")
+READERS = ("nested_layers.py", "repeatable.py")
+NAMES = ("_flatten_layers", "_non_trainable_variables", "_get_function")
 
 
 def _hide_from_hvdgan(owner: type) -> None:
@@ -27,7 +27,7 @@ def _hide_from_hvdgan(owner: type) -> None:
 
 
 if __name__ == "__main__":
-    for owner in (keras.Layer, keras.optimizers.Adam, tf.Graph):
+    for owner in (keras.Layer, tf.Graph):
         _hide_from_hvdgan(owner)
     # TensorFlow itself keeps its own.
     sys.modules["tensorflow.python.eager.record"] = types.ModuleType("record")

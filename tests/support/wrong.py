@@ -69,9 +69,9 @@ class Frozen(Tiny):
         networks["generator"].trainable = False
         return networks
 
-    def stages(self):
+    def stages(self):  # here
         both = ["generator", "discriminator"]
-        return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]  # here
+        return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]
 
 
 class BrokenInit(Tiny):
