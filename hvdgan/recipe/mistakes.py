@@ -12,7 +12,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
@@ -42,6 +42,12 @@ def check(fits: Any, text: str, at: Any = None) -> None:
     """Raise a Mistake with this text if something does not fit."""
     if not fits:
         raise Mistake(text, at)
+
+
+def check_unique(kind: str, names: Sequence[str]) -> None:
+    """Refuse names of which two are equal, such as those of stages."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    check(not twice, f"{kind} {', '.join(twice)} is named twice; every name must be there once")
 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str = "") -> Any:

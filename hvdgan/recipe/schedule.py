@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import Mistake, check, described
-from hvdgan.recipe.stages import Stage, check_unique
+from hvdgan.recipe.mistakes import Mistake, check, check_unique, described
+from hvdgan.recipe.stages import Stage
 
 _EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hvdgan.recipe.mistakes import check, described
+from hvdgan.recipe.mistakes import check, check_unique, described
 
 Loss = Callable[[Any, Any], tuple[Any, dict[str, Any]]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
@@ -149,12 +149,6 @@ class Stage:
     def due(self, stage_step: int) -> tuple[Update, ...]:
         """Return the updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))
-
-
-def check_unique(kind: str, names: Sequence[str]) -> None:
-    """Refuse names of which two are equal, such as those of stages."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    check(not twice, f"{kind} {', '.join(twice)} is named twice; every name must be there once")
 
 
 def _check_name(where: str, name: str) -> None:

@@ -58,13 +58,10 @@ def folder(tmp_path, monkeypatch):
     [
         ("--image-size 48 --recipe dcgan", "--image-size 48: DCGAN takes 32, 64, 128 or 256 pixels"),
         ("--image-size 4", "--image-size 4: the digits have 8 x 8 pixels"),
-        ("--data nowhere", "--data nowhere: no such file or folder"),
         ("--data data/empty", "--data data/empty: found no images in it"),
         ("--data data/objects.npy", "--data data/objects.npy"),
-        ("--data data/notes.txt", "--data data/notes.txt: of no known kind; expected digits, synthetic, a folder"),
         ("--run-dir data/notes.txt/run", "--run-dir data/notes.txt/run"),
         ("--resume data/good", "--resume data/good: expected auto, never, or the folder of a checkpoint"),
-        ("--expect-size 2", "--expect-size 2: there are 1 ranks"),
         ("--config data/notes.txt", "--config data/notes.txt: cannot be read as JSON"),
         ("--recipe nobody", "--recipe nobody: there is no module hvdgan.recipes.nobody"),
         ("--recipe tiny:Required", "every field of its Options needs a default"),

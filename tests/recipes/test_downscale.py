@@ -50,9 +50,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-# networks
-
-
 @pytest.mark.parametrize(("factor", "constants"), [(1, 0), (8, 2)])
 def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
     recipe = recipe_of((16, 8 * 5, 4), (16 // factor, 40 // factor, 3), constants)
@@ -109,9 +106,6 @@ def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score
     judged = [fields, batch.inputs, batch.constants]
     scores, others = (networks["critic"]([moved(each, by) for each in judged]) for by in (0, half))
     np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)
-
-
-# losses, by hand
 
 
 def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
@@ -185,9 +179,6 @@ def rings(images):
     return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
 
 
-# samples and metrics
-
-
 def test_the_metrics_are_those_of_an_ensemble_of_eight():
     recipe = recipe_of()
     batch, networks = batch_of(recipe, "evaluate"), recipe.networks()
@@ -205,6 +196,3 @@ def test_the_metrics_are_those_of_an_ensemble_of_eight():
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
-
-
-# runs

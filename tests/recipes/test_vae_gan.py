@@ -49,11 +49,6 @@ def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
     assert float(losses.kl_to_normal(tf.constant(mean), tf.constant(log_variance))) == pytest.approx(expected, abs=0.01)
 
 
-def test_the_distance_of_features_is_summed_over_them_and_averaged_over_images():
-    features, others = tf.zeros((2, 3)), tf.constant([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
-    assert float(losses.half_squared_distance(features, others)) == pytest.approx((0.5 * 5 + 0.5 * 9) / 2)
-
-
 @pytest.mark.parametrize(
     ("real_cost", "fake_cost", "discriminator", "decoder"),
     [
