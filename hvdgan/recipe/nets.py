@@ -8,20 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.launcher import warn_once
-
-try:
-    # Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
-    from tensorflow.python.eager.record import could_possibly_record
-except ImportError:
-
-    def could_possibly_record() -> bool:
-        """Without TensorFlow's answer nothing is known to be recorded, and no call is used twice."""
-        warn_once(
-            f"TensorFlow {tf.__version__} does not say if a tape records; every update computes its own "
-            "forward passes, which is slower"
-        )
-        return False
+# Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
+from tensorflow.python.eager.record import could_possibly_record
 
 
 @dataclasses.dataclass(frozen=True)

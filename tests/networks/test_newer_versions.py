@@ -1,6 +1,6 @@
 """A run with a Keras and a TensorFlow that have lost the private names which hvdgan reads.
 
-Modules: networks.nested_layers, recipe.nets, training.repeatable.
+Modules: networks.nested_layers, training.repeatable.
 """
 
 import sys
@@ -15,7 +15,6 @@ WARNINGS = [
     "has no list of nested layers; they are looked for in the layers' attributes",
     "has no list of the variables that a layer creates; frozen weights count as its state",
     "hvdgan's fast kernels were not tested with Keras 3.99.0; Keras' slower ones are used",
-    "does not say if a tape records; every update computes its own forward passes, which is slower",
     "does not show the functions inside a graph; random draws and collectives in them are not looked for",
 ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, values_of
+from building import stage_step, tiny_run, trained
 from hvdgan.recipe import losses
 from hvdgan.recipe.nets import SharedForward
 from hvdgan.recipe.stages import Stage, Update
@@ -57,15 +57,10 @@ class OldReals(Tiny):
 def assert_sharing_changes_nothing(monkeypatch, recipe, steps):
     """Compare weights, slots, averages and BatchNorm's statistics with and without it."""
 
-    def trained():
-        run = tiny_run(recipe, options=TinyOptions(norm="batch"))
-        for number in range(steps):
-            stage_step(run)(number, number, data_of(run, number))
-        return values_of(run)
-
-    shared = trained()
+    options = TinyOptions(norm="batch")
+    shared = trained(tiny_run(recipe, options), steps)
     monkeypatch.setattr(SharedForward, "find", lambda *_, **__: None)
-    for name, value in trained().items():
+    for name, value in trained(tiny_run(recipe, options), steps).items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
 
 

@@ -139,22 +139,6 @@ def test_the_profile_loss_has_the_gradient_of_the_squared_relative_errors_of_the
     assert float(metrics["profile"]) == pytest.approx(0.01, rel=0.05)
 
 
-def test_r1_is_the_squared_gradient_of_each_logit_with_respect_to_the_shower(run):
-    batch, plain = batch_of(run), Nets(run.state.networks, training=True)
-    cells, energy, _ = physical(run, batch)
-    inputs = [tf.constant(each, tf.float32) for each in seen(cells, energy, features_of(run, batch, energy))]
-    squares = []
-    for one in range(16):
-        mine = [each[one : one + 1] for each in inputs]
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            logit = run.state.networks["discriminator"](mine)["logits"]
-        squares.append(sum(float(tf.reduce_sum(slope**2)) for slope in tape.gradient(logit, mine[:2])))
-    loss, metrics = run.recipe.r1(plain, batch)
-    np.testing.assert_allclose(metrics["penalty"], np.mean(squares), rtol=1e-3)
-    np.testing.assert_allclose(loss, 0.5 * SMALL.r1_weight * 2 * np.mean(squares), rtol=1e-3)
-
-
 @pytest.mark.parametrize(("shape", "steps"), [((32, 32, 64, 1), 3), ((51, 51, 25, 1), 2)])
 def test_sizes_are_halved_until_the_shortest_side_has_four_cells(shape, steps):
     networks = Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape)).networks()

@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
@@ -38,17 +37,6 @@ def test_at_32_pixels_they_are_the_networks_of_table_4():
     sizes = [layer.output.shape[1:] for layer in discriminator.layers if layer.name.startswith("block_")]
     assert [sizes[0], sizes[-1]] == [(32, 32, 128), (8, 8, 128)]
     assert all(isinstance(layer, Spectral) for layer in discriminator.layers if layer.variables)
-
-
-@pytest.mark.parametrize(("image_size", "channels", "num_classes"), [(64, 3, 0), (256, 1, 3)])
-def test_every_size_makes_and_judges_images_of_that_size(image_size, channels, num_classes):
-    shape = {"image_size": image_size, "channels": channels, "nf": 2, "num_classes": num_classes}
-    latents, classes = tf.random.stateless_normal((2, 8), (0, 0)), tf.constant([0, 2])
-    generator, discriminator = sngan_generator(**shape, latent_size=8), sngan_discriminator(**shape)
-    images = generator([latents, classes] if num_classes else latents)
-    assert images.shape == (2, image_size, image_size, channels)
-    assert np.abs(images).max() <= 1
-    assert discriminator([images, classes] if num_classes else images).shape == (2,)
 
 
 def test_the_logit_of_a_class_is_psi_and_the_projection():

@@ -5,7 +5,6 @@ python newer.py ARGUMENTS ...: the arguments are the trainer's.
 
 import functools
 import sys
-import types
 
 import keras
 import tensorflow as tf
@@ -29,8 +28,6 @@ def _hide_from_hvdgan(owner: type) -> None:
 if __name__ == "__main__":
     for owner in (keras.Layer, tf.Graph):
         _hide_from_hvdgan(owner)
-    # TensorFlow itself keeps its own.
-    sys.modules["tensorflow.python.eager.record"] = types.ModuleType("record")
     keras.__version__ = "3.99.0"
     from hvdgan.train import main
 
