@@ -30,9 +30,6 @@ class Random:
         count: number of samples in the part, B.
         scope: name that keeps the numbers of one update apart from those of another.
         to_device: function that brings int64 numbers from the host to the device that draws; None: they are there.
-
-    Its methods take a `key`, the name of the numbers: within an update the same key gives the same numbers, another key
-    others; and the `shape` of one sample's numbers, () for one number per sample.
     """
 
     seed: int
@@ -52,18 +49,31 @@ class Random:
         return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
 
     def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32."""
+        """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: shape of one sample's numbers; () for one number per sample.
+        """
         return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
     def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
-        """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32."""
+        """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32.
+
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: shape of one sample's numbers; () for one number per sample.
+        """
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
-        """Draw whole numbers from 0 to high - 1, (B, *shape) int32; high is from 1 to 2**23, else a UserError.
+        """Draw whole numbers from 0 to high - 1, (B, *shape) int32, from uniform(key, shape): give the two other keys.
 
-        They are computed from uniform(key, shape), so use different keys for the two. Each value is computed from
-        equally many of the 2**23 values of uniform(), or from one more.
+        Args:
+            key: name of the numbers: within an update the same key gives the same numbers, another key others.
+            shape: shape of one sample's numbers; () for one number per sample.
+            high: number of possible values, from 1 to 2**23, else a UserError. Each is computed from equally many of the
+                2**23 values of uniform(), or from one more.
         """
         if not 1 <= high <= _UNIFORM_VALUES:
             raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')

@@ -39,7 +39,8 @@ def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
     """Make an instance of a recipe class."""
     check_methods(kind, "networks", "optimizers", "stages")
     recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
-    recipe.options, recipe.data = options, data  # also if its __init__() has not called that of Recipe
+    is_made = hasattr(recipe, "options") and hasattr(recipe, "data")
+    check(is_made, "__init__() does not call super().__init__(options, data)", kind.__init__)
     return recipe
 
 
@@ -243,7 +244,8 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
     samples = _float32(given)
-    fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and (samples.shape[0] or 0) <= most
+    fits = samples is not None and samples.shape.is_compatible_with((None, *shape))
+    fits = fits and 0 < (samples.shape[0] or 0) <= most
     wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
     hint = "" if own else "; write generate(self, nets, batch), which does"
     check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
