@@ -186,8 +186,8 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
     check("loss" not in given[1], f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
     scalars = {}
     for name, value in {"the loss": given[0], **given[1]}.items():
-        scalars[name] = _float32(value)
-        fits = scalars[name] is not None and scalars[name].shape.rank in (0, None)
+        scalars[name] = scalar = _float32(value)
+        fits = scalar is not None and scalar.shape.rank in (0, None)
         check(fits, f"{where}: {name} is {described(value)}; it must be a scalar, the mean over the batch", loss)
     return scalars.pop("the loss"), scalars
 
@@ -244,8 +244,8 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
     samples = _float32(given)
-    fits = samples is not None and samples.shape.is_compatible_with((None, *shape))
-    fits = fits and 0 < (samples.shape[0] or 0) <= most
+    counts = range(1, most + 1)
+    fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and samples.shape[0] in counts
     wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
     hint = "" if own else "; write generate(self, nets, batch), which does"
     check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)

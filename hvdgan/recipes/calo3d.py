@@ -96,13 +96,13 @@ class Calo3D(Recipe):
             there = ", ".join(self.data.conditions) or "no conditions: give --conditions energy,theta, or yours"
             raise UserError(f"--energy {o.energy}: no such condition; the data have {there}")
         chain = self.data.values.images.chains[0] if self.data.values is not None else ()
-        if [type(step) for step in chain] not in ([], [Power]):
+        exponents = [step.exponent for step in chain if isinstance(step, Power)]
+        if len(chain) > 1 or len(exponents) < len(chain):
             raise UserError(
                 f"--values {self.data.values and self.data.values.images}: calo3d needs a map under which an empty "
                 "cell is 0: power:EXPONENT, such as power:0.85, or none"
             )
-        exponent = chain[0].exponent if chain else 1.0
-        sizes: dict[str, Any] = {"latent_size": o.latent_size, "num_conditions": k, "exponent": exponent}
+        sizes: dict[str, Any] = {"latent_size": o.latent_size, "num_conditions": k, "exponent": (*exponents, 1.0)[0]}
         return {
             "generator": calo3d_generator(shape=shape, nf=o.nf, features=self._features, **sizes),
             "discriminator": calo3d_discriminator(shape=shape, nf=o.nf, num_features=k + 1, num_angles=k - 1),

@@ -147,22 +147,3 @@ def rings(images):
             number = round(min(height, width) * np.hypot(*waves))
             powers.setdefault(number, []).append(np.abs(modes[:, down, across]) ** 2)
     return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
-
-
-def test_the_metrics_are_those_of_an_ensemble_of_eight():
-    recipe = recipe_of()
-    batch, networks = batch_of(recipe, "evaluate"), recipe.networks()
-    noises = [batch.latents] + [batch.random.normal(f"member_{number}", (2, 3, 3)) for number in range(1, 8)]
-    members = np.stack([networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises])
-    truth = batch.images.numpy()
-    apart = np.mean([np.abs(members[i] - members[j]) for i in range(8) for j in range(8) if i != j], axis=0)
-    expected = {
-        "crps": (np.abs(members - truth).mean(axis=0) - apart / 2).mean(axis=(1, 2, 3)),
-        "rmse": np.sqrt(((members.mean(axis=0) - truth) ** 2).mean(axis=(1, 2, 3))),
-        "mae": np.abs(members[0] - truth).mean(axis=(1, 2, 3)),
-        **{f"rank_{rank}": ((members < truth).sum(axis=0) == rank).mean(axis=(1, 2, 3)) for rank in range(9)},
-    }
-    metrics = recipe.evaluate(Nets(networks, training=False), batch)
-    assert metrics.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
