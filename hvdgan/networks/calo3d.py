@@ -41,9 +41,6 @@ def calo3d_generator(
 
     Returns:
         A model [(B, latent_size), (B, D, H, W, 1), (B, k)] -> (B, D, H, W, 1) float32 from 0 up, as networks see it.
-
-    Raises:
-        UserError: the shape cannot be used.
     """
     size, halvings = _checked(shape)
     latents = keras.Input((latent_size,), name="latents")
@@ -80,9 +77,6 @@ def calo3d_discriminator(*, shape: tuple[int, ...], nf: int, num_features: int, 
         and `fake_profiles` (B, D + H + W), estimates of the logarithms of the mean shares of layers, rows and columns
         in real and in generated showers; and, if there are angles, `angles` (B, num_angles), estimates of the
         conditions as networks see them.
-
-    Raises:
-        UserError: the shape cannot be used.
     """
     size, halvings = _checked(shape)
     cells = keras.Input(shape, name="cells")

@@ -1,4 +1,7 @@
-"""The networks of globally and locally consistent image completion (Iizuka et al. 2017), from 32 to 256 pixels."""
+"""The networks of globally and locally consistent image completion (Iizuka et al. 2017), from 32 to 256 pixels.
+
+The width of their first layers is nf, 64 in the paper.
+"""
 
 import keras
 from keras import layers
@@ -13,17 +16,9 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
 
     The paper has dilations 2, 4, 8, 16 for 256 pixels; smaller images have those that do not exceed image_size / 16.
 
-    Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
-        nf: width of the first layer; 64 in the paper.
-
     Returns:
         A model [(B, H, W, channels) images, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1]. Pixels where the mask
         is 1 do not affect the output.
-
-    Raises:
-        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")
@@ -51,16 +46,8 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
 def context_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model:
     """Judge an image and the patch around its hole by two networks with a common last layer (tables 2 and 3).
 
-    Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
-        nf: width of the first layers; 64 in the paper.
-
     Returns:
         A model [(B, H, W, channels) images, (B, H / 2, W / 2, channels) patches] -> (B,) logits.
-
-    Raises:
-        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")

@@ -16,17 +16,10 @@ def dcgan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
     """Latents to images by fractionally-strided convolutions; at 64 pixels 512-256-128-64-channels (figure 1).
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
-        latent_size: length of a latent vector.
         nf: width of the layer before the last.
-        norm: "batch" or "none".
 
     Returns:
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     widths = _widths(image_size, nf)
     latents = keras.Input((latent_size,), name="latents")
@@ -45,16 +38,11 @@ def dcgan_discriminator(*, image_size: int, channels: int, nf: int, norm: Norm =
     """Images to logits by strided convolutions; at 64 pixels 64-128-256-512-1.
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer.
         norm: "batch" or "none"; the first layer never has BatchNorm (section 3).
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits.
-
-    Raises:
-        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = images

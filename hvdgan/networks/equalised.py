@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.networks.devices.blurring import halved
+from hvdgan.networks.blurring import halved
 
 register = keras.saving.register_keras_serializable("hvdgan")
 
@@ -21,7 +21,6 @@ class EqualisedDense(layers.Layer):
     """Dense layer with equalised learning rate and leaky ReLU.
 
     Args:
-        units: length of the output.
         bias: initial value of the bias.
         linear: True for a layer without leaky ReLU.
         lr_multiplier: factor of the layer's learning rate; below 1 it learns slower than the others.
@@ -53,8 +52,6 @@ class EqualisedConv(layers.Layer):
     """Convolution with equalised learning rate, bias and leaky ReLU.
 
     Args:
-        filters: channels of the output.
-        size: height and width of the kernel, in pixels.
         down: True to blur and halve the images.
         linear: True for a layer without bias and leaky ReLU.
         gain: factor of the output.

@@ -51,15 +51,7 @@ def bare_variables(network: keras.Model) -> Iterator[tuple[keras.Layer, str]]:
 def change_classes(
     networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
 ) -> list[keras.Layer]:
-    """Turn built layers into layers of a subclass; their variables and names stay as they are.
-
-    Args:
-        networks: built networks.
-        classes: subclass of each class of layers; it adds no variables.
-
-    Returns:
-        The layers that were changed.
-    """
+    """Turn built layers into those of a subclass, which adds no variables; return the layers that were changed."""
     changed = []
     for layer in (layer for network in networks for layer in layers_of(network)):
         if subclass := classes.get(type(layer)):

@@ -24,8 +24,6 @@ def unet_generator(
     pixel of one image has no statistics (section 6.1.2, errata).
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
         dropout: True if the model takes keep-masks, of the shapes that mask_shapes() returns.
         heads: names of additional outputs at a lower resolution, any of HEADS.
@@ -33,9 +31,6 @@ def unet_generator(
     Returns:
         A model [(B, H, W, channels) inputs, *masks] -> {"images": (B, H, W, channels), "half": (B, H / 2, W / 2,
         channels), ...}, the images and the chosen heads, in [-1, 1].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     widths = _widths(image_size, nf)
     inputs = keras.Input((image_size, image_size, channels), name="inputs")
@@ -66,12 +61,7 @@ def unet_generator(
 
 
 def mask_shapes(*, image_size: int, nf: int) -> list[tuple[int, int, int]]:
-    """Shapes (H, W, C) of the keep-masks of the decoder's first three layers.
-
-    Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        nf: width of the first layer.
-    """
+    """Shapes (H, W, C) of the keep-masks of the decoder's first three layers."""
     widths = _widths(image_size, nf)[-2:-5:-1]
     return [(2 << number, 2 << number, width) for number, width in enumerate(widths)]
 
@@ -80,17 +70,12 @@ def patch_discriminator(*, image_size: int, channels: int, nf: int, halvings: in
     """Judge patches of an image together with its input; with 3 halvings 64-128-256-512-1 (section 6.1.2).
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: width of the first layer; 64 in the paper.
         halvings: number of layers with stride 2, >= 1; with 1, 2, 3, 4 a patch is 16, 34, 70, 142 pixels wide.
 
     Returns:
         A model [(B, H, W, channels) inputs, (B, H, W, channels) images] -> (B, H', W', 1) logits, with
         H' = H / 2**halvings.
-
-    Raises:
-        UserError: image_size is not one of those, or less than 4 x 4 logits would be left.
     """
     _check_size(image_size)
     if image_size >> halvings < 4:

@@ -53,8 +53,6 @@ def sngan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
     """Latents to images by residual blocks, each of which doubles the size; tables 4 (32 pixels) and 6 (128 pixels).
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: width of the networks; 64 in the paper.
         num_classes: number of classes; 0: the images have none.
@@ -62,9 +60,6 @@ def sngan_generator(*, image_size: int, channels: int, latent_size: int, nf: int
     Returns:
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1]; with classes its input is
         [(B, latent_size), (B,) int32].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     widths = _generator_widths(image_size, nf)
     latents = keras.Input((latent_size,), name="latents")
@@ -102,16 +97,11 @@ def sngan_discriminator(*, image_size: int, channels: int, nf: int, num_classes:
     With classes the logit is psi(phi(x)) + e_y . phi(x) with the pooled features phi(x) and the vector e_y of class y.
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: width of the networks; 64 in the paper.
         num_classes: number of classes; 0: the images have none.
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits; with classes its input is [images, (B,) int32].
-
-    Raises:
-        UserError: image_size is none of those.
 
     Reference: Miyato and Koyama 2018 (arXiv:1802.05637), equation 3, for the projection.
     """

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import layers
 
 from hvdgan.cli.errors import UserError
-from hvdgan.networks.devices.blurring import doubled
+from hvdgan.networks.blurring import doubled
 from hvdgan.networks.equalised import (
     EqualisedConv,
     EqualisedDense,
@@ -28,11 +28,7 @@ _PATH_LENGTH_DECAY = 0.99
 def stylegan2_generator(
     *, image_size: int, channels: int, nf: int, latent_size: int, mapping_layers: int = 8
 ) -> "StyleGAN2Generator":
-    """The generator, built; see StyleGAN2Generator.
-
-    Raises:
-        UserError: image_size is not a power of two from 32 to 256.
-    """
+    """The generator, built; see StyleGAN2Generator."""
     _check_size(image_size)
     generator = StyleGAN2Generator(image_size, channels, nf, latent_size, mapping_layers, name="generator")
     generator.build([(1, 2, latent_size), (1,), (1, noise_numbers(image_size))])
@@ -43,16 +39,11 @@ def stylegan2_discriminator(*, image_size: int, channels: int, nf: int, mbstd_gr
     """Images to logits: residual blocks down to 4x4 pixels, each halving after a blur (section 4.1, figure 7c).
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: channels at full size, doubled at each halving, up to 512.
         mbstd_group: number of samples in a group of MinibatchStddev.
 
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits.
-
-    Raises:
-        UserError: image_size is none of those.
     """
     _check_size(image_size)
     images = keras.Input((image_size, image_size, channels), name="images")
@@ -250,19 +241,10 @@ class ToImage(layers.Layer):
 def modulated_convolution(
     x: tf.Tensor, kernel: tf.Tensor, scales: tf.Tensor, *, up: bool = False, demodulate: bool = True
 ) -> tf.Tensor:
-    """Convolution with weights scaled by each sample's style, and outputs scaled back to unit variance.
+    """Convolve x (B, H, W, C) with a kernel (k, k, C, F) whose inputs each sample's style scales, (B, C) float32.
 
     Since a convolution is linear, the inputs are scaled instead of the weights: one convolution serves the whole batch.
-
-    Args:
-        x: (B, H, W, C).
-        kernel: (k, k, C, F).
-        scales: (B, C) float32, s of equation 1.
-        up: double H and W by a transposed convolution and a blur.
-        demodulate: divide each output by the norm of its weights.
-
-    Returns:
-        (B, H, W, F) or (B, 2 H, 2 W, F), in the type of x.
+    To demodulate is to divide each output by the norm of its weights. `up` doubles H and W and blurs.
 
     Reference: Karras et al. 2020, equations 1 and 3, and the last paragraph of section 2.2.
     """

@@ -10,16 +10,11 @@ def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
     """Images to the mean and the logarithm of the variance of their latents; at 64 pixels 64-128-256-2048.
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: width of the first layer; 64 in the paper.
 
     Returns:
         A model (B, image_size, image_size, channels) -> [(B, latent_size), (B, latent_size)].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = images
@@ -38,16 +33,11 @@ def vae_decoder(*, image_size: int, channels: int, latent_size: int, nf: int) ->
     """Latents to images; at 64 pixels 256-256-128-32-channels.
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         latent_size: length of a latent vector.
         nf: a quarter of the width of the first layer; 64 in the paper.
 
     Returns:
         A model (B, latent_size) -> (B, image_size, image_size, channels) in [-1, 1].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     halvings = _halvings(image_size)
     small = image_size >> halvings
@@ -68,16 +58,11 @@ def vae_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model
     """Images to logits and to the features by which images are compared; at 64 pixels 32-128-256-256-512-1.
 
     Args:
-        image_size: height and width of an image in pixels; 32, 64, 128 or 256.
-        channels: number of channels of an image, 1 or 3.
         nf: twice the width of the first layer; 64 in the paper.
 
     Returns:
         A model (B, image_size, image_size, channels) -> [(B,) logits, (B, n) features of the last
         convolution].
-
-    Raises:
-        UserError: image_size is none of those.
     """
     images = keras.Input((image_size, image_size, channels), name="images")
     x = layers.Conv2D(max(nf // 2, 1), 5, padding="same", name="conv_0")(images)

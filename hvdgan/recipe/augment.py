@@ -12,20 +12,12 @@ from hvdgan.recipe.draws import Random
 
 _SHIFT = 0.125  # of the image's side, at most
 _CUT = 0.5  # of the image's side
-
-
 AXES = {"width": -2, "height": -3, "depth": -4}
 """axes of a sample (B, D, H, W, C) or (B, H, W, C) by their names"""
 
 
 def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
-    """Mirror half of the samples along each axis, together with their inputs and constants.
-
-    Args:
-        parts: samples, (B, ..., C), inputs and constants.
-        axes: names of the axes.
-        random: source of the draws, one per sample and axis.
-    """
+    """Mirror half of the samples along each axis, together with their inputs and constants."""
     for axis in axes:
         draws = random.uniform("flip" if axis == "width" else f"flip/{axis}", ())
         parts = Parts(*(None if part is None else _mirrored(part, AXES[axis], draws < 0.5) for part in parts))
@@ -38,24 +30,13 @@ def flip_axes(config: Config) -> Sequence[str]:
 
 
 def check_augmentations(config: Config, shape: Sequence[int], input_shape: Sequence[int] | None = None) -> None:
-    """Refuse flips and augmentations that samples of this shape cannot have.
-
-    Args:
-        config: settings of the run.
-        shape: shape of a sample, channels last.
-        input_shape: shape of its input; None if it has none.
-
-    Raises:
-        UserError: names the flag and the axes that there are.
-    """
+    """Refuse flips and augmentations that samples of this shape, and their inputs, cannot have."""
     names = list(AXES)[: len(shape) - 1]
     flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
     for axis in flip_axes(config):
         if axis not in names:
             there = f"the axes {', '.join(names)}" if names else "no axes in space"
             raise UserError(f"{flag}: no axis {axis} in samples of shape {tuple(shape)}, which have {there}")
-    if config.flip and config.arrays.flip_axes:
-        raise UserError("--flip: mirrors along width; leave it out beside --flip-axes")
     if flip_axes(config) and input_shape is not None and len(input_shape) != len(shape):
         raise UserError(
             f"{flag}: mirrors inputs along the axes of their samples, and inputs of shape {tuple(input_shape)} have "
@@ -71,13 +52,7 @@ def _mirrored(numbers: tf.Tensor, axis: int, stays: tf.Tensor) -> tf.Tensor:
 
 
 def diff_augment(images: tf.Tensor, kinds: Sequence[Kind], random: Random, key: str) -> tf.Tensor:
-    """Augment the images that a discriminator sees; gradients flow through.
-
-    Args:
-        images: (B, H, W, C) or (B, D, H, W, C), of any number of channels.
-        kinds: augmentations to apply, always in the order colour, translation, cutout.
-        random: source of the draws.
-        key: name of the draws; each key has its own numbers.
+    """Augment images (B, ..., C) as a discriminator sees them; gradients flow through. A key has draws of its own.
 
     Reference: Zhao et al. 2020, "Differentiable augmentation for data-efficient GAN training", section 4.
     """

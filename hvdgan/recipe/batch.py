@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hvdgan.recipe.data_spec import KERAS, DataSpec
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.state import StateValues
 from hvdgan.values.sample_values import Layout, may_be_pictures
 from hvdgan.values.value_map import ValueMap
@@ -54,13 +55,13 @@ class Batch:
         constants: tf.Tensor | None = None,
         index: tf.Tensor | None = None,
     ) -> None:
-        self.images = images
-        self.labels = labels
-        self.random = random
+        self.images, self.labels, self.random = images, labels, random
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
         self.truncation = 1.0
         self.state = StateValues({})
+        if taken := vars(self).keys() & drawn.keys():
+            raise Mistake(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise")
         self.__dict__.update(drawn)
 
     def __getattr__(self, name: str) -> tf.Tensor:
@@ -70,12 +71,7 @@ class Batch:
 
 
 class Parts(NamedTuple):
-    """The parts of B samples, as networks see them.
-
-    images: samples, (B, ..., C) float32.
-    inputs: their inputs, (B, ..., C) float32, or None.
-    constants: fields that all samples share, (1, ..., K) or (B, ..., K) float32, or None.
-    """
+    """The parts of B samples, as networks see them; images and inputs are (B, ..., C), constants (1 or B, ..., K)."""
 
     images: tf.Tensor
     inputs: tf.Tensor | None = None
@@ -85,12 +81,9 @@ class Parts(NamedTuple):
 def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> Parts:
     """Divide records into their parts, crop them, and map their numbers to those that networks see.
 
-    Args:
-        records: (B, *record shape): uint8 pictures, whose 0 to 255 become [-1, 1]; float32, which stay as they are,
-            because they have been mapped; or arrays of another type as they are stored, which the maps of `spec` apply
-            to.
-        spec: facts about the data.
-        random: source of the places of --crop, one per sample; None: the centre.
+    Records are uint8 pictures, whose 0 to 255 become [-1, 1]; float32, which stay as they are, because they have been
+    mapped; or arrays of another type as they are stored, which the maps of `spec` apply to. `random` draws the places
+    of --crop, one per sample; without it they are the centre.
     """
     layout = spec.parts
     inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
@@ -107,14 +100,10 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
     if records.dtype == tf.float32:
         return parts
     if records.dtype == tf.uint8 and may_be_pictures(layout.shape):
-        return Parts(_scaled(parts.images), _scaled(parts.inputs), parts.constants)
+        return Parts(*(None if each is None else each / 127.5 - 1.0 for each in parts[:2]), parts.constants)
     assert spec.values is not None, "the maps of these data are not known"
     images, inputs = _mapped(parts.images, spec.values.images), _mapped(parts.inputs, spec.values.inputs)
     return Parts(images, inputs, parts.constants)
-
-
-def _scaled(pixels: tf.Tensor | None) -> tf.Tensor | None:
-    return None if pixels is None else pixels / 127.5 - 1.0
 
 
 def _mapped(numbers: tf.Tensor | None, value_map: ValueMap | None) -> tf.Tensor | None:
@@ -143,13 +132,13 @@ def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:
         else:
             first = tf.cast(random.integers(f"crop/{axis}", (), possible), tf.int64)  # GPUs add no int32
         images = _cut(images, axis, first * factor, length)
-        if inputs is not None:
-            inputs = _cut(inputs, axis, first, length // factor)
-        if constants is not None:
-            constants = _cut(constants, axis, first * factor, length)
+        inputs = _cut(inputs, axis, first, length // factor)
+        constants = _cut(constants, axis, first * factor, length)
     return Parts(images, inputs, constants)
 
 
-def _cut(numbers: tf.Tensor, axis: int, first: tf.Tensor, length: int) -> tf.Tensor:
+def _cut(numbers: tf.Tensor | None, axis: int, first: tf.Tensor, length: int) -> tf.Tensor | None:
     """The part of each sample that begins at its own place along an axis."""
+    if numbers is None:
+        return None
     return tf.gather(numbers, first[:, None] + tf.range(length, dtype=tf.int64)[None], axis=axis, batch_dims=1)

@@ -105,39 +105,21 @@ class DataSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON types, without the constants."""
-        return {
-            "shape": list(self.shape),
-            "num_images": self.num_images,
-            "num_classes": self.num_classes,
-            "input_shape": None if self.input_shape is None else list(self.input_shape),
-            "constants_shape": None if self.constants_shape is None else list(self.constants_shape),
-            "conditions": list(self.conditions),
-            "values": None if self.values is None else self.values.to_json(),
-            "layout": None if self.layout is None else dataclasses.asdict(self.layout),
-            "pixels": self.pixels,
-            "class_names": list(self.class_names),
-            "missing": None if self.missing is None else self.missing.to_json(),
-        }
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del facts["constants"]
+        for name in ("values", "missing"):
+            facts[name] = facts[name] and facts[name].to_json()
+        return {**facts, "layout": self.layout and dataclasses.asdict(self.layout)}
 
 
 def of_json(facts: dict[str, Any]) -> DataSpec:
-    """Make a DataSpec again from to_json().
-
-    Args:
-        facts: the facts.
-
-    Raises:
-        KeyError, TypeError: these are other facts.
-    """
-    facts = dict(facts)
-    layout, values = facts.pop("layout"), facts.pop("values")
-    for name in ("shape", "input_shape", "constants_shape", "conditions"):
-        facts[name] = facts[name] and tuple(facts[name])
-    facts["conditions"] = facts["conditions"] or ()
+    """Make a DataSpec again from to_json(); other facts raise a KeyError or a TypeError."""
+    facts = _tuples(facts)
+    facts["values"] = facts["values"] and sample_values.of_json(facts["values"])
     facts["missing"] = facts["missing"] and missing.of_json(facts["missing"])
-    facts["class_names"] = tuple(facts["class_names"])
-    return DataSpec(
-        **facts,
-        values=None if values is None else sample_values.of_json(values),
-        layout=None if layout is None else Layout(**{key: each and tuple(each) for key, each in layout.items()}),
-    )
+    facts["layout"] = facts["layout"] and Layout(**_tuples(facts["layout"]))
+    return DataSpec(**facts)
+
+
+def _tuples(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}

@@ -16,12 +16,7 @@ from hvdgan.recipe.results import prepare, sampled
 
 
 class SampleRandom(Random):
-    """Draws random numbers by the number of a sample instead of its place in a batch, for samples without a step.
-
-    Args:
-        seed: seed of the samples.
-        numbers: numbers of the samples, (B,) int64; sample n of a seed gets the same draws in every batch.
-    """
+    """Draws by the numbers of samples, (B,) int64: sample n of a seed gets the same draws in every batch."""
 
     def __init__(self, seed: int, numbers: tf.Tensor, scope: str = "") -> None:
         super().__init__(seed, numbers, 0, numbers.shape[0], scope)
@@ -49,11 +44,9 @@ Input = dict[str, np.ndarray]
 
 
 class Drawing:
-    """Computes samples of a recipe.
+    """Computes samples of a recipe with its networks.
 
     Args:
-        recipe: recipe that draws and shows the samples.
-        nets: its networks.
         seed: seed of the samples; with `interpolate` unused.
         class_: class of all samples; None: the classes that the recipe draws, or the labels of the inputs.
         truncation: distance of styles from their mean, 0 to 1; 1 for recipes that do not truncate.
@@ -77,30 +70,23 @@ class Drawing:
         self._interpolate, self._num = interpolate, num
 
     def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Compute samples, as the recipe's sample() returns them.
-
-        Args:
-            numbers: (B,) int64 numbers of the samples.
-            data: records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
-        """
+        """Compute the samples of these numbers, (B,) int64, as the recipe's sample() returns them."""
         return sampled(self._recipe, self._nets, self.batch(numbers, data))
 
     def batch(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Batch:
         """The batch that samples are computed of; its labels are the drawn classes, if the recipe draws some.
 
         Args:
-            numbers, data: those of a call.
+            numbers: numbers of the samples, (B,) int64.
+            data: records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
         """
-        if self._interpolate is None:
-            random = SampleRandom(self._seed, numbers)
-        else:
-            random = SampleRandom(self._interpolate[0], tf.zeros_like(numbers))
-        prepared = prepare(self._recipe, data, random)
+        seeds = self._interpolate or (self._seed,)
+        ends = [SampleRandom(seed, tf.zeros_like(numbers) if self._interpolate else numbers) for seed in seeds]
+        prepared = prepare(self._recipe, data, ends[0])
         drawn = dict(prepared.drawn)
         if self._interpolate is not None:
-            last = SampleRandom(self._interpolate[1], tf.zeros_like(numbers))
             positions = tf.minimum(tf.cast(numbers, tf.float32) / (self._num - 1), 1.0)
-            drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(last.scoped("draw"))["latents"], positions)
+            drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(ends[1].scoped("draw"))["latents"], positions)
         if self._class is not None:
             drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
         labels = drawn["classes"] if are_classes(drawn.get("classes")) else prepared.labels
@@ -112,17 +98,7 @@ class Drawing:
 def draw_batches(
     drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int
 ) -> Iterator[tuple[np.ndarray, list[Input]]]:
-    """Draw samples 0 to num - 1 in order.
-
-    Args:
-        drawing: function that computes the samples.
-        inputs: endless samples to start from.
-        num: number of samples.
-        batch_size: number of samples computed at a time.
-
-    Yields:
-        Samples (N, ...) as networks see them, and what each started from.
-    """
+    """Draw samples 0 to num - 1 in order: (N, ...) as networks see them, and what each started from."""
     function = tf.function(drawing, autograph=False)
     waiting: list[Input] = []
     done = 0
@@ -149,12 +125,7 @@ def are_latents(drawn: Any) -> bool:
 
 
 def slerp(first: tf.Tensor, last: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Interpolate latents along the arc between them (spherical linear interpolation).
-
-    Args:
-        first: (B, ...) float32 latents.
-        last: latents of the same shape.
-        positions: (B,) in [0, 1]; 0 is exactly the first, 1 the last.
+    """Interpolate latents (B, ...) along the arc between them; positions (B,): 0 is exactly the first, 1 the last.
 
     Reference: Shoemake 1985, section 3.3; White 2016, arXiv:1609.04468, section 2.1.
     """

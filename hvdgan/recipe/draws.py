@@ -67,18 +67,13 @@ class Random:
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
-        """Draw whole numbers from 0 to high - 1, (B, *shape) int32.
-
-        The numbers are computed from uniform(key, shape), so use different keys for the two.
+        """Draw whole numbers from 0 to high - 1, (B, *shape) int32, from uniform(key, shape): give the two other keys.
 
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.
             shape: shape of one sample's numbers; () for one number per sample.
-            high: number of possible values, from 1 to 2**23. Each is computed from equally many of the 2**23 values of
-                uniform(), or from one more.
-
-        Raises:
-            UserError: high is out of range.
+            high: number of possible values, from 1 to 2**23, else a UserError. Each is computed from equally many of
+                the 2**23 values of uniform(), or from one more.
         """
         if not 1 <= high <= _UNIFORM_VALUES:
             raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')

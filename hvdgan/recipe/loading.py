@@ -9,75 +9,45 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeGuard
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import call, home_of, is_users, of_module, similar
+from hvdgan.recipe.mistakes import call, home_of, is_users, of_module
 from hvdgan.recipe.recipe import Recipe
 
 _HVDGAN = __package__.partition(".")[0]
 
 
 def load_recipe(name: str) -> type[Recipe]:
-    """Import a recipe and return its class.
-
-    Args:
-        name: name of a file in hvdgan.recipes, or package.module:Attribute, also from the working folder.
-
-    Raises:
-        UserError: there is no such recipe, its import fails, or it is not a subclass of Recipe.
-    """
+    """Import a file of hvdgan.recipes, or package.module:Attribute, and return the class of the recipe."""
+    known = f"expected one of {', '.join(known_recipes())}, or your own as package.module:Attribute"
     if not re.fullmatch(r"\w+|\w+(\.\w+)*:\w+", name):
-        raise UserError(
-            f'--recipe "{name}": expected one of {", ".join(known_recipes())}, or your own as package.module:Attribute'
-        )
+        raise UserError(f'--recipe "{name}": {known}')
     module_name, _, attribute = name.partition(":")
     if module_name.endswith(".py"):
         raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
+    elif os.getcwd() not in sys.path:
+        # `python -m` does this itself; a console script or a test may not do it.
+        sys.path.insert(0, os.getcwd())
     with of_module(f"--recipe {name}", module_name):
-        known = f"known recipes: {', '.join(known_recipes())}; your own is named package.module:Attribute"
-        module = imported(f"--recipe {name}", module_name, known)
+        module = call(_imported, name, module_name, known, what="its import")
     found = getattr(module, attribute, None)
-    if not _is_recipe(found):
-        there = similar(attribute, [key for key, value in vars(module).items() if _is_recipe(value)])
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
         raise UserError(
             f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
-            f"{module.__file__}{there}"
+            f"{module.__file__}"
         )
     return found
 
 
-def _is_recipe(value: Any) -> TypeGuard[type[Recipe]]:
-    return isinstance(value, type) and issubclass(value, Recipe)
-
-
-def imported(who: str, module_name: str, expected: str) -> ModuleType:
-    """Import a module that the user names; it may lie in the working folder.
-
-    Args:
-        who: flag and value, the first words of messages.
-        module_name: name of the module.
-        expected: advice if there is no such module.
-
-    Raises:
-        UserError: there is no such module.
-        Mistake: its import fails; of_module() adds the line.
-    """
-    if not module_name.startswith(f"{_HVDGAN}.") and os.getcwd() not in sys.path:
-        # `python -m` does this itself; a console script or a test may not do it.
-        sys.path.insert(0, os.getcwd())
-    return call(_import, who, module_name, expected, what="its import")
-
-
-def _import(who: str, module_name: str, expected: str) -> ModuleType:
+def _imported(name: str, module_name: str, known: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
             raise  # the module exists, and imports one that does not
-        raise UserError(f"{who}: there is no module {module_name}; {expected}") from error
+        raise UserError(f"--recipe {name}: there is no module {module_name}; {known}") from error
 
 
 def digests_of_files(recipe: Recipe) -> dict[str, str]:

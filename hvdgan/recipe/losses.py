@@ -1,4 +1,4 @@
-"""Losses as pure functions of logits and images; each returns a scalar, the mean over the batch."""
+"""Losses as pure functions of logits and images; each returns a scalar tensor, the mean over the batch."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,11 @@ import tensorflow as tf
 
 
 def non_saturating_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
-    """Cross-entropy of the discriminator: -log D(x) - log(1 - D(G(z))).
+    """Cross-entropy of the discriminator, from 0 up: -log D(x) - log(1 - D(G(z))).
 
     Args:
         real_logits: logits of real images, (B, ...).
         fake_logits: logits of generated images, (B, ...).
-
-    Returns:
-        Scalar, from 0 up.
 
     Reference: Goodfellow et al. 2014, equation 1.
     """
@@ -26,23 +23,17 @@ def non_saturating_generator(fake_logits: tf.Tensor) -> tf.Tensor:
     Args:
         fake_logits: logits of generated images, (B, ...).
 
-    Returns:
-        Scalar, from 0 up.
-
     Reference: Goodfellow et al. 2014, section 3.
     """
     return tf.reduce_mean(tf.nn.softplus(-fake_logits))
 
 
 def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean of |outputs - images| over all pixels and channels.
+    """Mean of |outputs - images| over all pixels and channels, from 0 up.
 
     Args:
         images: wanted samples, (B, ..., C).
         outputs: samples that a network returned, (B, ..., C).
-
-    Returns:
-        Scalar, from 0 up.
 
     Reference: Isola et al. 2017 (arXiv:1611.07004), equation 3.
     """
@@ -50,14 +41,11 @@ def absolute_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean of (outputs - images)^2 over all pixels and channels.
+    """Mean of (outputs - images)^2 over all pixels and channels, from 0 up.
 
     Args:
         images: wanted samples, (B, ..., C).
         outputs: samples that a network returned, (B, ..., C).
-
-    Returns:
-        Scalar, from 0 up.
     """
     return tf.reduce_mean(tf.square(outputs - images))
 
@@ -68,9 +56,6 @@ def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     Args:
         images: wanted images, (B, H, W, C) in [-1, 1].
         outputs: images that a network returned, (B, H, W, C) in [-1, 1], for instance by tanh; not logits.
-
-    Returns:
-        Scalar, from 0 up.
     """
     yes = tf.clip_by_value((outputs + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
     wanted = (images + 1.0) / 2.0
@@ -78,14 +63,11 @@ def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 
 def hinge_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
-    """Hinge loss: max(0, 1 - D(x)) + max(0, 1 + D(G(z))).
+    """Hinge loss, from 0 up: max(0, 1 - D(x)) + max(0, 1 + D(G(z))).
 
     Args:
         real_logits: logits of real images, (B, ...).
         fake_logits: logits of generated images, (B, ...).
-
-    Returns:
-        Scalar, from 0 up.
 
     Reference: Miyato et al. 2018 (arXiv:1802.05957), equation 16.
     """
@@ -97,9 +79,6 @@ def hinge_generator(fake_logits: tf.Tensor) -> tf.Tensor:
 
     Args:
         fake_logits: logits of generated images, (B, ...).
-
-    Returns:
-        Scalar.
 
     Reference: Miyato et al. 2018 (arXiv:1802.05957), equation 17.
     """
@@ -113,9 +92,6 @@ def wasserstein_critic(real_scores: tf.Tensor, fake_scores: tf.Tensor) -> tf.Ten
         real_scores: scores of real images, (B, ...).
         fake_scores: scores of generated images, (B, ...).
 
-    Returns:
-        Scalar.
-
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3, without the penalty.
     """
     return tf.reduce_mean(fake_scores) - tf.reduce_mean(real_scores)
@@ -127,9 +103,6 @@ def wasserstein_generator(fake_scores: tf.Tensor) -> tf.Tensor:
     Args:
         fake_scores: scores of generated images, (B, ...).
 
-    Returns:
-        Scalar.
-
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), algorithm 1.
     """
     return -tf.reduce_mean(fake_scores)
@@ -138,7 +111,7 @@ def wasserstein_generator(fake_scores: tf.Tensor) -> tf.Tensor:
 def gradient_penalty(
     critic: Callable[[tf.Tensor], tf.Tensor], real: tf.Tensor, fake: tf.Tensor, mix: tf.Tensor
 ) -> tf.Tensor:
-    """(|gradient of the critic| - 1)^2 at points between real and generated samples, without its weight.
+    """(|gradient of the critic| - 1)^2 at points between real and generated samples, without its weight, 10 there.
 
     Args:
         critic: function of samples, such as `nets.critic`, that returns their scores, (B,) or (B, 1). The score of a
@@ -147,9 +120,6 @@ def gradient_penalty(
         fake: generated samples of the same shape, (B, ...) float32.
         mix: weights of the real samples, (B,) in [0, 1], such as `batch.random.uniform("mix", ())`; a point is
             mix * real + (1 - mix) * fake.
-
-    Returns:
-        Scalar, from 0 up; multiply it by its weight, 10 in the paper.
 
     Reference: Gulrajani et al. 2017 (arXiv:1704.00028), equation 3.
     """
@@ -173,23 +143,17 @@ def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tens
         filled: images that a network returned, (B, H, W, C) in [-1, 1].
         mask: holes, (B, H, W, 1), 1 inside and 0 outside.
 
-    Returns:
-        Scalar, from 0 up.
-
     Reference: Iizuka et al. 2017, equation 2.
     """
     return tf.reduce_mean(tf.square(mask * (filled - images)))
 
 
 def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
-    """Kullback-Leibler divergence of a normal distribution with diagonal covariance from the standard one.
+    """Kullback-Leibler divergence of a normal distribution with diagonal covariance from the standard one, in nats.
 
     Args:
         mean: means of the n elements of a latent, (B, n).
         log_variance: natural logarithms of their variances, (B, n).
-
-    Returns:
-        Scalar, from 0 up, in nats.
 
     Reference: Kingma and Welling 2014, appendix B.
     """
@@ -202,9 +166,6 @@ def half_squared_distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     Args:
         features: features of one set of images, (B, n).
         others: features of the other set, (B, n).
-
-    Returns:
-        Scalar, from 0 up.
 
     Reference: Larsen et al. 2016, equations 7 and 8.
     """

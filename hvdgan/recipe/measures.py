@@ -6,37 +6,31 @@ _SSIM_WINDOW = 11
 
 
 def l1(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
-    """Mean absolute difference.
+    """Mean absolute difference, (B,); for pictures from 0 to 2: white and black differ by 2.
 
     Args:
         images: samples, (B, ..., C).
         others: samples to compare with, (B, ..., C).
         mask: weights of the pixels, (B, ..., 1), 1 for those that count, else 0; None: all count.
-
-    Returns:
-        Differences, (B,); for pictures from 0 to 2: white and black differ by 2.
     """
     return _mean(tf.abs(images - others), mask)
 
 
 def psnr(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None, *, peak: float = 2.0) -> tf.Tensor:
-    """Peak signal-to-noise ratio.
+    """Peak signal-to-noise ratio, (B,) in dB, from 0 to 100, the value of equal images.
 
     Args:
         images: samples, (B, ..., C).
         others: samples to compare with, (B, ..., C).
         mask: weights of the pixels, (B, ..., 1), 1 for those that count, else 0; None: all count.
         peak: range of the numbers, above 0: 2 for pictures, which lie in [-1, 1].
-
-    Returns:
-        Ratios, (B,) in dB, from 0 to 100, the value of equal images.
     """
     error = tf.maximum(_mean(tf.square(images - others), mask), peak**2 * 1e-10)
     return 10.0 * tf.math.log(peak**2 / error) / tf.math.log(10.0)
 
 
 def ssim(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None, *, peak: float = 2.0) -> tf.Tensor:
-    """Mean structural similarity.
+    """Mean structural similarity, (B,), at most 1, the value of equal images.
 
     The images are mirrored at their edges, so that every pixel is the centre of an 11 x 11 window.
 
@@ -45,9 +39,6 @@ def ssim(images: tf.Tensor, others: tf.Tensor, mask: tf.Tensor | None = None, *,
         others: pictures or fields to compare with, (B, H, W, C).
         mask: weights of the pixels, (B, H, W, 1), 1 for those that count, else 0; None: all count.
         peak: range of the numbers, above 0: 2 for pictures, which lie in [-1, 1].
-
-    Returns:
-        Similarities, (B,), at most 1, the value of equal images.
 
     Reference: Wang et al. 2004, equation 13.
     """

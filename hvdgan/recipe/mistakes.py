@@ -6,12 +6,10 @@ traceback. HVDGAN_TRACEBACK=1 prints the traceback in any case (hvdgan.cli.app).
 """
 
 import contextlib
-import difflib
 import importlib.util
 import inspect
 import os
 import re
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,39 +28,36 @@ _TRACED = (
     "a step is traced once, before its tensors have values; use tf operations (tf.where or tf.cond for an if), and "
     "return tensors to report them"
 )
-# Advice that says more than the exception itself: a part of its text, and what to write.
-_ADVICE = (
-    ("symbolic", _TRACED),
-    ("no attribute 'numpy'", _TRACED),
-    ("'Nets' object is not subscriptable", "call networks by attribute, as in nets.generator(x)"),
-    ("'Batch' object is not subscriptable", "read a batch by attribute, as in batch.images"),
-)
 
 
 class Mistake(UserError):
-    """A mistake in a recipe; of() adds the recipe's name and the line.
-
-    Args:
-        text: place in the schedule, wrong value, and what to write.
-        at: function, class, Stage, Update or Place whose line is named if the cause has no line of its own.
-    """
+    """A mistake in a recipe; of() adds the recipe's name, and the line of `at` if the user's code has not raised it."""
 
     def __init__(self, text: str, at: Any = None) -> None:
         super().__init__(text)
         self.at = at
 
 
+def check(fits: Any, text: str, at: Any = None) -> None:
+    """Raise a Mistake with this text if something does not fit."""
+    if not fits:
+        raise Mistake(text, at)
+
+
+def check_unique(kind: str, names: Sequence[str]) -> None:
+    """Refuse names of which two are equal, such as those of stages."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    check(not twice, f"{kind} {', '.join(twice)} is named twice; every name must be there once")
+
+
 def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str = "") -> Any:
-    """Call the user's code.
+    """Call the user's code; whatever it raises but a RunError, which is one line already, becomes a Mistake.
 
     Args:
         function: function of the user.
         arguments: arguments of the call.
         what: name of the function in the message, such as "stage both, update judge: the loss".
         wanted: advice for a call that does not reach its code, such as "it must take (self, options, data)".
-
-    Raises:
-        Mistake: the function has raised anything but a RunError, which is one line already.
     """
     try:
         return function(*arguments)
@@ -76,14 +71,7 @@ def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str =
 
 @contextlib.contextmanager
 def of(recipe: Any) -> Iterator[None]:
-    """Turn a Mistake in the block into one line that names the recipe and the place.
-
-    Args:
-        recipe: recipe, an instance or a class.
-
-    Raises:
-        UserError: there was a Mistake; its text is the line.
-    """
+    """Turn a Mistake in the block into a UserError of one line that names the recipe, or its class, and the place."""
     kind = recipe if isinstance(recipe, type) else type(recipe)
     with of_module(f"recipe {kind.__name__}", kind.__module__, at=kind):
         yield
@@ -91,38 +79,25 @@ def of(recipe: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def of_module(who: str, module: str, at: Any = None) -> Iterator[None]:
-    """Do the same as of(), for a recipe whose class may not be known yet.
-
-    Args:
-        who: first words of the line.
-        module: name of the module that holds the recipe.
-        at: class whose line is named if no other is found.
-    """
+    """Do the same for a recipe whose class may not be known yet; `who` are the first words of the line."""
     try:
         yield
     except Mistake as mistake:
         cause, home, own = mistake.__cause__, home_of(module), module.partition(".")[0] == _HVDGAN
-        line = None if own or cause is None else _line_of_error(cause, home)
-        if cause is not None and line is None and (own or _is_machinery(mistake.at)):
+        line = _line_of_error(cause or mistake, home)
+        if cause is not None and (own or (line is None and _is_machinery(mistake.at))):
             raise cause from cause.__cause__
         if own:
             raise  # a recipe of hvdgan refuses what the user asked for
-        lines = (line, *(_definition(each) for each in (mistake.at, at) if each is not None))
-        place = next((place for place in lines if place and is_users(place[0], home)), None)
-        where = f" ({_shown(place)})" if place else ""
-        raise UserError(f"{who}{where}: {mistake}") from (cause or mistake)
+        places = (line, *(_definition(each) for each in (mistake.at, at) if each is not None))
+        place = next((place for place in places if place and is_users(place[0], home)), None)
+        raise UserError(f"{who}{f' ({_shown(place)})' if place else ''}: {mistake}") from (cause or mistake)
 
 
 def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) -> UserError | None:
     """Describe an operation that has failed in a step, if a line of the user's recipe has made it.
 
-    Args:
-        error: error of TensorFlow; its text names the operation, the lines that made it, and the reason.
-        recipe: instance of the recipe.
-        updates: names of each stage and update; operations are named after them.
-
-    Returns:
-        An error of one line, or None if no line of the recipe has made the operation.
+    TensorFlow's error names the operation, after its stage and update, the lines that made it, and the reason.
     """
     kind, text = type(recipe), str(error)
     own = kind.__module__.partition(".")[0] == _HVDGAN
@@ -139,8 +114,6 @@ def in_graph(error: Exception, recipe: Any, updates: Iterable[tuple[str, str]]) 
 
 def described(value: Any) -> str:
     """Describe a wrong value in a few words."""
-    if value is None:
-        return "None"
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -148,44 +121,10 @@ def described(value: Any) -> str:
         return f"{getattr(value.dtype, 'name', value.dtype)} {shape}"
     if isinstance(value, tuple | list | dict | set):
         return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, str | int | float | bool):
-        return f"{value!r}"
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
-
-
-def listed(values: Any) -> str:
-    """Describe a value that should be a list of something else, with the kinds of its elements."""
-    if not isinstance(values, tuple | list) or not values:
-        return described(values)
-    kinds = {type(value): value for value in reversed(values)}
-    return f"{described(values)}, with {' and '.join(map(described, kinds.values()))} in it"
-
-
-def attribute(kind: type, name: str) -> Place | None:
-    """Find the line where a class, or one that it inherits from, sets an attribute."""
-    owner = next((each for each in kind.__mro__ if name in each.__dict__), kind)
-    try:
-        lines, first = inspect.getsourcelines(owner)
-    except (OSError, TypeError):
-        return None
-    found = (number for number, line in enumerate(lines) if re.match(rf"\s+(class )?{re.escape(name)}\s*[:=(]", line))
-    return inspect.getfile(owner), first + next(found, 0)
-
-
-def maker() -> Place:
-    """Find the line that makes an instance of the class whose __post_init__ calls this."""
-    frame = sys._getframe(1)
-    own = frame.f_globals["__name__"]
-    while frame.f_back and frame.f_globals.get("__name__") in (own, "dataclasses"):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
-
-
-def similar(name: str, names: Sequence[str]) -> str:
-    """Ask whether one of the names was meant, for the end of a message; empty if no name is similar."""
-    near = difflib.get_close_matches(name, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _said(error: BaseException, wanted: str) -> str:
@@ -195,7 +134,7 @@ def _said(error: BaseException, wanted: str) -> str:
         text = f"{error.msg}: {error.text.strip()}" if error.text else str(error.msg)
     elif "in user code:" in text:  # the form in which a tf.function of the user reports it
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
-    advice = next((advice for part, advice in _ADVICE if part in text or part in text.lower()), wanted)
+    advice = _TRACED if "symbolic" in text.lower() or "no attribute 'numpy'" in text else wanted
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     return f"{said}; {advice}" if advice else said
 
@@ -227,18 +166,11 @@ def _in_text(text: str, home: str | None) -> Place | None:
 
 
 def _definition(at: Any) -> Place | None:
-    """Find the line that defines a function, a class or an instance, or that made a Stage or Update."""
-    if isinstance(at, tuple):
-        return at
-    if made := getattr(at, "made", None):
-        return made
+    """Find the line that defines a function, a class or the class of an instance."""
     at = inspect.unwrap(getattr(at, "func", getattr(at, "python_function", at)))
-    code = getattr(at, "__code__", None)
-    if code is not None:
-        return code.co_filename, code.co_firstlineno
-    kind = at if isinstance(at, type) else type(at)
+    at = at if isinstance(at, type) or hasattr(at, "__code__") else type(at)
     try:
-        return inspect.getfile(kind), inspect.getsourcelines(kind)[1]
+        return inspect.getfile(at), inspect.getsourcelines(at)[1]
     except (OSError, TypeError):
         return None
 
@@ -249,10 +181,8 @@ def home_of(module: str) -> str | None:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
         return None
-    origin = spec and spec.origin
-    if not origin:
-        return None
-    return os.path.realpath(os.path.dirname(origin) if os.path.basename(origin) == "__init__.py" else origin)
+    origin = (spec and spec.origin) or ""
+    return os.path.realpath(origin.removesuffix("/__init__.py")) if origin else None
 
 
 def is_users(file: str, home: str | None) -> bool:
@@ -262,9 +192,8 @@ def is_users(file: str, home: str | None) -> bool:
         return False
     if home and (path == home or path.startswith(home + os.sep)):
         return True
-    if any(path.startswith(library + os.sep) for library in _LIBRARIES):
-        return False
-    return not {"site-packages", "dist-packages"} & set(path.split(os.sep))
+    libraries = any(path.startswith(library + os.sep) for library in _LIBRARIES)
+    return not libraries and not {"site-packages", "dist-packages"} & set(path.split(os.sep))
 
 
 def _shown(place: Place) -> str:

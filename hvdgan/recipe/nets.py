@@ -8,74 +8,44 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.launcher import warn_once
-
-try:
-    # Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
-    from tensorflow.python.eager.record import could_possibly_record
-except ImportError:
-
-    def could_possibly_record() -> bool:
-        """Without TensorFlow's answer nothing is known to be recorded, and no call is used twice."""
-        warn_once(
-            f"TensorFlow {tf.__version__} does not say if a tape records; every update computes its own "
-            "forward passes, which is slower"
-        )
-        return False
+# Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
+from tensorflow.python.eager.record import could_possibly_record
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call of a network.
-
-    Attributes:
-        inputs: arguments of the call.
-        output: result of the call.
-        moved: each variable that the call would have changed in a network that is owned, with its new value.
-        losses: losses that layers have added in the call.
-        graph: graph in which the call was traced.
-    """
+    """One call of a network in the graph that is being traced."""
 
     inputs: Any
     output: Any
     moved: Sequence[tuple[keras.Variable, Any]]
+    """each variable that the call would have changed in a network that is owned, with its new value"""
     losses: Sequence[Any] = ()
+    """losses that layers have added in the call"""
     graph: tf.Graph = dataclasses.field(default_factory=tf.compat.v1.get_default_graph)
 
-    def is_in_this_graph(self) -> bool:
-        """Whether the call was made in the graph that is being traced now."""
-        return self.graph is tf.compat.v1.get_default_graph()
-
-    def is_visible(self) -> bool:
-        """Whether the call was made in the graph that is being traced now or in one around it."""
+    def is_visible(self, *, around: bool) -> bool:
+        """Whether the call was made in the graph that is being traced now, or in one around it."""
         graph = tf.compat.v1.get_default_graph()
-        while graph is not None and graph is not self.graph:
+        while around and graph is not None and graph is not self.graph:
             graph = getattr(graph, "outer_graph", None)
         return graph is self.graph
 
     def is_on(self, inputs: Any) -> bool:
         """Whether the call was made on these very tensors."""
-        same_structure = tf.nest.map_structure(lambda _: 0, self.inputs) == tf.nest.map_structure(lambda _: 0, inputs)
-        return same_structure and all(
-            mine is other or (not tf.is_tensor(mine) and not tf.is_tensor(other) and mine == other)
-            for mine, other in zip(tf.nest.flatten(self.inputs), tf.nest.flatten(inputs), strict=True)
-        )
+
+        def known(each: Any) -> Any:
+            return id(each) if tf.is_tensor(each) else each
+
+        return tf.nest.map_structure(known, self.inputs) == tf.nest.map_structure(known, inputs)
 
 
 class SharedForward:
     """Remembers the calls of networks in one step, so that a later update of the step need not compute them again.
 
-    Most GANs alternate two updates on the same latents:
-
-        judge, owns the discriminator:  fake = nets.generator(batch.latents);  loss of nets.discriminator(fake)
-        fool, owns the generator:       fake = nets.generator(batch.latents);  loss of nets.discriminator(fake)
-
-    Both call the generator on the same tensor, and `judge` does not change the generator. So its output is computed
-    once, in `judge`, with the tapes of both updates open, and `fool` differentiates that output: each step saves one
-    forward pass of the generator. The discriminator runs again on `fake` in `fool`, because `judge` has just changed
-    its weights.
-
-    The result of a call must not be used again, and the network runs again, if
+    Most GANs alternate an update of the discriminator and one of the generator. Both call the generator on the same
+    latents, and the first does not change it. So its output is computed once, with the tapes of both updates open, and
+    the second update differentiates that output. A network runs again if
 
     - an update that owns the network has run since: its weights and statistics have changed;
     - an input is another tensor: while a step is traced, nobody knows whether two tensors have equal values;
@@ -84,8 +54,6 @@ class SharedForward:
       round, a branch only if it is taken;
     - the loss has opened a tape of its own, as a gradient penalty does: that tape must see the call itself;
     - the step's tapes do not record, as inside tf.recompute_grad, whose purpose is to compute twice.
-
-    tests/recipe/test_shared_forward.py checks each of these.
     """
 
     def __init__(self) -> None:
@@ -105,17 +73,11 @@ class SharedForward:
                 self._tapes = ()
 
     def find(self, name: str, inputs: Any, *, moves: bool) -> Call | None:
-        """An earlier call whose result may be used again, or None.
-
-        Args:
-            name: name of the network.
-            inputs: arguments of the call that is to be made.
-            moves: True if that call moves the network's statistics.
-        """
-        reaches = Call.is_in_this_graph if moves else Call.is_visible
-        calls = self._calls.get(name, ())
-        call = next((call for call in calls if reaches(call) and call.is_on(inputs)), None)
-        return call if call is not None and self._is_recorded() and not self._is_recorded_elsewhere() else None
+        """An earlier call whose result may be used for one that moves the network's statistics or not, or None."""
+        for call in self._calls.get(name, ()):
+            if call.is_visible(around=not moves) and call.is_on(inputs):
+                return call if self._is_recorded() and not self._is_recorded_elsewhere() else None
+        return None
 
     def keep(self, name: str, call: Call) -> None:
         """Remember a call that has changed no variable."""
@@ -149,10 +111,7 @@ class Nets:
     A frozen network runs in inference mode, in a loss too.
 
     Args:
-        networks: the networks that the recipe trains, by name.
-        frozen: its frozen networks by name.
         owned: names of the networks whose statistics (BatchNorm's and the like) a call may move.
-        training: True to run the networks in training mode.
         values: (variable, value) pairs by network name; the values are used instead of the variables.
         shared: calls of this step that may be used again; None: none are.
         losses: receives (name, loss) of each loss that the layers of an owned network add in a call: by an

@@ -22,7 +22,8 @@ class NoOptions:
 class Recipe:
     """One GAN. Subclass it, and name the subclass on the command line: --recipe my_module:MyGAN.
 
-    networks(), optimizers(), stages() and sample() must be written; the other methods are optional.
+    networks(), optimizers(), stages() and sample() must be written; the other methods are optional. Those that take
+    `nets` get the networks in inference mode, those named in `ema` with their averaged weights, and a Batch.
 
     Args:
         options: values of the recipe's own flags, an instance of Options; afterwards `self.options`.
@@ -107,9 +108,6 @@ class Recipe:
         `classes`, integers (B,), is what --class sets. Draw the latter with
         random.integers("classes", (), self.data.num_classes).
 
-        Args:
-            random: Random whose numbers belong to the step.
-
         Returns:
             Tensors (B, ...) by name; each becomes an attribute of the batch. A value that is the same for all samples
             may be (1, ...), a scalar or a number. The names of Batch's own attributes are refused.
@@ -119,9 +117,7 @@ class Recipe:
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
         """Make samples to look at, for the grids in the run folder and for hvdgan.sample.
 
-        Args:
-            nets: networks in inference mode, those named in `ema` with their averaged weights.
-            batch: images of the data if `shows_data` is true, and draws that do not depend on the step.
+        The batch has images of the data if `shows_data` is true, and draws that do not depend on the step.
 
         Returns:
             For pictures, images (N, H, W, C) float32 in [-1, 1], C 1 or 3; for arrays, samples (N, *self.data.shape) as
@@ -132,9 +128,7 @@ class Recipe:
     def generate(self, nets: Any, batch: Batch) -> tf.Tensor:
         """Make samples to compare with real ones (--eval-samples); those of sample(), unless that adds others to them.
 
-        Args:
-            nets: networks in inference mode, as in sample().
-            batch: batch as in sample(); its images are held-out ones, if there are some.
+        The batch is as in sample(); its images are held-out ones, if there are some.
 
         Returns:
             Samples (N, *self.data.shape) float32 as networks see them; N may be less than B.
@@ -144,9 +138,7 @@ class Recipe:
     def features(self, nets: Any, batch: Batch) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
         """Compute features in which generated and real samples are compared, with --eval-features recipe.
 
-        Args:
-            nets: networks in inference mode, as in sample().
-            batch: real or generated samples as `images`, and their labels and conditions.
+        The batch has real or generated samples as `images`, and their labels and conditions.
 
         Returns:
             Features (B, d) of numbers, or a pair of these and class probabilities (B, C), whose Inception score is then
@@ -156,10 +148,6 @@ class Recipe:
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Measure the networks on held-out images; a recipe with this method has a holdout.
-
-        Args:
-            nets: networks in inference mode, as in sample().
-            batch: held-out images.
 
         Returns:
             Metrics by name, (B,) each, one number per image.
@@ -175,7 +163,6 @@ class Recipe:
         """Fill holes of images; hvdgan.complete can be used with a recipe that has this method.
 
         Args:
-            nets: networks in inference mode, as in sample().
             images: images with holes, (B, H, W, C) float32 in [-1, 1].
             mask: holes, (B, H, W, 1) float32, 1 inside and 0 outside.
 

@@ -12,10 +12,8 @@ import tensorflow as tf
 from hvdgan.recipe import Batch, DataSpec, Recipe, State
 from hvdgan.recipe.batch import Parts, unpack
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import Mistake, call, described, similar
-from hvdgan.recipe.mistakes import attribute as place_of
+from hvdgan.recipe.mistakes import Mistake, call, check, described
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.stage_checks import STAGES
 from hvdgan.recipe.stages import Loss, Stage
 from hvdgan.recipe.state import StateValues
 
@@ -26,74 +24,65 @@ LOSS = "a scalar, the mean over the batch, and a dict of scalars to report, as i
 STATE = 'a dict of State by name, as in {"pool": State(np.zeros((50, 32, 32, 3)), per_sample=True)}'
 SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
-_METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": STAGES, "sample": SAMPLES}
-_SHAPES = (None, None, None, 1), (None, None, None, 3)
+_METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": "a list of Stage", "sample": SAMPLES}
 _SCALING = "leave the scaling out: hvdgan scales losses itself with --precision mixed_float16"
 _HALF = ("float16", "bfloat16")
 _FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
-_NOTHING: Any = None
-_OWN_NAMES = frozenset(vars(Batch(_NOTHING, None, _NOTHING, {})))  # attributes of every batch
+_IN_NETS = "it must take (self, nets, batch)"
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
     """Refuse a recipe class that lacks required methods."""
     for name in names:
-        if getattr(kind, name) is getattr(Recipe, name):
-            own = [attribute for attribute in vars(kind) if attribute not in vars(Recipe)]
-            raise Mistake(f"it has no {name}(), which must return {_METHODS[name]}{similar(name, own)}")
+        is_there = getattr(kind, name) is not getattr(Recipe, name)
+        check(is_there, f"it has no {name}(), which must return {_METHODS[name]}")
 
 
 def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
     """Make an instance of a recipe class."""
     check_methods(kind, "networks", "optimizers", "stages")
     recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
-    if not (hasattr(recipe, "options") and hasattr(recipe, "data")):
-        raise Mistake("__init__() does not call super().__init__(options, data)", kind.__init__)
+    is_made = hasattr(recipe, "options") and hasattr(recipe, "data")
+    check(is_made, "__init__() does not call super().__init__(options, data)", kind.__init__)
     return recipe
+
+
+def _named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, must: str, takes: str) -> dict[str, Any]:
+    """Call a method that returns a dict of something by name."""
+    found = call(method, *arguments, what=what, wanted=f"it must take {takes}")
+    is_dict = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    check(is_dict, f"{what} returns {described(found)}; it must return {must}", method)
+    for name, each in found.items():
+        check(isinstance(each, kind), f"{what} gives {name} as {described(each)}; it must return {must}", method)
+    return found
 
 
 def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
     """Call networks(), and check that the networks are built and share no variables."""
-    networks = call(recipe.networks, what="networks()", wanted="it must take (self)")
-    if not isinstance(networks, dict) or not networks:
-        raise Mistake(f"networks() returns {described(networks)}; it must return {NETWORKS}", recipe.networks)
-    for name, network in networks.items():
-        # Losses use the name as an attribute, and checkpoints as part of a path.
-        if not isinstance(name, str) or not name or "/" in name:
-            raise Mistake(
-                f"networks() gives a network the name {name!r}; choose one such as generator", recipe.networks
-            )
-        if not isinstance(network, keras.layers.Layer):
-            raise Mistake(
-                f"networks() gives {name} as {described(network)}; it must return {NETWORKS}", recipe.networks
-            )
-        if not network.built:
-            raise Mistake(
-                f"network {name} is not built; call it on an example, or give it an Input, in networks()",
-                recipe.networks,
-            )
-        _refuse_half_precision(name, network, recipe.networks)
+    at = recipe.networks
+    networks = _named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
     owner: dict[int, str] = {}
     for name, network in networks.items():
+        check(
+            network.built, f"network {name} is not built; call it on an example, or give it an Input, in networks()", at
+        )
+        _refuse_half_precision(name, network, at)
         for variable in network.variables:
-            if owner.setdefault(id(variable), name) != name:
-                raise Mistake(
-                    f"networks {owner[id(variable)]} and {name} share {variable.path}; "
-                    "every variable must be in one network",
-                    recipe.networks,
-                )
+            other = owner.setdefault(id(variable), name)
+            what = f"networks {other} and {name} share {variable.path}; every variable must be in one network"
+            check(other == name, what, at)
     return networks
 
 
 def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
     """Refuse weights that are trained in 16 bits, and results of 16 bits, as a Reshape returns in mixed precision."""
     for variable in network.trainable_variables:
-        if variable.dtype in _HALF:
-            raise Mistake(
-                f"network {name} trains {variable.path} in {variable.dtype}, where small changes are lost; give the "
-                f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
-                at,
-            )
+        check(
+            variable.dtype not in _HALF,
+            f"network {name} trains {variable.path} in {variable.dtype}, where small changes are lost; give the "
+            f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
+            at,
+        )
     outputs: list[Any] = getattr(network, "outputs", None) or []  # a subclass of keras.Model does not know its own
     # One of several outputs may be features between layers; sample() is looked at by itself.
     if len(outputs) == 1 and outputs[0].dtype in _HALF:
@@ -104,95 +93,56 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
 def optimizers_of(
     recipe: Recipe, networks: Mapping[str, keras.Model], frozen: Collection[str]
 ) -> dict[str, keras.optimizers.Optimizer]:
-    """Call optimizers(), and check that every network that is trained has an optimizer of its own.
-
-    Those of frozen networks are not used.
-    """
-    optimizers = call(recipe.optimizers, what="optimizers()", wanted="it must take (self)")
-    if not isinstance(optimizers, dict):
-        raise Mistake(f"optimizers() returns {described(optimizers)}; it must return {OPTIMIZERS}", recipe.optimizers)
-    optimizers = {name: each for name, each in optimizers.items() if name not in frozen}
-    unknown = [str(name) for name in optimizers if name not in networks]
-    if missing := networks.keys() - optimizers.keys():
-        hint = f" in place of {', '.join(unknown)}" if unknown else ""
-        raise Mistake(
-            f"optimizers() has none for {', '.join(sorted(missing))}{hint}; every network needs its own, "
-            "or trainable = False if it is frozen",
-            recipe.optimizers,
-        )
-    if unknown:
-        raise Mistake(
-            f"optimizers() has one for {', '.join(unknown)}, and networks() returns {', '.join(networks)}; leave it "
-            "out",
-            recipe.optimizers,
-        )
+    """Call optimizers(); every network that is trained needs one of its own, and those of frozen ones are not used."""
+    at = recipe.optimizers
+    found = _named(at, what="optimizers()", kind=keras.optimizers.Optimizer, must=OPTIMIZERS, takes="(self)")
+    optimizers = {name: each for name, each in found.items() if name not in frozen}
+    check(
+        optimizers.keys() == networks.keys(),
+        f"optimizers() has some for {', '.join(optimizers) or 'no network'}, and networks() returns "
+        f"{', '.join(networks)}; every network needs its own, or trainable = False if it is frozen",
+        at,
+    )
     for name, optimizer in optimizers.items():
-        if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise Mistake(
-                f"optimizers() gives {described(optimizer)} for {name}; it must return {OPTIMIZERS}", recipe.optimizers
-            )
         for is_set, setting, advice in (
             (isinstance(optimizer, keras.optimizers.LossScaleOptimizer), "a LossScaleOptimizer", _SCALING),
             (optimizer.loss_scale_factor is not None, "an optimizer with loss_scale_factor", _SCALING),
             (optimizer.use_ema, "an optimizer with use_ema", f'leave it out and set ema = ("{name}",) in the class'),
             (not hasattr(optimizer, "learning_rate"), "a MultiOptimizer", "give one optimizer, or split the network"),
         ):
-            if is_set:
-                raise Mistake(f"optimizers() gives {setting} for {name}; {advice}", recipe.optimizers)
-    if len({id(optimizer) for optimizer in optimizers.values()}) < len(networks):
-        raise Mistake(
-            "optimizers() gives one optimizer to two networks; every network needs its own", recipe.optimizers
-        )
+            check(not is_set, f"optimizers() gives {setting} for {name}; {advice}", at)
+    unique = len({id(optimizer) for optimizer in optimizers.values()}) == len(networks)
+    check(unique, "optimizers() gives one optimizer to two networks; every network needs its own", at)
     return optimizers
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.stage_checks checks the result."""
+    """Call stages(); hvdgan.recipe.schedule checks the result."""
     return call(recipe.stages, what="stages()", wanted="it must take (self)")
 
 
 def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
-    """Call draw(), check the result, and turn numbers into tensors.
-
-    Args:
-        recipe: recipe whose draw() is called.
-        random: source of the draws.
-        where: beginning of error messages, such as "stage both: ".
-    """
+    """Call draw(), check the result, and turn numbers into tensors; `where` begins the messages."""
     at = recipe.draw
-    drawn = call(at, random, what=f"{where}draw()", wanted="it must take (self, random)")
-    if not isinstance(drawn, dict) or not all(isinstance(name, str) for name in drawn):
-        raise Mistake(f"{where}draw() returns {described(drawn)}; it must return {DRAWS}", at)
-    if taken := _OWN_NAMES & drawn.keys():
-        raise Mistake(f"draw() returns {', '.join(sorted(taken))}, which every batch has; name it otherwise", at)
+    drawn = _named(at, random, what=f"{where}draw()", kind=object, must=DRAWS, takes="(self, random)")
     drawn = {
         name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
         for name, value in drawn.items()
     }
+    wanted = f"it must return {DRAWS}, B {random.count} here"
     for name, value in drawn.items():
         for tensor in tf.nest.flatten(value):
             # A tensor without a batch dimension, or with one of 1, is the same for all samples, such as a weight.
-            if not tf.is_tensor(tensor) or not (
+            fits = tf.is_tensor(tensor) and (
                 tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
-            ):
-                raise Mistake(
-                    f"{where}draw() gives {name} as {described(tensor)}; it must return {DRAWS}, B {random.count} here",
-                    at,
-                )
+            )
+            check(fits, f"{where}draw() gives {name} as {described(tensor)}; {wanted}", at)
     return drawn
 
 
 @dataclasses.dataclass(frozen=True)
 class PreparedBatch:
-    """The samples and draws that all updates of a step have in common.
-
-    parts: samples, inputs and constants.
-    labels: (B,) int32, or None.
-    conditions: (B, k) float32, or None.
-    index: (B,) int64, or None.
-    random: source of the draws.
-    drawn: result of the recipe's draw().
-    """
+    """The samples, their descriptions as in Batch, and the draws that all updates of a step have in common."""
 
     parts: Parts
     labels: tf.Tensor | None
@@ -202,11 +152,7 @@ class PreparedBatch:
     drawn: dict[str, tf.Tensor]
 
     def batch(self, scope: str) -> Batch:
-        """The batch of one update, of sample() or of evaluate().
-
-        Args:
-            scope: name that keeps the draws of batch.random apart from those of other batches.
-        """
+        """The batch of one update, of sample() or of evaluate(), whose draws the scope keeps apart from others'."""
         return Batch(
             self.parts.images,
             self.labels,
@@ -222,15 +168,13 @@ class PreparedBatch:
 def prepare(
     recipe: Recipe, data: Mapping[str, tf.Tensor], random: Random, where: str = "", crops: Random | None = None
 ) -> PreparedBatch:
-    """Divide the data's records into their parts, and draw what the recipe draws.
+    """Divide records of the data into their parts, and draw what the recipe draws.
 
     Args:
-        recipe: recipe whose draw() is called.
         data: `images`, records of the data (B, ...), and what describes them: `labels` (B,) int32, `conditions` (B, k)
             float32 and `numbers` (B,) int64, where the data have them.
-        random: source of the draws.
-        crops: source of the places of --crop; None: the centre of each sample.
         where: beginning of error messages, such as "stage both: ".
+        crops: source of the places of --crop; None: the centre of each sample.
     """
     parts = unpack(data["images"], recipe.data, crops)
     drawn = drawn_by(recipe, random.scoped("draw"), where)
@@ -239,20 +183,14 @@ def prepare(
 
 def state_of(recipe: Recipe) -> dict[str, State]:
     """Call state(), and return it with arrays as initial values."""
-    given = call(recipe.state, what="state()", wanted="it must take (self)")
-    if not isinstance(given, dict) or not all(
-        isinstance(name, str) and name.isidentifier() and isinstance(state, State) for name, state in given.items()
-    ):
-        raise Mistake(f"state() returns {described(given)}; it must return {STATE}", recipe.state)
+    given = _named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
     declared = {}
     for name, state in given.items():
         initial = np.asarray(state.initial)
-        if initial.dtype.kind not in "fiub":
-            raise Mistake(
-                f"state() gives {name} the initial value {described(state.initial)}; give numbers", recipe.state
-            )
-        initial = initial.astype(np.float32 if initial.dtype.kind == "f" else np.int64)
-        declared[name] = dataclasses.replace(state, initial=initial)
+        is_right = name.isidentifier() and initial.dtype.kind in "fiub"
+        check(is_right, f"state() gives {name} as {described(state.initial)}; it must return {STATE}", recipe.state)
+        kind = np.float32 if initial.dtype.kind == "f" else np.int64
+        declared[name] = dataclasses.replace(state, initial=initial.astype(kind))
     return declared
 
 
@@ -261,18 +199,15 @@ def new_state(
 ) -> dict[str, tf.Tensor]:
     """Check new values of state, as a loss or control() returns them, and return them as tensors."""
     settable = [name for name, state in declared.items() if state.per_sample == per_sample]
-    kind = "a dict of new values of the state that is " + ("per sample" if per_sample else "not per sample")
-    if not isinstance(given, dict) or set(given) - set(settable):
-        raise Mistake(f"{what} returns {described(given)}; it must return {kind} ({', '.join(settable) or 'none'})", at)
+    wanted = f"a dict of new values of {', '.join(settable) or 'no state'}, in their shapes"
+    fits = isinstance(given, dict) and not set(given) - set(settable)
+    check(fits, f"{what} returns {described(given)} as state; it must be {wanted}", at)
     found = {}
     for name, value in given.items():
-        old = getattr(values, name)
-        try:
-            found[name] = tf.cast(tf.convert_to_tensor(value), old.dtype)
-        except (TypeError, ValueError):
-            raise Mistake(f"{what} gives {name} as {described(value)}; it must be a tensor", at) from None
-        if not found[name].shape.is_compatible_with(old.shape):
-            raise Mistake(f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
+        old, tensor = getattr(values, name), _tensor(value)
+        fits = tensor is not None and tensor.shape.is_compatible_with(old.shape)
+        check(fits, f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
+        found[name] = tf.cast(tensor, old.dtype)
     return found
 
 
@@ -280,84 +215,58 @@ def controlled(
     recipe: Recipe, declared: Mapping[str, State], values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
 ) -> dict[str, tf.Tensor]:
     """Call control(), and return the new values."""
-    given = call(
-        recipe.control, values, metrics, what=f"{where}: control()", wanted="it must take (self, state, metrics)"
-    )
-    return new_state(given, declared, values, f"{where}: control()", recipe.control, per_sample=False)
+    what = f"{where}: control()"
+    given = call(recipe.control, values, metrics, what=what, wanted="it must take (self, state, metrics)")
+    return new_state(given, declared, values, what, recipe.control, per_sample=False)
 
 
 def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], Any]:
-    """Call a loss, and return it and its metrics as float32 scalars, and the new state that it returns, unchecked.
+    """Call the loss of an update, and return it and its metrics as float32 scalars, and new state, unchecked.
 
-    Args:
-        loss: loss of an update.
-        nets: networks as the update sees them.
-        batch: batch of the update.
-        where: stage and update, for error messages.
+    `where` begins the messages.
     """
-    given = call(loss, nets, batch, what=f"{where}: the loss", wanted="it must take (self, nets, batch)")
-    if not isinstance(given, tuple | list) or len(given) not in (2, 3) or tf.is_tensor(given):
-        raise Mistake(f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
-    value, metrics, moved = (*given, {})[:3]
-    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
-        raise Mistake(f"{where}: the loss returns {described(metrics)} as its metrics; it must return {LOSS}", loss)
-    if "loss" in metrics:
-        raise Mistake(f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
-    scalar = _float32(value)
-    if scalar is None or scalar.shape.rank != 0:
-        shape = None if scalar is None or scalar.shape.rank is None else f"has shape {tuple(scalar.shape)}"
-        raise Mistake(
-            f"{where}: the loss {shape or f'is {described(value)}'}; it must be a scalar, the mean over the batch", loss
-        )
-    scalars = {name: _float32(metric) for name, metric in metrics.items()}
-    for name, metric in scalars.items():
-        if metric is None or metric.shape.rank not in (0, None):
-            raise Mistake(
-                f"{where}: the metric {name} is {described(metrics[name])}; it must be a scalar, as of tf.reduce_mean",
-                loss,
-            )
-    return scalar, scalars, moved
+    given = call(loss, nets, batch, what=f"{where}: the loss", wanted=_IN_NETS)
+    is_pair = isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[1], dict)
+    check(is_pair, f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
+    check("loss" not in given[1], f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
+    scalars = {}
+    for name, value in {"the loss": given[0], **given[1]}.items():
+        scalars[name] = scalar = _float32(value)
+        fits = scalar is not None and scalar.shape.rank in (0, None)
+        check(fits, f"{where}: {name} is {described(value)}; it must be a scalar, the mean over the batch", loss)
+    return scalars.pop("the loss"), scalars, given[2] if len(given) == 3 else {}
 
 
 def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
     """Call an update's only_if on its metrics, and return what it decides as a scalar bool."""
     wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
     given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
-    if not isinstance(given, bool) and not (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0):
-        raise Mistake(f"{where}: only_if returns {described(given)}; {wanted}", only_if)
+    is_bool = isinstance(given, bool) or (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0)
+    check(is_bool, f"{where}: only_if returns {described(given)}; {wanted}", only_if)
     return tf.convert_to_tensor(given)
 
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call sample(), and check that it returns pictures, or samples of the data's shape."""
-    given = call(recipe.sample, nets, batch, what="sample()", wanted="it must take (self, nets, batch)")
-    shape = recipe.data.shape
-    wanted = SAMPLES if recipe.data.is_pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
-    shapes = _SHAPES if recipe.data.is_pictures else ((None, *shape),)
-    what = f"sample() returns {described(given)}; it must return {wanted}"
-    try:
-        samples = tf.convert_to_tensor(given)
-    except (TypeError, ValueError) as error:
-        raise Mistake(what, recipe.sample) from error
-    if samples.dtype.name in _HALF:
-        raise Mistake(
-            f"sample() returns {described(given)} of a network in {samples.dtype.name}; {_FLOAT32}", recipe.sample
-        )
-    if not (samples.dtype.is_floating and any(samples.shape.is_compatible_with(shape) for shape in shapes)):
-        raise Mistake(what, recipe.sample)
+    given = call(recipe.sample, nets, batch, what="sample()", wanted=_IN_NETS)
+    pictures, shape = recipe.data.is_pictures, recipe.data.shape
+    samples, what = _tensor(given), f"sample() returns {described(given)}"
+    if samples is not None and samples.dtype.name in _HALF:
+        raise Mistake(f"{what} of a network in {samples.dtype.name}; {_FLOAT32}", recipe.sample)
+    shapes = ((None, None, None, 1), (None, None, None, 3)) if pictures else ((None, *shape),)
+    wanted = SAMPLES if pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
+    fits = samples is not None and samples.dtype.is_floating and any(map(samples.shape.is_compatible_with, shapes))
+    check(fits, f"{what}; it must return {wanted}", recipe.sample)
     _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
     return samples
 
 
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
-    if recipe.shows_data or tf.executing_eagerly():
-        return
-    for part in ("images", "inputs"):
-        if getattr(batch, part) is not None and reads(samples, getattr(batch, part)):
-            raise Mistake(
-                f"{what} reads batch.{part}, which is blank for samples; set shows_data = True in the class", at
-            )
+    for part, given in (("images", batch.images), ("inputs", batch.inputs)):
+        if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
+            advice = "which is blank for samples; set shows_data = True in the class"
+            raise Mistake(f"{what} reads batch.{part}, {advice}", at)
 
 
 def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
@@ -375,20 +284,16 @@ def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
 
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call generate(), and check that it returns samples of the data's shape."""
-    shape = recipe.data.shape
-    most = batch.images.shape[0]
-    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
-    given = call(recipe.generate, nets, batch, what="generate()", wanted="it must take (self, nets, batch)")
+    shape, most = recipe.data.shape, batch.images.shape[0]
+    given = call(recipe.generate, nets, batch, what="generate()", wanted=_IN_NETS)
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
-    hint = "" if own else "; write generate(self, nets, batch), which does"
     samples = _float32(given)
-    if (
-        samples is None
-        or not samples.shape.is_compatible_with((None, *shape))
-        or not 0 < (samples.shape[0] or 0) <= most
-    ):
-        raise Mistake(f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
+    counts = range(1, most + 1)
+    fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and samples.shape[0] in counts
+    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
+    hint = "" if own else "; write generate(self, nets, batch), which does"
+    check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
     _refuse_blank_data(recipe, batch, samples, what, at)
     return samples
 
@@ -396,55 +301,52 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Call features(), and return features (B, d) and class probabilities (B, C) or None, float32."""
     wanted = "it must return features (B, d), or a pair of features and class probabilities (B, C)"
-    if type(recipe).features is Recipe.features:
-        raise Mistake(f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
+    is_there = type(recipe).features is not Recipe.features
+    check(is_there, f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
     # Samples of another program, or other data, may lack what the data of the run have.
-    parts = {
-        "labels": (recipe.data.num_classes, batch.labels),
-        "conditions": (recipe.data.conditions, batch.conditions),
-    }
-    missing = " and ".join(name for name, (of_data, given) in parts.items() if of_data and given is None)
-    what = f"features(), without {missing} for these samples," if missing else "features()"
-    given = call(recipe.features, nets, batch, what=what, wanted="it must take (self, nets, batch)")
-    both = given if isinstance(given, tuple) else (given,)
-    found = [_float32(each) for each in both]
-    if not 1 <= len(found) <= 2 or any(
-        each is None or not each.shape.is_compatible_with((batch.images.shape[0], None)) for each in found
-    ):
-        raise Mistake(f"features() returns {described(given)}; {wanted}", recipe.features)
+    parts = {"labels": recipe.data.num_classes, "conditions": recipe.data.conditions}
+    missing = [name for name, of_data in parts.items() if of_data and getattr(batch, name) is None]
+    what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
+    given = call(recipe.features, nets, batch, what=what, wanted=_IN_NETS)
+    found = [_float32(each) for each in (given if isinstance(given, tuple) else (given,))]
+    rows = (batch.images.shape[0], None)
+    fits = 1 <= len(found) <= 2 and all(each is not None and each.shape.is_compatible_with(rows) for each in found)
+    check(fits, f"features() returns {described(given)}; {wanted}", recipe.features)
     return found[0], found[1] if len(found) == 2 else None
 
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
-    wanted = f"it must return {METRICS}"
-    metrics = call(recipe.evaluate, nets, batch, what="evaluate()", wanted="it must take (self, nets, batch)")
-    if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
-        raise Mistake(f"evaluate() returns {described(metrics)}; {wanted}", recipe.evaluate)
+    at = recipe.evaluate
+    metrics = _named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: _float32(metric) for name, metric in metrics.items()}
     for name, value in values.items():
-        if value is None or not value.shape.is_compatible_with((count,)):
-            raise Mistake(f"evaluate() returns {name} as {described(metrics[name])}; {wanted}", recipe.evaluate)
+        fits = value is not None and value.shape.is_compatible_with((count,))
+        check(fits, f"evaluate() returns {name} as {described(metrics[name])}; it must return {METRICS}", at)
     return values
+
+
+def _tensor(value: Any) -> tf.Tensor | None:
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _float32(value: Any) -> tf.Tensor | None:
     """The value as a float32 tensor; None if it does not consist of numbers."""
-    try:
-        tensor = tf.convert_to_tensor(value)
-    except (TypeError, ValueError):
-        return None
-    return None if tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)
+    tensor = _tensor(value)
+    return (
+        None if tensor is None or tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)
+    )
 
 
 def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
     """Refuse unknown names in the recipe's ema and may_change."""
     options = [field.name for field in dataclasses.fields(recipe.options)]
-    for attribute, known, where in (("ema", list(networks), "networks()"), ("may_change", options, "Options")):
-        names, at = getattr(recipe, attribute), place_of(type(recipe), attribute)
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-            example = f'("{names}",)' if isinstance(names, str) else f'("{known[0]}",)' if known else "()"
-            raise Mistake(f"{attribute} is {names!r}; it must be a tuple of names, as in {example}", at)
-        if unknown := sorted(set(names) - set(known)):
-            said = f"{where} returns" if attribute == "ema" else f"{where} has"
-            raise Mistake(f"{attribute} names {', '.join(unknown)}, and {said} {', '.join(known)}", at)
+    for attribute, known, where in (("ema", [*networks], "networks() returns"), ("may_change", options, "Options has")):
+        names = getattr(recipe, attribute)
+        example = f'it must be a tuple of names, as in ("{names}",)'
+        check(not isinstance(names, str), f"{attribute} is {names!r}; {example}")
+        unknown = sorted(set(names) - set(known))
+        check(not unknown, f"{attribute} names {', '.join(unknown)}, and {where} {', '.join(known)}")

@@ -1,10 +1,58 @@
-"""Maps the global step to a stage and a step within it."""
+"""Chooses the stages to run, and maps the global step to a stage and a step within it."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from hvdgan.cli.errors import UserError
+from hvdgan.recipe.mistakes import Mistake, check, check_unique, described
 from hvdgan.recipe.stages import Stage
+
+_EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'
+
+
+def checked_stages(
+    stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None, *, frozen: Collection[str] = ()
+) -> tuple[Stage, ...]:
+    """Return the stages of --stages, such as "completion=2000,joint=5000", or all; refuse those with wrong owners."""
+    fits = isinstance(stages, tuple | list) and stages and all(isinstance(stage, Stage) for stage in stages)
+    check(fits, f"stages() returns {described(stages)}; it must return a list of Stage, as in {_EXAMPLE}")
+    check_unique("stage", [stage.name for stage in stages])
+    known = {*networks, *frozen}
+    for stage in stages:
+        owned, where = {*stage.owns}, f"stage {stage.name}"
+        check(owned <= known, f"{where}: owns {_listed(owned - known)}, and networks() returns {_listed(known)}")
+        check(
+            not owned & {*frozen},
+            f"{where}: owns {_listed(owned & {*frozen})}, which has no trainable variables; leave trainable = False "
+            "out, as an update changes only what it owns, or leave the frozen network out of owns",
+        )
+    unowned = {*networks} - {name for stage in stages for name in stage.owns}
+    check(
+        not unowned,
+        f"no update owns {_listed(unowned)}; name it in some update's owns, set its trainable = False in networks() "
+        "if it is frozen, or leave it out",
+    )
+    return tuple(stages) if choice is None else tuple(_chosen(stages, choice))
+
+
+def _chosen(stages: Sequence[Stage], choice: str) -> Iterable[Stage]:
+    by_name = {stage.name: stage for stage in stages}
+    for part in choice.split(","):
+        name, _, steps = part.strip().partition("=")
+        if name not in by_name or not steps.isdecimal():
+            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+            raise UserError(
+                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
+            )
+        try:
+            yield dataclasses.replace(by_name[name], steps=int(steps))
+        except Mistake as mistake:  # in the command line, not in the recipe
+            raise UserError(f"--stages {choice}: {mistake}") from None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +65,7 @@ class Position:
 
 
 class Schedule:
-    """A sequence of stages: a pure function from the global step to the position.
-
-    Args:
-        stages: stages to run, at least one, as checked_stages() returns them.
-    """
+    """A sequence of stages, as checked_stages() returns it: a pure function from the global step to the position."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
@@ -50,11 +94,7 @@ class Schedule:
         self._ended[at.index] = at.stage_step + 1
 
     def at(self, step: int) -> Position:
-        """Return the position of a global step, 0 <= step < total_steps.
-
-        Raises:
-            ValueError: the step is outside the schedule.
-        """
+        """Return the position of a global step, 0 <= step < total_steps."""
         begin = 0
         for index, stage in enumerate(self.stages):
             if begin <= step < begin + self.steps_of(index):

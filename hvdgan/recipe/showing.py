@@ -24,35 +24,21 @@ def to_uint8(images: np.ndarray) -> np.ndarray:
 
 
 def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples as people see them: pictures as uint8, arrays as float32 in the units of the data.
-
-    Args:
-        samples: (N, ...) as networks see them.
-        spec: facts about the data.
-    """
+    """Samples as people see them: pictures as uint8, arrays as float32 in the units of the data."""
     if spec.is_pictures or spec.values is None:
         return to_uint8(samples)
     return spec.values.images.inverse(samples)
 
 
 def restored(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples as people see them, with NaN where the data have no numbers; those of crops have no such places.
-
-    Args:
-        samples: result of shown().
-        spec: facts about the data.
-    """
+    """Samples as shown() returns them, with NaN where the data have no numbers; those of crops have no such places."""
     return samples if spec.missing is None or spec.parts.crop is not None else spec.missing.restored(samples)
 
 
 def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:
-    """Write samples: pictures side by side; arrays in the units of the data, as colours, curves or histograms.
+    """Write a PNG of samples as shown() returns them: pictures side by side, arrays as colours, curves or histograms.
 
-    Args:
-        path: name of the PNG; its folder is made.
-        samples: result of shown().
-        spec: facts about the data.
-        like: samples of the data, whose least and largest numbers the scale has; None: these samples.
+    The scale has the least and largest numbers of `like`, samples of the data, or else of the samples themselves.
     """
     if samples.dtype == np.uint8 or spec.values is None:
         save_grid(path, samples)

@@ -1,10 +1,13 @@
 """Defines stages and their updates as data."""
 
 import dataclasses
+import math
+import numbers
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hvdgan.recipe.mistakes import Place, maker
+from hvdgan.recipe.mistakes import check, check_unique, described
 
 Loss = Callable[[Any, Any], tuple[Any, ...]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
@@ -29,6 +32,11 @@ class LearningRate:
     decay: Literal["constant", "linear", "cosine"] = "constant"
     final: float = 0.0
     warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        check(self.decay in ("constant", "linear", "cosine"), f"{self}; decay must be constant, linear or cosine")
+        fits = _is_positive(self.peak) and 0 <= self.final < math.inf and self.warmup_steps >= 0
+        check(fits, f"{self}; peak must be above 0, final and warmup_steps 0 or more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +67,21 @@ class Update:
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
-    made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
-    """line of the recipe that made it, for error messages"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "made", maker())
+        where, rate = f"update {self.name}", self.learning_rate
+        _check_name(where, self.name)
+        owns = isinstance(self.owns, tuple | list) and self.owns and all(isinstance(name, str) for name in self.owns)
+        check(owns, f'{where}: owns is {described(self.owns)}; it must be a list of names, as in ["generator"]')
+        check_unique(f"{where}: owned network", self.owns)
+        for argument, fits, wanted in (
+            ("loss", callable(self.loss), "a function of the networks and the batch, as in loss=self.judge"),
+            ("every", _is_count(self.every), "a whole number of steps, at least 1"),
+            ("learning_rate", isinstance(rate, LearningRate) or _is_positive(rate, None), "above 0, or a LearningRate"),
+            ("betas", self.betas is None or len(self.betas) == 2, "two numbers, as in (0.5, 0.999)"),
+            ("clip_norm", _is_positive(self.clip_norm, None), "a number above 0"),
+        ):
+            check(fits, f"{where}: {argument} is {described(getattr(self, argument))}; it must be {wanted}")
 
     def due(self, stage_step: int) -> bool:
         """Return whether the update runs at this step of its stage, counted from 0."""
@@ -89,6 +107,10 @@ class Plateau:
     min_delta: float = 0.0
     mode: Literal["min", "max"] | None = None
 
+    def __post_init__(self) -> None:
+        fits = min(self.window, self.patience) >= 1 and self.min_delta >= 0 and self.mode in ("min", "max", None)
+        check(fits, f"{self}; window and patience must be at least 1, min_delta 0 or more, mode min, max or None")
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
@@ -108,11 +130,17 @@ class Stage:
     updates: Sequence[Update]
     reset_optimizers: bool = False
     until: Plateau | None = None
-    made: Place | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
-    """line of the recipe that made it, for error messages"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "made", maker())
+        where, updates = f"stage {self.name}", self.updates
+        _check_name(where, self.name)
+        check(_is_count(self.steps), f"{where}: {described(self.steps)} steps; expected a whole number, at least 1")
+        fits = isinstance(updates, tuple | list) and updates and all(isinstance(update, Update) for update in updates)
+        check(fits, f"{where}: updates is {described(updates)}; it must be a list of Update")
+        check_unique(f"{where}: update", [update.name for update in updates])
+        for update in updates:
+            what = f"{where}, update {update.name}: every is {update.every}; it must be from 1 to the stage's "
+            check(update.every <= self.steps, f"{what}{self.steps} steps")
 
     @property
     def owns(self) -> list[str]:
@@ -122,3 +150,17 @@ class Stage:
     def due(self, stage_step: int) -> tuple[Update, ...]:
         """Return the updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))
+
+
+def _check_name(where: str, name: str) -> None:
+    # The ranks' tensors and the metrics are named after it.
+    fits = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)
+    check(fits, f"{where}: a name is made of letters, digits, and _ . - after the first; choose another")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and value >= 1
+
+
+def _is_positive(value: Any, unset: Any = ...) -> bool:
+    return value is unset or (isinstance(value, numbers.Real) and 0 < value < math.inf)

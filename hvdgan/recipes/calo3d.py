@@ -26,12 +26,9 @@ from hvdgan.recipe import (
 )
 from hvdgan.values.steps import Power
 
-_CONTRAST = 10.0
-"""a layer, row or column with a tenth of its equal share lies where the discriminator's scale turns logarithmic"""
-_USUAL = 3.0
-"""largest deviation of a sum of deposits from its median that is usual, in median absolute deviations"""
-_LEAST_SHARE = 0.01
-"""share of a layer below which its relative error counts less"""
+_CONTRAST = 10.0  # the discriminator's scale turns logarithmic at a tenth of the equal share of a layer, row or column
+_USUAL = 3.0  # largest usual deviation of a sum of deposits from its median, in median absolute deviations
+_LEAST_SHARE = 0.01  # share of a layer below which its relative error counts less
 _TINY = 1e-6
 
 
@@ -73,18 +70,12 @@ class Calo3DOptions:
 class Calo3D(Recipe):
     """3DGAN: a generator of showers for given conditions, and a discriminator with a head for each of four losses.
 
-    The heads and the weights of their losses are the paper's: real or fake 3, energy 0.1 (percent), angle 25 (radians),
-    sum of deposits 0.1 (percent). Differences from the paper, for training in minutes instead of days:
-
-    - The generator returns the shape of a shower and its sum apart, so that the response is right from the first step.
-    - The discriminator also sees the conditions, and the shares of layers, rows and columns; the loss is the
-      non-saturating one with the R1 penalty. No network has BatchNorm or dropout.
-    - Errors of energy and deposits that real showers have as well are free. With the paper's losses the sum of deposits
-      of the generated showers hardly fluctuates.
-    - Two more heads estimate the mean shares of layers, rows and columns for given conditions, of real and of generated
-      showers; the generator is moved along the gradient of the squared relative difference (--profile-weight). Thin
-      tails are too thin without it.
-    - The paper's loss of the counts of cells in bins of energy is left out.
+    The weights of the four losses are the paper's. Differences, for training in minutes instead of days: the generator
+    returns the shape of a shower and its sum apart. The discriminator also sees the conditions and the shares of
+    layers, rows and columns; its loss is the non-saturating one with R1, without BatchNorm and dropout. Errors that
+    real showers have as well are free, else the sum of deposits hardly fluctuates. Two more heads estimate the mean
+    shares for given conditions, and the generator is moved along the gradient of their squared relative difference
+    (--profile-weight), else thin tails are too thin. The paper's loss of counts of cells in bins of energy is left out.
 
     Command:
         python -m hvdgan.train --recipe calo3d --data showers.h5:ECAL --axes DHW --conditions energy,theta
@@ -92,39 +83,34 @@ class Calo3D(Recipe):
             --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500
 
     Expect:
-        On showers of benchmarks/showers.py, between 10 and 500 GeV, the mean response within 0.2 % of the truth; each
-        layer, row and column with 1 % of the energy or more within 5 %, and columns of showers inclined to one side
-        within 7 %. It took 814 s on two cores, in one process on a busy machine.
+        On showers of benchmarks/showers.py, between 10 and 500 GeV, the mean response within 0.2 % of the truth, and
+        each layer, row and column with 1 % of the energy or more within 7 %. It took 814 s on two busy cores.
     """
 
     Options = Calo3DOptions
     ema = ("generator",)
 
     def networks(self) -> dict[str, keras.Model]:
-        o, data = self.options, self.data
-        self._check()
+        o, shape, k = self.options, self.data.shape, len(self.data.conditions)
+        if o.energy not in self.data.conditions:
+            there = ", ".join(self.data.conditions) or "no conditions: give --conditions energy,theta, or yours"
+            raise UserError(f"--energy {o.energy}: no such condition; the data have {there}")
+        chain = self.data.values.images.chains[0] if self.data.values is not None else ()
+        exponents = [step.exponent for step in chain if isinstance(step, Power)]
+        if len(chain) > 1 or len(exponents) < len(chain):
+            raise UserError(
+                f"--values {self.data.values and self.data.values.images}: calo3d needs a map under which an empty "
+                "cell is 0: power:EXPONENT, such as power:0.85, or none"
+            )
+        sizes: dict[str, Any] = {"latent_size": o.latent_size, "num_conditions": k, "exponent": (*exponents, 1.0)[0]}
         return {
-            "generator": calo3d_generator(
-                shape=data.shape,
-                latent_size=o.latent_size,
-                nf=o.nf,
-                num_conditions=len(data.conditions),
-                features=self._features,
-                exponent=self._exponent(),
-            ),
-            "discriminator": calo3d_discriminator(
-                shape=data.shape,
-                nf=o.nf,
-                num_features=len(data.conditions) + 1,
-                num_angles=len(data.conditions) - 1,
-            ),
+            "generator": calo3d_generator(shape=shape, nf=o.nf, features=self._features, **sizes),
+            "discriminator": calo3d_discriminator(shape=shape, nf=o.nf, num_features=k + 1, num_angles=k - 1),
         }
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
-        o = self.options
-        return {
-            name: keras.optimizers.Adam(o.learning_rate, o.beta_1, o.beta_2) for name in ("generator", "discriminator")
-        }
+        o, names = self.options, ("generator", "discriminator")
+        return {name: keras.optimizers.Adam(o.learning_rate, o.beta_1, o.beta_2) for name in names}
 
     def stages(self) -> list[Stage]:
         o = self.options
@@ -136,14 +122,12 @@ class Calo3D(Recipe):
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
         """Draw `latents` (B, latent_size), and `noise` (B, D, H, W, 1) for the fluctuations of single cells."""
-        return {
-            "latents": random.normal("latents", (self.options.latent_size,)),
-            "noise": random.normal("noise", self.data.shape),
-        }
+        latents = random.normal("latents", (self.options.latent_size,))
+        return {"latents": latents, "noise": random.normal("noise", self.data.shape)}
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Real against generated showers, and the estimates of the heads for real ones."""
-        showers = self._generate(nets, batch)
+        showers = self.sample(nets, batch)
         real = nets.discriminator(self._seen(batch.images, batch.conditions))
         fake = nets.discriminator(self._seen(showers, batch.conditions))
         energy, deposits = self._energy(batch.conditions), self._deposits(batch.images)
@@ -181,7 +165,7 @@ class Calo3D(Recipe):
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """What the heads estimate of generated showers; errors that the best estimate of a real one has are free."""
-        showers = self._generate(nets, batch)
+        showers = self.sample(nets, batch)
         fake = nets.discriminator(self._seen(showers, batch.conditions))
         energy, deposits = self._energy(batch.conditions), self._deposits(showers)
         usual = _USUAL * fake["spread"]
@@ -197,12 +181,9 @@ class Calo3D(Recipe):
         return loss + self.options.profile_weight * (profile + spread), {**errors, "profile": mean_error}
 
     def _profile_loss(self, showers: tf.Tensor, heads: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        """A loss with the gradient of the squared relative errors of the mean shares, for given conditions.
+        """A loss with the gradient of the squared relative errors of the mean shares, and their mean error.
 
         The mean shares of generated showers, which a single shower does not know, are those that a head estimates.
-
-        Returns:
-            The loss, whose value means nothing, and the mean error of the shares, weighted by them.
         """
         errors = _clipped(heads["fake_profiles"] - heads["profiles"])
         wanted = tf.stop_gradient(tf.exp(heads["profiles"]))
@@ -211,45 +192,18 @@ class Calo3D(Recipe):
         return loss, tf.reduce_mean(tf.reduce_sum(wanted * tf.abs(errors), axis=1)) / 3.0
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
-        return self._generate(nets, batch)
+        return nets.generator([batch.latents, batch.noise, batch.conditions])
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Compare generated with held-out showers of the same conditions: the deposits, and the mean depth (layers)."""
-        showers = self._generate(nets, batch)
+        showers = self.sample(nets, batch)
         made, real = (self._deposits(each) for each in (showers, batch.images))
+        error = (made - real) / self._energy(batch.conditions)
         depths = [_mean_depth(self._cells(each)) for each in (showers, batch.images)]
-        energy = self._energy(batch.conditions)
-        return {
-            "deposits_error": (made - real) / energy,
-            "deposits_absolute_error": tf.abs(made - real) / energy,
-            "depth_error": depths[0] - depths[1],
-        }
-
-    def _check(self) -> None:
-        """Refuse data without the energy, and maps under which an empty cell is not 0."""
-        names, energy = self.data.conditions, self.options.energy
-        if not names:
-            raise UserError("the recipe calo3d needs conditions: give --conditions energy,theta, or the names of yours")
-        if energy not in names:
-            raise UserError(f"--energy {energy}: no such condition; expected one of {', '.join(names)}")
-        if self._exponent() <= 0:
-            raise UserError(
-                f"--values {self.data.values and self.data.values.images}: calo3d needs a map under which an empty "
-                "cell is 0: power:EXPONENT, such as power:0.85, or none"
-            )
-
-    def _exponent(self) -> float:
-        """The exponent of the map of the cells' energies; 0: it is another map."""
-        chain = self.data.values.images.chains[0] if self.data.values is not None else ()
-        if not chain:
-            return 1.0
-        return chain[0].exponent if len(chain) == 1 and isinstance(chain[0], Power) else 0.0
+        return {"deposits_error": error, "deposits_absolute_error": tf.abs(error), "depth_error": depths[0] - depths[1]}
 
     def _features(self, conditions: Any) -> tuple[Any, Any]:
-        """What dense layers read of conditions (B, k): those and the logarithm of the energy; and the energy (B, 1).
-
-        The operations are Keras's, so that a network can be made of them.
-        """
+        """What dense layers read of conditions (B, k): those and the logarithm of the energy; and the energy (B, 1)."""
         place = self.data.conditions.index(self.options.energy)
         energy, usual = self.data.physical(conditions, "conditions")[:, place : place + 1], 1.0
         if self.data.values is not None and self.data.values.conditions is not None:
@@ -259,7 +213,6 @@ class Calo3D(Recipe):
         return ops.concatenate([conditions, logarithm], axis=-1), energy
 
     def _energy(self, conditions: tf.Tensor) -> tf.Tensor:
-        """Energies of the particles in the unit of the data, (B,)."""
         return self._features(conditions)[1][:, 0]
 
     def _cells(self, showers: tf.Tensor) -> tf.Tensor:
@@ -294,9 +247,6 @@ class Calo3D(Recipe):
     def _profiles(self, shares: tf.Tensor) -> tf.Tensor:
         """Shares of the layers, rows and columns in the deposits, (B, D + H + W)."""
         return tf.concat([tf.reduce_sum(shares, axis=others) for others in ((2, 3), (1, 3), (1, 2))], axis=1)
-
-    def _generate(self, nets: Any, batch: Batch) -> tf.Tensor:
-        return nets.generator([batch.latents, batch.noise, batch.conditions])
 
     def _angle_error(self, heads: dict[str, tf.Tensor], conditions: tf.Tensor) -> tf.Tensor:
         """Mean absolute error of the other conditions, in their own units; 0 if there are none."""

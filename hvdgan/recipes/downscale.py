@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.networks.fields.downscale import Periodic, doublings, downscaling_critic, downscaling_generator
+from hvdgan.networks.downscale import Periodic, doublings, downscaling_critic, downscaling_generator
 from hvdgan.recipe import (
     Batch,
     Count,
@@ -64,10 +64,9 @@ class DownscaleOptions:
 class Downscale(Recipe):
     """Conditional WGAN-GP for fields: a low-resolution input of any channels, constant fields, and noise for ensembles.
 
-    Differences from the papers: the content loss is the fair CRPS of two members instead of an error of the ensemble's
-    mean, and of their differences between near pixels, so that it favours no ensemble that is too narrow; another term
-    is the fair CRPS of the logarithm of their power spectra, so that the small scales have the right power, too; there
-    are no recurrent layers.
+    Differences from the papers: the content loss is the fair CRPS of two members and of their differences between near
+    pixels, which favours no narrow ensemble; another term is the fair CRPS of the logarithm of their power spectra;
+    there are no recurrent layers.
 
     Command:
         python benchmarks/random_fields.py --out fields.npz
@@ -77,8 +76,7 @@ class Downscale(Recipe):
 
     Expect:
         Members that look like the true fields from step 1000 on; at the end a CRPS of 0.142 in the units of the fields
-        (interpolation: 0.207), and a power spectrum within 5 % at all wavenumbers. In one process on two cores without
-        other work it took 13.7 minutes, and 25.2 minutes of CPU time.
+        (interpolation: 0.207), and a power spectrum within 5 % at all wavenumbers. It took 13.7 minutes on two cores.
     """
 
     Options = DownscaleOptions
@@ -100,11 +98,8 @@ class Downscale(Recipe):
         }
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
-        o = self.options
-        return {
-            name: keras.optimizers.Adam(o.learning_rate, beta_1=o.beta_1, beta_2=o.beta_2)
-            for name in ("generator", "critic")
-        }
+        o, names = self.options, ("generator", "critic")
+        return {name: keras.optimizers.Adam(o.learning_rate, o.beta_1, o.beta_2) for name in names}
 
     def stages(self) -> list[Stage]:
         rate: Any = {"learning_rate": LearningRate(self.options.learning_rate, self.options.lr_decay)}
@@ -118,19 +113,18 @@ class Downscale(Recipe):
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """WGAN-GP's loss; the penalty is on the slope with respect to the fields, for the given inputs."""
+
+        def critic(images: tf.Tensor) -> tf.Tensor:
+            return nets.critic([images, batch.inputs, *self._constants(batch)])
+
         fake = self._member(nets, batch, batch.latents)
-        loss = losses.wasserstein_critic(
-            nets.critic(self._judged(batch, batch.images)), nets.critic(self._judged(batch, fake))
-        )
-        mix = batch.random.uniform("mix", ())
-        penalty = losses.gradient_penalty(
-            lambda images: nets.critic(self._judged(batch, images)), batch.images, fake, mix
-        )
+        loss = losses.wasserstein_critic(critic(batch.images), critic(fake))
+        penalty = losses.gradient_penalty(critic, batch.images, fake, batch.random.uniform("mix", ()))
         return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         fake = self._member(nets, batch, batch.latents)
-        adversarial = losses.wasserstein_generator(nets.critic(self._judged(batch, fake)))
+        adversarial = losses.wasserstein_generator(nets.critic([fake, batch.inputs, *self._constants(batch)]))
         o = self.options
         if not o.content_weight and not o.spectrum_weight:
             return adversarial, {}
@@ -146,11 +140,8 @@ class Downscale(Recipe):
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Scores of an ensemble of 8 members, on the scale that networks see.
 
-        crps: fair continuous ranked probability score, the mean over pixels and channels.
-        rmse: root of the mean squared error of the ensemble's mean.
-        mae: mean absolute error of the first member.
-        rank_0, ..., rank_8: fraction of the pixels and channels where 0, ..., 8 members are below the truth; 1/9 each
-            where the ensemble is calibrated, more at both ends where it is too narrow.
+        These are the fair CRPS, the RMSE of the ensemble's mean, the MAE of the first member, and in rank_0 to rank_8
+        the fractions where so many members are below the truth: 1/9 each where the ensemble is calibrated.
         """
         noises = [batch.latents] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
         members = tf.stack([self._member(nets, batch, noise) for noise in noises])
@@ -171,73 +162,43 @@ class Downscale(Recipe):
     def _member(self, nets: Any, batch: Batch, noise: tf.Tensor) -> tf.Tensor:
         return nets.generator([batch.inputs, noise, *self._constants(batch)])
 
-    def _judged(self, batch: Batch, images: tf.Tensor) -> list[tf.Tensor]:
-        return [images, batch.inputs, *self._constants(batch)]
-
     def _constants(self, batch: Batch) -> list[tf.Tensor]:
         return [] if batch.constants is None else [batch.constants]
 
 
 def content_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
-    """Mean of the CRPS of fields and of those of the differences of pixels that are 1, 2 and 3 apart, down and across.
+    """Mean (B,) of the CRPS of fields (B, H, W, C), and of the differences of pixels 1, 2 and 3 apart, of an ensemble.
 
     The variance of these differences depends on the small scales, to which the CRPS of the fields is almost blind.
-
-    Args:
-        images: truth, (B, H, W, C).
-        members: ensemble, (M, B, H, W, C), M >= 2.
-
-    Returns:
-        Scores, (B,).
     """
     scores = [measures.fair_crps(images, members)]
     for lag in range(1, min(_FARTHEST + 1, *images.shape[1:3])):
-        scores.append(
-            measures.fair_crps(images[:, lag:] - images[:, :-lag], members[:, :, lag:] - members[:, :, :-lag])
-        )
+        down = images[:, lag:] - images[:, :-lag]
+        scores.append(measures.fair_crps(down, members[:, :, lag:] - members[:, :, :-lag]))
         across = images[:, :, lag:] - images[:, :, :-lag]
         scores.append(measures.fair_crps(across, members[:, :, :, lag:] - members[:, :, :, :-lag]))
     return tf.add_n(scores) / len(scores)
 
 
 def spectrum_crps(images: tf.Tensor, members: tf.Tensor, periodic: Periodic) -> tf.Tensor:
-    """Fair CRPS of the logarithm of the power spectrum, the mean over wavenumbers and channels.
+    """Fair CRPS (B,) of the logarithm of the power spectrum of fields and ensemble, over wavenumbers and channels.
 
-    A field has many modes of a high wavenumber, so their mean power is well known, and an error of 10 % counts there
-    as much as at the largest scales, however small the power is.
-
-    Args:
-        images: truth, (B, H, W, C).
-        members: ensemble, (M, B, H, W, C), M >= 2.
-        periodic: axes whose two ends are neighbours: none, width or both.
-
-    Returns:
-        Scores, (B,); 0 for fields less than 2 pixels high or wide, which have no wavenumber but 0.
+    An error of 10 % counts at high wavenumbers as much as at the largest scales, however small the power is.
 
     Reference: Durall, Keuper, Keuper 2020 (arXiv:2003.01826), section 3, for the spectrum as a loss.
     """
     if min(images.shape[1:3]) < 2:
         return tf.zeros(tf.shape(images)[:1])
-    # (B, N / 2, 1, C): fields with a row for each wavenumber
-    logarithms = [
-        tf.math.log(power_spectrum(each, periodic) + _LEAST_POWER)[:, :, None]
-        for each in (images, *tf.unstack(members))
-    ]
-    return measures.fair_crps(logarithms[0], tf.stack(logarithms[1:]))
+    powers = [power_spectrum(each, periodic) for each in (images, *tf.unstack(members))]
+    truth, *others = (tf.math.log(each + _LEAST_POWER)[:, :, None] for each in powers)  # (B, N / 2, 1, C)
+    return measures.fair_crps(truth, tf.stack(others))
 
 
 def power_spectrum(images: tf.Tensor, periodic: Periodic) -> tf.Tensor:
-    """Mean power of the modes of each wavenumber 1, 2, ..., N / 2 along the shorter side of N pixels, rounded.
+    """Mean power (B, N / 2, C) of the modes of each wavenumber 1 to N / 2 along the shorter side of N pixels, rounded.
 
     On an axis that is not periodic, a window makes the two ends meet at 0, since the power of a jump there would hide
-    that of the small scales.
-
-    Args:
-        images: fields, (B, H, W, C).
-        periodic: axes whose two ends are neighbours: none, width or both.
-
-    Returns:
-        Powers, (B, N / 2, C) float32; the powers of all modes of a field sum to the mean of its squares.
+    that of the small scales. The powers of all modes of a field sum to the mean of its squares.
     """
     height, width = images.shape[1:3]
     windows = [

@@ -10,7 +10,7 @@ import keras
 from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe.stage_checks import checked_stages
+from hvdgan.recipe.schedule import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.frozen import refuse_other_frozen
 from hvdgan.training.resume_point import ResumePoint

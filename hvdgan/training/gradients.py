@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.reduction import OwnedTape, UntouchedVariables, tape_of_gradients
-from hvdgan.networks.devices.device import to_device
+from hvdgan.networks.device import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes

@@ -24,15 +24,14 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
-from hvdgan.networks.fast.choice import use_fast_kernels
+from hvdgan.networks.fast.kernels import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, mistakes
 from hvdgan.recipe.augment import check_augmentations
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.results import make_recipe, stages_of, state_of
-from hvdgan.recipe.schedule import Schedule
-from hvdgan.recipe.stage_checks import checked_stages
+from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.training.command import to_json
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.optimizers import check_optimizers

@@ -13,7 +13,7 @@ from hvdgan.distributed.collective_errors import collective_failure, failures_in
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.command import Command
 from hvdgan.training.loop import Loop, steps_from

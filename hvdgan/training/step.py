@@ -12,8 +12,8 @@ from hvdgan.cli.config import Config
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
-from hvdgan.networks.devices.device import to_device
+from hvdgan.networks import device
+from hvdgan.networks.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe, ada
 from hvdgan.recipe.results import controlled, decision_of

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints.direction import mode_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.recipe.stages import Plateau
 
 _MOST = 256

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvdgan.diagnostics.speed.blocks import Clock, plan
 from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session, largest
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.training.memory import forget_peak
 
 

@@ -1,6 +1,6 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
 
-Modules: networks.fast.convolution, networks.fast.choice.
+Modules: networks.fast.convolution, networks.device, networks.blurring.
 """
 
 import re
@@ -12,15 +12,54 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.cli import launcher
-from hvdgan.networks.fast import choice, convolution
-from hvdgan.networks.fast.choice import use_fast_kernels
+from hvdgan.networks import blurring, device
+from hvdgan.networks.fast import convolution, kernels
 from hvdgan.networks.fast.kernels import (
     FastConv2D,
     FastConv2DTranspose,
     FastLeakyReLU,
     FusedAdam,
     FusedBatchNormalization,
+    use_fast_kernels,
 )
+
+DRAWS = np.random.default_rng(0)
+
+
+def both_orders(compute, inputs):
+    """The output, the gradients of an uneven loss, and those of the norm of these, with the types of the operations."""
+
+    @tf.function(autograph=False)
+    def run():
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                output = compute()
+                loss = tf.reduce_sum(tf.cast(output, tf.float32) ** 3)
+            slopes = inner.gradient(loss, inputs)
+            penalty = tf.add_n([tf.reduce_sum(tf.cast(slope, tf.float32) ** 2) for slope in slopes])
+        return output, slopes, outer.gradient(penalty, inputs)
+
+    function = run.get_concrete_function()
+    values = [tf.cast(each, tf.float32).numpy() for each in tf.nest.flatten(function())]
+    return values, [each.type for each in function.graph.get_operations()]
+
+
+def of_layer(layer, images, **keywords):
+    x = tf.constant(images)
+    variables = [variable.value for variable in layer.trainable_variables]
+    return both_orders(lambda: layer(x, **keywords), [x, *variables])
+
+
+def assert_close(values, expected, tolerance):
+    for mine, other in zip(values, expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
+
+
+def use_fast(layer):
+    use_fast_kernels([keras.Sequential([layer])], [])
+    return layer
 
 
 def _norm(dtype="float32", shape=(None, None, None, 5), **options):
@@ -31,51 +70,35 @@ def _norm(dtype="float32", shape=(None, None, None, 5), **options):
     return layer
 
 
-def _run_norm(layer, images):
-    """Output, gradients of an uneven loss and of the norm of its gradient, and the moving statistics."""
-    x = tf.constant(images)
-    weights = tf.random.stateless_normal(x.shape, (2, 3))
-    variables = [variable.value for variable in layer.trainable_variables]
-
-    @tf.function(autograph=False)
-    def run():
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                output = layer(x, training=True)
-                loss = tf.reduce_mean(weights * tf.cast(output, tf.float32) ** 2)
-            penalty = tf.reduce_sum(inner.gradient(loss, x) ** 2)
-        return output, outer.gradient({"loss": loss, "penalty": 10 * penalty}, [x, *variables])
-
-    output, gradients = run()
-    return output.numpy(), [g.numpy() for g in gradients], [v.numpy() for v in layer.non_trainable_variables]
-
-
 @pytest.mark.parametrize("shape", [(8, 6, 4, 5), (1, 1, 1, 5)])
 @pytest.mark.parametrize("options", [{}, {"center": False, "scale": False}])
 def test_batch_norm_and_its_gradients_of_both_orders(shape, options):
-    images = np.random.default_rng(0).normal(2.0, 3.0, shape).astype(np.float32)
-    plain, fused = _norm(**options), _norm(**options)
-    network = keras.Sequential([keras.Input((None, None, 5)), fused])
-    use_fast_kernels([network], [])
+    images = DRAWS.normal(2.0, 3.0, shape).astype(np.float32)
+    plain, fused = _norm(**options), use_fast(_norm(**options))
     assert type(fused) is FusedBatchNormalization and type(plain) is keras.layers.BatchNormalization
-    for mine, expected in zip(_run_norm(fused, images), _run_norm(plain, images), strict=True):
-        for one, other in zip(mine, expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+    assert_close(of_layer(fused, images, training=True)[0], of_layer(plain, images, training=True)[0], 2e-3)
+    assert_close(fused.get_weights(), plain.get_weights(), 1e-5)
 
 
 def test_batch_norm_at_inference_frozen_on_vectors_or_on_volumes_is_keras_own():
-    images = np.random.default_rng(0).normal(size=(8, 6, 4, 5)).astype(np.float32)
+    images = DRAWS.normal(size=(8, 6, 4, 5)).astype(np.float32)
     volumes = images.reshape(8, 2, 3, 4, 5)
     cases = ((False, True, images), (True, False, images), (True, True, images[:, 0, 0]), (True, True, volumes))
     for training, trainable, inputs in cases:
         plain, fused = (_norm(shape=(None,) * (inputs.ndim - 1) + (5,)) for _ in range(2))
-        use_fast_kernels([keras.Sequential([fused])], [])
+        use_fast(fused)
         plain.trainable = fused.trainable = trainable
         np.testing.assert_array_equal(fused(inputs, training=training), plain(inputs, training=training))
-        for mine, other in zip(fused.get_weights(), plain.get_weights(), strict=True):
-            np.testing.assert_array_equal(mine, other)
+        assert_close(fused.get_weights(), plain.get_weights(), 0)
+
+
+def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32():
+    images = DRAWS.normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
+    fused, plain = use_fast(_norm("mixed_bfloat16")), _norm()
+    output = fused(images, training=True)
+    assert output.dtype == tf.bfloat16
+    np.testing.assert_allclose(tf.cast(output, tf.float32), plain(images, training=True), atol=0.06)
+    assert_close(fused.get_weights(), plain.get_weights(), 0.01)
 
 
 @pytest.mark.parametrize("options", [{}, {"beta_1": 0.0, "beta_2": 0.9, "epsilon": 1e-3}])
@@ -110,42 +133,13 @@ LAYERS = {
 }
 
 
-def _layer(kind, options, shape, *, fast):
-    layer = kind(24, kernel_initializer=keras.initializers.RandomNormal(seed=1), **options)
-    layer.build((None, *shape[1:]))
-    if fast:
-        use_fast_kernels([keras.Sequential([keras.Input(shape[1:]), layer])], [])
-    return layer
-
-
-def _run(layer, shape):
-    """Output, and the gradients of a loss and of a penalty on the norm of its gradient, both of all inputs."""
-    x = tf.random.stateless_normal(shape, (1, 2))
-    variables = [variable.value for variable in layer.trainable_variables]
-
-    @tf.function(autograph=False)
-    def run():
-        with tf.GradientTape(persistent=True) as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                output = layer(x)
-                loss = tf.reduce_sum(tf.cast(output, tf.float32) ** 3)
-            slopes = inner.gradient(loss, [x, *variables])
-            penalty = tf.add_n([tf.reduce_sum(slope**2) for slope in slopes])
-        return output, slopes, outer.gradient(penalty, [x, *variables])
-
-    return [value.numpy() for value in tf.nest.flatten(run())]
-
-
-def _convolutions(layer, shape):
-    """How many convolutions of TensorFlow's compute the output and the gradients of input and kernel."""
-
-    def run(x):
-        return tf.gradients(layer(x), [x, layer.trainable_variables[0].value])
-
-    graph = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(shape)).graph
-    return sum(operation.type.startswith("Conv2D") for operation in graph.get_operations())
+def _pair(kind, options, shape):
+    """Equal layers with Keras' kernels and with the fast ones."""
+    pair = [kind(24, kernel_initializer=keras.initializers.RandomNormal(seed=1), **options) for _ in range(2)]
+    for layer in pair:
+        layer.build((None, *shape[1:]))
+    use_fast_kernels([keras.Sequential([keras.Input(shape[1:]), pair[1]])], [])
+    return pair
 
 
 @pytest.mark.parametrize(("positions", "convolutions"), [(10**6, 0), (0, 2)], ids=["all", "filter gradient"])
@@ -155,113 +149,83 @@ def test_convolutions_and_their_gradients_of_both_orders(name, positions, convol
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = LAYERS[name]
-    plain, fast = (_layer(kind, options, shape, fast=fast) for fast in (False, True))
+    plain, fast = _pair(kind, options, shape)
     assert type(fast) in (FastConv2D, FastConv2DTranspose)
-    assert _convolutions(fast, shape) == convolutions
-    assert _convolutions(plain, shape) == 3
-    for mine, expected in zip(_run(fast, shape), _run(plain, shape), strict=True):
-        np.testing.assert_allclose(mine, expected, rtol=2e-4, atol=2e-4 * np.abs(expected).max())
+    images = DRAWS.normal(size=shape).astype(np.float32)
+    assert_close(of_layer(fast, images)[0], of_layer(plain, images)[0], 2e-4)
 
+    def slopes(x):
+        return tf.gradients(fast(x), [x, fast.trainable_variables[0].value])
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_leaky_relu_has_keras_values_and_gradients(policy):
-    x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))
-    plain, fast = (keras.layers.LeakyReLU(0.2, dtype=policy) for _ in range(2))
-    use_fast_kernels([keras.Sequential([fast])], [])
-    assert type(fast) is FastLeakyReLU
-    results = []
-    for layer in (plain, fast):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = layer(x) ** 2
-            slope = inner.gradient(y, x)
-        results.append([tf.cast(value, tf.float32).numpy() for value in (y, slope, outer.gradient(slope, x))])
-    for mine, expected in zip(*results, strict=True):
-        # TensorFlow rounds the slope to the narrow type before it multiplies.
-        narrow = {"float32": 0.0, "mixed_bfloat16": 2**-7}[policy]
-        np.testing.assert_allclose(mine, expected, rtol=narrow)
-
-
-KERNELS = [FusedBatchNormalization, FastLeakyReLU, FastConv2D, FastConv2DTranspose, FusedAdam]
-
-
-@pytest.fixture
-def newer(monkeypatch):
-    """A Keras and a TensorFlow that no test has run with."""
-    monkeypatch.setattr(choice, "NEWEST_TESTED", {"Keras": (3, 0), "TensorFlow": (2, 0)})
-    choice.problem_of.cache_clear()
-    launcher.warn_once.cache_clear()
-    yield
-    choice.problem_of.cache_clear()
-
-
-def test_the_newest_tested_versions_are_the_pinned_ones():
-    """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
-    newest = Path(__file__).parents[2] / "launch"
-    pinned = "".join(path.read_text() for path in newest.glob("constraints*.txt"))
-    for name, (major, minor) in choice.NEWEST_TESTED.items():
-        found = [tuple(map(int, pair)) for pair in re.findall(rf"^{name.lower()}==(\d+)\.(\d+)", pinned, re.MULTILINE)]
-        assert max(found) == (major, minor)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "kernel"),
-    [
-        (keras.layers.BatchNormalization, "call", FusedBatchNormalization),
-        (keras.optimizers.Adam, "_get_variable_index", FusedAdam),
-        (keras.layers.Conv2D, "compute_output_shape", FastConv2D),
-    ],
-)
-def test_a_kernel_that_a_newer_keras_has_broken_is_left_out_with_one_warning(
-    newer, monkeypatch, capfd, owner, name, kernel
-):
-    """The name that the kernel reads is gone, or the kernel's results are wrong; Keras' own layers are as before."""
-    if name == "call":
-        wrong = kernel.call
-        monkeypatch.setattr(kernel, "call", lambda *words, **more: wrong(*words, **more) * 1.1)
-    else:
-
-        def gone(self, *words, **more):
-            raise AttributeError(f"no {name}")
-
-        monkeypatch.setattr(kernel, name, gone)
-    layers = [
-        keras.layers.Conv2D(4, 3, padding="same"),
-        keras.layers.Conv2DTranspose(4, 3, padding="same"),
-        keras.layers.BatchNormalization(),
-        keras.layers.LeakyReLU(),
-    ]
-    network = keras.Sequential([keras.Input((8, 8, 3)), *layers])
-    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
-    use_fast_kernels([network], optimizers)
-    changed = {type(each) for each in (*network.layers, *optimizers)}
-    assert changed == {*KERNELS, owner} - {kernel}
-    said = capfd.readouterr().err
-    assert said.startswith(f"hvdgan: {kernel.__name__} does not fit Keras {keras.__version__} and TensorFlow ")
-    assert ("its results differ from those of Keras" if name == "call" else f"no {name}") in said
-    assert said.endswith("; Keras' own kernel is used, which is slower\n") and said.count("\n") == 1
-
-
-def test_batch_norm_in_mixed_precision_keeps_its_statistics_in_float32():
-    images = np.random.default_rng(0).normal(2.0, 3.0, (8, 6, 4, 5)).astype(np.float32)
-    fused, plain = _norm("mixed_bfloat16"), _norm()
-    use_fast_kernels([keras.Sequential([keras.Input((None, None, 5)), fused])], [])
-    output, _, statistics = _run_norm(fused, images)
-    expected, _, expected_statistics = _run_norm(plain, images)
-    assert output.dtype == tf.bfloat16.as_numpy_dtype
-    np.testing.assert_allclose(output.astype(np.float32), expected, atol=0.06)
-    for mine, other in zip(statistics, expected_statistics, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=0.01)
+    graph = tf.function(slopes, autograph=False).get_concrete_function(tf.TensorSpec(shape)).graph
+    assert sum(operation.type.startswith("Conv2D") for operation in graph.get_operations()) == convolutions
 
 
 @pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"groups": 2}])
 def test_dilated_and_grouped_convolutions_are_keras_own(options, monkeypatch):
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
     monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
-    plain, fast = (
-        _layer(conv, {"kernel_size": 3, "padding": "same", **options}, (1, 4, 4, 16), fast=fast)
-        for fast in (False, True)
-    )
+    plain, fast = _pair(conv, {"kernel_size": 3, "padding": "same", **options}, (1, 4, 4, 16))
     np.testing.assert_array_equal(fast(tf.ones((1, 4, 4, 16))), plain(tf.ones((1, 4, 4, 16))))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_leaky_relu_has_keras_values_and_gradients(policy):
+    x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))
+    plain, fast = (keras.layers.LeakyReLU(0.2, dtype=policy) for _ in range(2))
+    assert type(use_fast(fast)) is FastLeakyReLU
+    values, expected = (both_orders(lambda layer=layer: layer(x), [x])[0] for layer in (fast, plain))
+    # TensorFlow rounds the slope to the narrow type before it multiplies.
+    assert_close(values, expected, {"float32": 1e-6, "mixed_bfloat16": 2**-6}[policy])
+
+
+def test_the_newest_tested_versions_are_the_pinned_ones_and_newer_ones_get_keras_kernels(monkeypatch, capfd):
+    """Those of launch/constraints*.txt; a newer pin comes with tests of its own."""
+    launch = Path(__file__).parents[2] / "launch"
+    pinned = "".join(path.read_text() for path in launch.glob("constraints*.txt"))
+    for name, newest in kernels.NEWEST_TESTED.items():
+        found = re.findall(rf"^{name.lower()}==(\d+)\.(\d+)", pinned, re.MULTILINE)
+        assert max(tuple(map(int, pair)) for pair in found) == newest
+    monkeypatch.setitem(kernels.NEWEST_TESTED, "Keras", (3, 0))
+    launcher.warn_once.cache_clear()
+    optimizer = keras.optimizers.Adam()
+    use_fast_kernels([], [optimizer])
+    assert type(optimizer) is keras.optimizers.Adam
+    assert f"not tested with Keras {keras.__version__}; Keras' slower ones are used" in capfd.readouterr().err
+
+
+def test_a_gpu_has_kerass_own_convolutions_and_the_same_fused_kernels():
+    def changed():
+        layers = [conv(4, 3), keras.layers.BatchNormalization(), keras.layers.LeakyReLU()]
+        optimizer = keras.optimizers.Adam()
+        use_fast_kernels([keras.Sequential([keras.Input((8, 8, 3)), *layers])], [optimizer])
+        return [type(each) for each in (*layers, optimizer)]
+
+    alike = [FusedBatchNormalization, FastLeakyReLU, FusedAdam]
+    assert device.chosen() == device.CPU and changed() == [FastConv2D, *alike]
+    with device.computing_as(device.GPU):
+        assert changed() == [conv, *alike]
+
+
+@pytest.mark.parametrize(("resize", "size"), [(blurring.halved, 1), (blurring.halved, 3), (blurring.doubled, 3)])
+def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize, size):
+    images = tf.constant(DRAWS.normal(size=(2, 8, 6, 5)), tf.float32)
+    kernel = tf.constant(0.3 * DRAWS.normal(size=(size, size, 5, 4)), tf.float32)
+    found = []
+    for choice in (device.CPU, device.GPU):
+        with device.computing_as(choice):
+            values, kinds = both_orders(lambda: resize(images, kernel), [images, kernel])
+        assert ("DepthwiseConv2dNative" in kinds) == choice.blurs_apart
+        found.append(values)
+    assert_close(*found, 1e-3)
+
+
+def test_whole_numbers_reach_a_gpu_as_they_are():
+    """By the kernel of tf.range, which is tried on the CPU."""
+    numbers = [0, 1, -1, 7, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
+    for some in (numbers, *numbers):
+        given = tf.constant(some, tf.int64)
+        with device.computing_as(device.GPU):
+            traced = tf.function(device.to_device, autograph=False).get_concrete_function(given)
+        assert traced(given).numpy().tolist() == given.numpy().tolist()
+        assert any(each.type == "Range" for each in traced.graph.get_operations())

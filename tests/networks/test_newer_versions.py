@@ -1,6 +1,6 @@
 """A run with a Keras and a TensorFlow that have lost the private names which hvdgan reads.
 
-Modules: networks.fast.choice, networks.nested_layers, recipe.nets, training.repeatable.
+Modules: networks.nested_layers, training.repeatable.
 """
 
 import sys
@@ -14,8 +14,7 @@ DCGAN = "--recipe dcgan --nf 2 --steps 5 --global-batch-size 8 --image-size 32 -
 WARNINGS = [
     "has no list of nested layers; they are looked for in the layers' attributes",
     "has no list of the variables that a layer creates; frozen weights count as its state",
-    "FusedAdam does not fit Keras 3.99.0 (AttributeError: no _get_variable_index); Keras' own kernel is used",
-    "does not say if a tape records; every update computes its own forward passes, which is slower",
+    "hvdgan's fast kernels were not tested with Keras 3.99.0; Keras' slower ones are used",
     "does not show the functions inside a graph; random draws and collectives in them are not looked for",
 ]
 
@@ -26,7 +25,6 @@ def test_a_run_continues_without_private_names_and_says_so_once(tmp_path):
     assert done.returncode == 0, done.stderr
     for warning in WARNINGS:
         assert done.stderr.count(warning) == 1, done.stderr
-    assert "does not fit" not in done.stderr.replace("FusedAdam does not fit", "")
     plain, newer = (
         load_file(tmp_path / name / "checkpoints" / "step-00000005" / "state.safetensors")
         for name in ("plain", "newer")

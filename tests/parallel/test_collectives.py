@@ -24,12 +24,6 @@ def test_ranks_that_gather_different_things_all_stop(ranks):
         ranks.gather(1, "bad files" if ranks.rank else "save")
 
 
-def test_arrays_in_double_precision_lose_no_digits(ranks):
-    mine = np.array([2.0**40 + 1 + ranks.rank])
-    np.testing.assert_array_equal(ranks.stack(mine), [[2.0**40 + 1], [2.0**40 + 2]])
-    np.testing.assert_array_equal(ranks.broadcast_array(mine), [2.0**40 + 1])
-
-
 def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     """Moments of fixed features, each rank with every other one: in float32 seven digits would be left."""
     features = np.random.default_rng(0).normal(size=(101, 7))
@@ -42,6 +36,9 @@ def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     np.testing.assert_allclose(together.mean, whole.mean, rtol=0, atol=1e-12)
     np.testing.assert_allclose(together.covariance, whole.covariance, rtol=0, atol=1e-12)
     assert ranks.total(np.zeros((0, 3))).shape == (0, 3)
+    mine = np.array([2.0**40 + 1 + ranks.rank])
+    np.testing.assert_array_equal(ranks.stack(mine), [[2.0**40 + 1], [2.0**40 + 2]])
+    np.testing.assert_array_equal(ranks.broadcast_array(mine), [2.0**40 + 1])
 
 
 def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):

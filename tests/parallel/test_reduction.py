@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
+from building import changed, data_of, stage_step, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Plateau, Stage
+from hvdgan.training.repeatable import operations
 from hvdgan.training.window import Watch
 from tiny import Staged, Tiny, TinyOptions
 
@@ -43,15 +44,27 @@ def test_the_reduced_gradient_is_that_of_the_whole_batch(ranks):
         np.testing.assert_allclose(momentum, 0.1 * gradient, rtol=1e-4, atol=1e-8)
 
 
-def _train(run, steps=20):
-    step = stage_step(run)
-    for number in range(steps):
-        step(number, number, data_of(run, number))
-    return values_of(run)
-
-
-def _weights(values):
+def _weights(**settings):
+    """The networks after 20 steps."""
+    values = trained(tiny_run(options=TinyOptions(steps=20), **settings))
     return {name: value for name, value in values.items() if name.startswith("networks/")}
+
+
+def assert_close(weights, expected):
+    for name, value in expected.items():
+        assert np.linalg.norm(weights[name] - value) <= 1e-4 * np.linalg.norm(value), name
+
+
+def reductions_of(run, stage=0):
+    """The Horovod operations in the traced graph of a step, also in the functions that it calls."""
+    number = tf.constant(0, tf.int64)
+    function = stage_step(run, stage).function(run.schedule.stages[stage].due(0))
+    graph = function.get_concrete_function(number, number, data_of(run)).graph
+    return [each for (*_, each), _ in operations(graph) if each.type.startswith("Horovod")]
+
+
+def bytes_of(reductions):
+    return sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
 
 
 def test_ranks_that_share_a_gpu_reduce_over_the_hosts_memory_what_others_reduce(ranks):
@@ -59,19 +72,16 @@ def test_ranks_that_share_a_gpu_reduce_over_the_hosts_memory_what_others_reduce(
     sharing = dataclasses.replace(ranks, reduces_on_host=True)
     settings = {"options": TinyOptions(steps=20, norm="batch"), "sync_batch_norm": True}
     run = tiny_run(ranks=sharing, **settings)
-    function = stage_step(run).function(run.schedule.stages[0].due(0))
-    number = tf.constant(0, tf.int64)
-    reductions = list(horovod_operations(function.get_concrete_function(number, number, data_of(run)).graph))
+    reductions = reductions_of(run)
     assert {operation.type for operation in reductions} >= {"HorovodAllreduce", "HorovodGroupedAllreduce"}
     assert all(operation.device.lower().endswith("cpu:0") for operation in reductions)
-    apart = _train(tiny_run(ranks=ranks, **settings))
-    assert changed(apart, _train(run)) == set()
+    assert changed(trained(tiny_run(ranks=ranks, **settings)), trained(run)) == set()
 
 
 def test_two_ranks_have_the_averages_of_one(ranks):
     """The half-life is in images of all ranks together, not of one rank."""
     settings = {"options": TinyOptions(steps=20), "ema_half_life": 64.0}
-    together, single = (_train(tiny_run(ranks=these, **settings)) for these in (ranks, Ranks()))
+    together, single = (trained(tiny_run(ranks=these, **settings)) for these in (ranks, Ranks()))
     averages = [name for name in single if name.startswith("ema/")]
     assert averages
     for name in averages:
@@ -82,13 +92,10 @@ def test_two_ranks_have_the_averages_of_one(ranks):
 @pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2)])
 def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
     """As in an elastic run; a plain mean over the ranks would give the samples of the smaller slice too much weight."""
-    options, uneven = TinyOptions(steps=20), dataclasses.replace(ranks, slice_unit=accumulate)
+    uneven = dataclasses.replace(ranks, slice_unit=accumulate)
     assert uneven.slice_of(batch_size) == ((0, first) if ranks.rank == 0 else (first, batch_size))
-    run = tiny_run(options=options, ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
-    together = _weights(_train(run))
-    single = _weights(_train(tiny_run(options=options, ranks=Ranks(), global_batch_size=batch_size)))
-    for name, value in single.items():
-        assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
+    together = _weights(ranks=uneven, global_batch_size=batch_size, accumulate=accumulate)
+    assert_close(together, _weights(ranks=Ranks(), global_batch_size=batch_size))
 
 
 @pytest.mark.parametrize(
@@ -96,39 +103,21 @@ def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first)
 )
 def test_an_update_leaves_what_it_does_not_own_bit_identical(ranks, stage, owned, other):
     run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)
-    before = values_of(run)
-    step = stage_step(run, stage)
-    for number in range(3):
-        step(number, number, data_of(run, number))
-    moved = changed(before, values_of(run))
+    moved = changed(values_of(run), trained(run, 3, stage))
     assert {name.split("/")[1] for name in moved} == {owned}
     assert not [name for name in moved if f"/{other}/" in name]
-
-
-def horovod_operations(graph):
-    """The Horovod operations of a graph and of the functions it calls."""
-    for operation in graph.get_operations():
-        if operation.type.startswith("Horovod"):
-            yield operation
-        for attribute in operation.node_def.attr.values():
-            if attribute.func.name:
-                yield from horovod_operations(graph._get_function(attribute.func.name).graph)
 
 
 @pytest.mark.parametrize(("stage", "owned"), [(0, ["generator"]), (2, ["generator", "discriminator"])])
 def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks, stage, owned):
     """Counted in the traced graph, from the inputs of its Horovod operations."""
     run = tiny_run(Staged, TinyOptions(norm="batch"), ranks=ranks)
-    step = stage_step(run, stage)
-    function = step.function(run.schedule.stages[stage].due(0))
-    graph = function.get_concrete_function(tf.constant(0, tf.int64), tf.constant(0, tf.int64), data_of(run)).graph
-    reductions = list(horovod_operations(graph))
+    reductions = reductions_of(run, stage)
     assert {operation.type for operation in reductions} == {"HorovodAllreduce"}
-    reduced = sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
     parameters = sum(
         math.prod(variable.shape) for name in owned for variable in run.state.networks[name].trainable_variables
     )
-    assert reduced == 4 * parameters
+    assert bytes_of(reductions) == 4 * parameters
     # Ranks match tensors by name: stage and update must be in it.
     updates = [update.name for update in run.schedule.stages[stage].due(0)]
     for update in updates:
@@ -137,27 +126,18 @@ def test_the_bytes_all_reduced_are_those_of_the_owned_trainable_parameters(ranks
 
 def test_compression_to_fp16_halves_the_bytes_and_changes_the_result_by_rounding_only(ranks):
     run = tiny_run(ranks=ranks, compression="fp16")
-    number = tf.constant(0, tf.int64)
-    function = stage_step(run).function(run.schedule.stages[0].due(0))
-    reductions = list(horovod_operations(function.get_concrete_function(number, number, data_of(run)).graph))
-    reduced = sum(math.prod(value.shape) * value.dtype.size for op in reductions for value in op.inputs)
     networks = run.state.networks.values()
-    assert reduced == 2 * sum(math.prod(v.shape) for network in networks for v in network.trainable_variables)
-    options = TinyOptions(steps=20)
-    halved, whole = (
-        _weights(_train(tiny_run(options=options, ranks=ranks, compression=kind))) for kind in ("fp16", "none")
-    )
+    parameters = sum(math.prod(v.shape) for network in networks for v in network.trainable_variables)
+    assert bytes_of(reductions_of(run)) == 2 * parameters
+    halved, whole = (_weights(ranks=ranks, compression=kind) for kind in ("fp16", "none"))
     apart = [np.linalg.norm(halved[name] - value) / np.linalg.norm(value) for name, value in whole.items()]
     assert 0 < max(apart) < 0.02
 
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_two_ranks_compute_what_one_computes_also_in_micro_batches(ranks, parts):
-    options = TinyOptions(steps=20)
-    together = _weights(_train(tiny_run(options=options, ranks=ranks, accumulate=parts)))
-    whole = _weights(_train(tiny_run(options=options, ranks=Ranks())))
-    for name, value in whole.items():
-        assert np.linalg.norm(together[name] - value) <= 1e-4 * np.linalg.norm(value), name
+    together = _weights(ranks=ranks, accumulate=parts)
+    assert_close(together, _weights(ranks=Ranks()))
     digests = ranks.gather({name: value.tobytes().hex() for name, value in together.items()}, "weights")
     assert digests[0] == digests[1]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, values_of
+from building import tiny_run, trained
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.nested_layers import change_classes
@@ -51,15 +51,11 @@ def test_output_statistics_and_gradients_are_those_of_the_whole_batch(ranks):
 
 @pytest.mark.parametrize(("batch_size", "slice_unit"), [(16, 0), (13, 1)])
 def test_two_ranks_with_batch_norm_compute_what_one_computes(ranks, batch_size, slice_unit):
-    def train(ranks):
-        options = TinyOptions(norm="batch", steps=20)
-        run = tiny_run(options=options, ranks=ranks, global_batch_size=batch_size, sync_batch_norm=True)
-        step = stage_step(run)
-        for number in range(20):
-            step(number, number, data_of(run, number))
-        return values_of(run)
-
-    together, single = train(dataclasses.replace(ranks, slice_unit=slice_unit)), train(Ranks())
+    settings = {"options": TinyOptions(norm="batch", steps=20), "sync_batch_norm": True}
+    together, single = (
+        trained(tiny_run(ranks=these, global_batch_size=batch_size, **settings))
+        for these in (dataclasses.replace(ranks, slice_unit=slice_unit), Ranks())
+    )
     for name in single:
         if name.startswith(("networks/", "ema/")):
             # A bias before BatchNorm has a gradient of zero, and Adam makes steps of its rounding: hence the 1e-3.

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+import hvdgan.recipe
 from launching import ROOT
 
 _SPEC = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
@@ -61,3 +62,11 @@ def test_markdown_shows_what_the_docstrings_say():
     for line in re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL).splitlines():
         assert line.count("`") % 2 == 0, line
         assert "<" not in re.sub(r"`[^`]*`", "", line), line
+
+
+def test_the_names_that_a_recipe_imports():
+    assert hvdgan.recipe.__all__ == [
+        *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Fraction", "LearningRate", "Loss", "Nets"),
+        *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "Update"),
+        *("UserError", "Words", "losses", "measures"),
+    ]

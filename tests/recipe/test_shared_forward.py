@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, values_of
+from building import stage_step, tiny_run, trained
 from hvdgan.recipe import losses
 from hvdgan.recipe.nets import SharedForward
 from hvdgan.recipe.stages import Stage, Update
@@ -37,27 +37,6 @@ def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
     assert sorted(called) == ["discriminator"] * 3 + ["generator"]
 
 
-class Shrinking(Tiny):
-    """Between two updates that call the generator, another one changes its weights without a call."""
-
-    def networks(self):
-        self.made = super().networks()
-        return self.made
-
-    def stages(self):
-        judge = Update("judge", owns=["discriminator"], loss=self.judge)
-        shrink = Update("shrink", owns=["generator"], loss=self.shrink)
-        again = Update("again", owns=["discriminator"], loss=self.judge)
-        return [Stage("adversarial", 4, [judge, shrink, again])]
-
-    def shrink(self, nets, batch):
-        return tf.add_n([tf.nn.l2_loss(weight.value) for weight in self.made["generator"].trainable_variables]), {}
-
-
-def test_a_network_that_has_changed_without_a_call_runs_again(monkeypatch):
-    assert calls_while_tracing(monkeypatch, Shrinking, TinyOptions()).count("generator") == 2
-
-
 class OldReals(Tiny):
     """The first update asks a network that it does not own what its owner asks last."""
 
@@ -78,15 +57,10 @@ class OldReals(Tiny):
 def assert_sharing_changes_nothing(monkeypatch, recipe, steps):
     """Compare weights, slots, averages and BatchNorm's statistics with and without it."""
 
-    def trained():
-        run = tiny_run(recipe, options=TinyOptions(norm="batch"))
-        for number in range(steps):
-            stage_step(run)(number, number, data_of(run, number))
-        return values_of(run)
-
-    shared = trained()
+    options = TinyOptions(norm="batch")
+    shared = trained(tiny_run(recipe, options), steps)
     monkeypatch.setattr(SharedForward, "find", lambda *_, **__: None)
-    for name, value in trained().items():
+    for name, value in trained(tiny_run(recipe, options), steps).items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
 
 

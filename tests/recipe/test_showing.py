@@ -52,14 +52,6 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path)
         assert panel.limits == (real[..., place].min(), real[..., place].max())
 
 
-def test_a_volume_shows_its_three_middle_slices(panels, tmp_path):
-    volumes = RNG.normal(size=(2, 4, 5, 6, 1)).astype(np.float32)
-    save_samples(tmp_path / "grid.png", volumes, spec_of((4, 5, 6, 1), "none"))
-    assert [panel.title.rpartition(" ")[2] for panel in panels] == ["depth", "height", "width"]
-    for panel, expected in zip(panels, (volumes[:, 2], volumes[:, :, 2], volumes[:, :, :, 3]), strict=True):
-        np.testing.assert_array_equal(panel.fields, expected[..., 0])
-
-
 def test_long_vectors_are_rows_and_short_ones_columns_beside_the_data(panels, tmp_path):
     vectors, data = RNG.normal(size=(5, 30)).astype(np.float32), RNG.normal(size=(9, 2)).astype(np.float32)
     save_samples(tmp_path / "grid.png", vectors, spec_of((30,), "none"))

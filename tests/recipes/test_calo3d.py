@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.recipe import Batch, Nets, Random
+from building import data_of, stage_step, tiny_run
+from hvdgan.recipe import Batch, Nets, Random, UserError
 from hvdgan.recipes.calo3d import Calo3D, Calo3DOptions
-from hvdgan.train import main
-from small import data_flags, settings, spec, write_showers
+from hvdgan.values.value_map import parse
+from small import settings, spec, write_showers
 
 SMALL = Calo3DOptions(nf=2, latent_size=4, steps=100, r1_every=2)
 
@@ -139,69 +139,21 @@ def test_the_profile_loss_has_the_gradient_of_the_squared_relative_errors_of_the
     assert float(metrics["profile"]) == pytest.approx(0.01, rel=0.05)
 
 
-def test_r1_is_the_squared_gradient_of_each_logit_with_respect_to_the_shower(run):
-    batch, plain = batch_of(run), Nets(run.state.networks, training=True)
-    cells, energy, _ = physical(run, batch)
-    inputs = [tf.constant(each, tf.float32) for each in seen(cells, energy, features_of(run, batch, energy))]
-    squares = []
-    for one in range(16):
-        mine = [each[one : one + 1] for each in inputs]
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            logit = run.state.networks["discriminator"](mine)["logits"]
-        squares.append(sum(float(tf.reduce_sum(slope**2)) for slope in tape.gradient(logit, mine[:2])))
-    loss, metrics = run.recipe.r1(plain, batch)
-    np.testing.assert_allclose(metrics["penalty"], np.mean(squares), rtol=1e-3)
-    np.testing.assert_allclose(loss, 0.5 * SMALL.r1_weight * 2 * np.mean(squares), rtol=1e-3)
-
-
-def test_each_update_changes_only_what_it_owns_and_r1_is_due_at_each_second_step(run):
-    step, before = stage_step(run), values_of(run)
-    first, second = (step(number, number, data_of(run))[0] for number in range(2))
-    assert {name.split("/")[0] for name in first} == {"judge", "fool"}
-    assert {name.split("/")[0] for name in second} == {"judge", "r1", "fool"}
-    assert {name.split("/")[1] for name in changed(before, values_of(run))} == {"generator", "discriminator"}
-    off = Calo3D(dataclasses.replace(SMALL, r1_weight=0.0), run.recipe.data)
-    assert [update.name for update in off.stages()[0].updates] == ["judge", "fool"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "steps"),
-    [
-        ((32, 32, 64, 1), 3),
-        ((51, 51, 25, 1), 2),
-        ((5, 4, 7, 1), 2),
-    ],
-)
+@pytest.mark.parametrize(("shape", "steps"), [((32, 32, 64, 1), 3), ((51, 51, 25, 1), 2)])
 def test_sizes_are_halved_until_the_shortest_side_has_four_cells(shape, steps):
-    recipe = Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape))
-    networks = recipe.networks()
+    networks = Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape)).networks()
     assert networks["generator"].output_shape == (None, *shape)
-    kinds = (keras.layers.Conv3DTranspose, keras.layers.Conv3D)
-    found = [
-        sum(type(each) is kind for each in networks[name].layers) for name, kind in zip(networks, kinds, strict=True)
-    ]
-    assert found == [steps, steps]
+    for name, kind in (("generator", keras.layers.Conv3DTranspose), ("discriminator", keras.layers.Conv3D)):
+        assert sum(type(each) is kind for each in networks[name].layers) == steps
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--conditions", ""], "give --conditions energy,theta"),
-        (["--energy", "E"], "--energy E: no such condition; expected one of energy, theta"),
-        (["--values", "log1p"], "--values log1p: calo3d needs a map under which an empty cell is 0"),
-    ],
-)
-def test_a_mistake_is_one_line(folder, tmp_path, capsys, words, said):
-    given = data_flags("calo3d", folder)
-    if words[0] in given:
-        place = given.index(words[0])
-        given[place : place + 2] = words if words[1] else []
-    else:
-        given += words
-    assert main(["--recipe", "calo3d", *given, "--run-dir", str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1
+def test_data_without_the_energy_and_maps_that_move_0_are_refused():
+    given = spec("calo3d")
+    with pytest.raises(UserError, match="--energy E: no such condition; the data have energy, theta"):
+        Calo3D(dataclasses.replace(SMALL, energy="E"), given).networks()
+    values = dataclasses.replace(given.values, images=parse("log1p", "--values", ("0",)))
+    with pytest.raises(UserError, match="--values log1p: calo3d needs a map under which an empty cell is 0"):
+        Calo3D(SMALL, dataclasses.replace(given, values=values)).networks()
 
 
 @pytest.mark.long

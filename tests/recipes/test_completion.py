@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch, DataSpec, Random, UserError, losses
+from hvdgan.recipe import Batch, DataSpec, Random, UserError
 from hvdgan.recipes.completion import Completion, CompletionOptions
 from hvdgan.train import main
 
@@ -57,13 +57,6 @@ def test_holes_that_cannot_be_are_refused(smallest, largest):
     options = CompletionOptions(nf=2, min_hole=smallest, max_hole=largest)
     with pytest.raises(UserError, match="expected 0 < min_hole <= max_hole <= 0.5"):
         Completion(options, DataSpec((32, 32, 1), 1)).networks()
-
-
-def test_losses_count_the_hole_alone():
-    images, filled = np.zeros((2, 4, 4, 3), np.float32), np.full((2, 4, 4, 3), 0.5, np.float32)
-    mask = np.zeros((2, 4, 4, 1), np.float32)
-    mask[0, :2] = 1  # 8 of 32 pixels
-    assert float(losses.masked_mse(images, filled, mask)) == pytest.approx(0.25 * 8 / 32)
 
 
 def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():

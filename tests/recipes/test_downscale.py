@@ -1,6 +1,6 @@
 """The recipe downscale and its networks.
 
-Modules: recipes.downscale, networks.fields.downscale
+Modules: recipes.downscale, networks.downscale
 """
 
 import numpy as np
@@ -37,20 +37,12 @@ def batch_of(recipe, update, count=COUNT):
     return Batch(images, None, random.scoped(update), drawn, inputs=inputs, constants=constants)
 
 
-def one_of(tensor, place):
-    """One sample, or the constants of all samples, as a batch of 1."""
-    return tensor[place : place + 1] if tensor.shape[0] > 1 else tensor
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working folder with pairs of 12 x 20 and 3 x 5 pixels."""
     pairs(tmp_path / "p.npz")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-# networks
 
 
 @pytest.mark.parametrize(("factor", "constants"), [(1, 0), (8, 2)])
@@ -111,34 +103,6 @@ def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score
     np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)
 
 
-# losses, by hand
-
-
-def test_the_critics_loss_is_wgan_gps_with_the_slope_of_the_fields_alone():
-    """Sample by sample, from scores and slopes of single fields."""
-    recipe = recipe_of(gp_weight=7.0)
-    batch, networks = batch_of(recipe, "critic"), recipe.networks()
-    fake = networks["generator"]([batch.inputs, batch.latents, batch.constants])
-    mix = batch.random.uniform("mix", ()).numpy()
-    distances, penalties = [], []
-    for place in range(COUNT):
-
-        def score(image, place=place):
-            return networks["critic"]([image, one_of(batch.inputs, place), batch.constants])[0]
-
-        real, made = one_of(batch.images, place), one_of(fake, place)
-        distances.append(score(real) - score(made))
-        point = mix[place] * real + (1 - mix[place]) * made
-        with tf.GradientTape() as tape:
-            tape.watch(point)
-            value = score(point)
-        penalties.append((np.linalg.norm(tape.gradient(value, point)) - 1) ** 2)
-    loss, metrics = recipe.judge(Nets(networks, training=True), batch)
-    np.testing.assert_allclose(metrics["wasserstein"], np.mean(distances), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(metrics["gradient_penalty"], np.mean(penalties), rtol=1e-4)
-    np.testing.assert_allclose(loss, -np.mean(distances) + 7 * np.mean(penalties), rtol=1e-4)
-
-
 def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
     recipe = recipe_of(content_weight=5.0, spectrum_weight=3.0)
     batch, networks = batch_of(recipe, "generator"), recipe.networks()
@@ -183,28 +147,3 @@ def rings(images):
             number = round(min(height, width) * np.hypot(*waves))
             powers.setdefault(number, []).append(np.abs(modes[:, down, across]) ** 2)
     return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
-
-
-# samples and metrics
-
-
-def test_the_metrics_are_those_of_an_ensemble_of_eight():
-    recipe = recipe_of()
-    batch, networks = batch_of(recipe, "evaluate"), recipe.networks()
-    noises = [batch.latents] + [batch.random.normal(f"member_{number}", (2, 3, 3)) for number in range(1, 8)]
-    members = np.stack([networks["generator"]([batch.inputs, noise, batch.constants]) for noise in noises])
-    truth = batch.images.numpy()
-    apart = np.mean([np.abs(members[i] - members[j]) for i in range(8) for j in range(8) if i != j], axis=0)
-    expected = {
-        "crps": (np.abs(members - truth).mean(axis=0) - apart / 2).mean(axis=(1, 2, 3)),
-        "rmse": np.sqrt(((members.mean(axis=0) - truth) ** 2).mean(axis=(1, 2, 3))),
-        "mae": np.abs(members[0] - truth).mean(axis=(1, 2, 3)),
-        **{f"rank_{rank}": ((members < truth).sum(axis=0) == rank).mean(axis=(1, 2, 3)) for rank in range(9)},
-    }
-    metrics = recipe.evaluate(Nets(networks, training=False), batch)
-    assert metrics.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-4, err_msg=name)
-
-
-# runs

@@ -55,8 +55,3 @@ def test_data_without_classes_are_one_line_for_the_example_that_needs_some(tmp_p
     done = run([*command, "--image-size", "10"], tmp_path, forked=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "recipe MyConvGAN: it needs --data with classes and an --image-size that 4 divides" in done.stderr
-
-
-def test_the_examples_stay_short():
-    for example in (ROOT / "examples").glob("*.py"):
-        assert len(example.read_text().splitlines()) < 105, example.name

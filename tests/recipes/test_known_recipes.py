@@ -2,8 +2,9 @@
 
 import pytest
 
+from hvdgan.recipe import DataSpec
 from hvdgan.train import main
-from small import RECIPES, data_flags, flags, write_showers
+from small import RECIPES, data_flags, flags, small, write_showers
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -15,3 +16,14 @@ def test_each_recipe_passes_a_dry_run(tmp_path, tmp_path_factory, monkeypatch, c
     assert main(words) == 0
     assert f'"recipe": "{name}"' in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("calo3d", "downscale")])
+@pytest.mark.parametrize(("size", "channels"), [(64, 3), (256, 1)])
+def test_every_size_has_its_networks(name, size, channels):
+    """Their inputs and outputs are whole images of that size."""
+    recipe, options = small(name)
+    shape = (size, size, channels)
+    networks = recipe(options, DataSpec(shape, 9, 3, shape if recipe.paired else None)).networks()
+    seen = [each.shape[1:] for network in networks.values() for each in (*network.inputs, *network.outputs)]
+    assert seen.count(shape) >= 2

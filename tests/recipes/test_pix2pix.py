@@ -33,9 +33,6 @@ def batch_of(run, update="fool"):
     return Batch(images, None, random.scoped(update), run.recipe.draw(random.scoped("draw")), inputs=inputs)
 
 
-# networks
-
-
 def kernels(network):
     return {layer.name: layer for layer in network.layers if hasattr(layer, "kernel_size")}
 
@@ -68,9 +65,6 @@ def test_the_receptive_field_of_the_discriminator(halvings, expected):
     assert network.output.shape == (None, 256 >> halvings, 256 >> halvings, 1)
 
 
-# dropout
-
-
 def test_the_masks_decide_the_output_in_sampling_too():
     run = pix2pix_run()
     batch = batch_of(run)
@@ -81,9 +75,6 @@ def test_the_masks_decide_the_output_in_sampling_too():
         other = batch_of(run)
         setattr(other, name, 2.0 - getattr(batch, name))
         assert not np.array_equal(first, run.recipe.sample(nets, other).numpy())
-
-
-# losses
 
 
 def test_the_outputs_are_reported_by_name_and_weighted():
@@ -120,23 +111,13 @@ def test_the_discriminator_learns_by_half_its_cross_entropy():
     assert float(run.recipe.judge(nets, batch)[0]) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "third=l1:1",
-        "images=l1:nan",
-        "half=l1:1,",
-    ],
-)
+@pytest.mark.parametrize("part", ["third=l1:1", "images=l1:nan", "half=l1:1,"])
 def test_outputs_that_cannot_be_are_refused_with_what_can(part):
     with pytest.raises(UserError) as caught:
         recipe_of(outputs=f"images=mse:1,{part}").networks()
     message = str(caught.value)
     assert message.startswith(f'--outputs images=mse:1,{part}: "{part.rpartition(",")[2]}" is not NAME=LOSS:WEIGHT')
     assert "one of images, half, quarter, LOSS one of l1, mse, bce" in message and "\n" not in message
-
-
-# steps
 
 
 def test_samples_are_input_output_and_image_side_by_side():
@@ -147,22 +128,3 @@ def test_samples_are_input_output_and_image_side_by_side():
     np.testing.assert_array_equal(shown[:, :, :32], sampler.real[:32, :, :32])
     np.testing.assert_array_equal(shown[:, :, 64:], sampler.real[:32, :, 32:])
     assert not np.array_equal(shown[:, :, 32:64], shown[:, :, 64:])
-
-
-def test_held_out_pairs_are_measured_one_by_one():
-    recipe = recipe_of(dropout=0)
-    images = np.random.default_rng(0).uniform(-1, 1, (3, 32, 32, 1)).astype(np.float32)
-    errors = np.array([0.0, 0.1, 0.5], np.float32)
-
-    class Spy:
-        def generator(self, inputs):
-            assert inputs == ["the inputs"]
-            return {"images": tf.constant(images + errors[:, None, None, None])}
-
-    batch = Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, 3), {}, inputs="the inputs")
-    measured = recipe.evaluate(Spy(), batch)
-    np.testing.assert_allclose(measured["l1"], errors, atol=1e-6)
-    np.testing.assert_allclose(measured["psnr"], [100.0, 10 * np.log10(400), 10 * np.log10(16)], rtol=1e-4)
-
-
-# the command

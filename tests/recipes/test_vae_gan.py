@@ -28,17 +28,6 @@ def test_at_64_pixels_they_are_the_networks_of_the_paper():
     assert kernels == {(5, 5)}
 
 
-@pytest.mark.parametrize("image_size", [32, 256])
-def test_every_size_is_encoded_decoded_and_judged(image_size):
-    shape = {"image_size": image_size, "channels": 1, "nf": 2}
-    images = np.zeros((2, image_size, image_size, 1), np.float32)
-    mean, log_variance = vae_encoder(**shape, latent_size=4)(images)
-    assert mean.shape == log_variance.shape == (2, 4)
-    assert vae_decoder(**shape, latent_size=4)(mean).shape == images.shape
-    logits, features = vae_discriminator(**shape)(images)
-    assert logits.shape == (2,) and features.shape[0] == 2
-
-
 def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
     assert float(losses.kl_to_normal(tf.zeros((3, 5)), tf.zeros((3, 5)))) == 0
     mean, log_variance = np.array([[0.5, -1.0]], np.float32), np.array([[0.3, -0.7]], np.float32)
@@ -47,11 +36,6 @@ def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
     log_q = -0.5 * ((z - mean) ** 2 / np.exp(log_variance) + log_variance)
     expected = (log_q + 0.5 * z**2).sum(axis=1).mean()
     assert float(losses.kl_to_normal(tf.constant(mean), tf.constant(log_variance))) == pytest.approx(expected, abs=0.01)
-
-
-def test_the_distance_of_features_is_summed_over_them_and_averaged_over_images():
-    features, others = tf.zeros((2, 3)), tf.constant([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
-    assert float(losses.half_squared_distance(features, others)) == pytest.approx((0.5 * 5 + 0.5 * 9) / 2)
 
 
 @pytest.mark.parametrize(

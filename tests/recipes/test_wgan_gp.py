@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.recipe import Batch, Nets, Random, losses
+from hvdgan.recipe import Batch, Nets, Random
 from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
 
 SMALL = WGANGPOptions(nf=2, latent_size=8, steps=10)
@@ -19,13 +19,6 @@ def batch_of(run, scope="critic"):
     random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
     images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
     return Batch(images, None, random.scoped(scope), run.recipe.draw(random.scoped("draw")))
-
-
-def test_the_critic_runs_at_each_step_and_the_generator_at_each_fifth():
-    run = wgan_run()
-    step = stage_step(run)
-    updates = [{key.split("/")[0] for key in step(number, number, data_of(run))[0]} for number in range(10)]
-    assert updates == ([{"critic"}] * 4 + [{"critic", "generator"}]) * 2
 
 
 def test_the_critics_loss_and_gradient_are_those_of_equation_3():
@@ -72,17 +65,3 @@ def test_both_updates_see_what_the_augmentation_returns():
     assert float(loss) == pytest.approx(10 * float(metrics["gradient_penalty"]))
     run.recipe.fool(plain, batch)
     assert seen == ["real", "fake", "fake"]
-
-
-def test_losses_and_gradients_are_finite_under_mixed_precision():
-    policy = "mixed_float16"
-    run = tiny_run(WGANGP, SMALL, image_size=32, precision=policy)
-    for scale in run.state.loss_scales.values():
-        scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
-    metrics, finite = stage_step(run)(4, 4, data_of(run))
-    assert all(np.isfinite(value) for value in metrics.values())
-    assert all(finite)
-    points = tf.random.stateless_uniform((3, 32, 32, 1), (0, 0))
-    penalty = losses.gradient_penalty(run.state.networks["critic"], points, -points, tf.constant([0.0, 0.5, 1.0]))
-    assert penalty.dtype == tf.float32
-    assert run.state.networks["critic"].get_layer("block_8").compute_dtype == policy.removeprefix("mixed_")

@@ -53,6 +53,13 @@ def values_of(run: Run) -> dict[str, np.ndarray]:
     return {name: variable.numpy().copy() for name, variable in run.state.tensors().items()}
 
 
+def trained(run: Run, steps: int = 20, stage: int = 0) -> dict[str, np.ndarray]:
+    """The values after some steps of a stage."""
+    for number in range(steps):
+        stage_step(run, stage)(number, number, data_of(run, number))
+    return values_of(run)
+
+
 def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
     """The names whose bits differ."""
     return {name for name in before if before[name].tobytes() != after[name].tobytes()}

@@ -5,13 +5,12 @@ python newer.py ARGUMENTS ...: the arguments are the trainer's.
 
 import functools
 import sys
-import types
 
 import keras
 import tensorflow as tf
 
-READERS = ("nested_layers.py", "repeatable.py", "kernels.py")
-NAMES = ("_flatten_layers", "_non_trainable_variables", "_get_function", "_get_variable_index")
+READERS = ("nested_layers.py", "repeatable.py")
+NAMES = ("_flatten_layers", "_non_trainable_variables", "_get_function")
 
 
 def _hide_from_hvdgan(owner: type) -> None:
@@ -27,10 +26,8 @@ def _hide_from_hvdgan(owner: type) -> None:
 
 
 if __name__ == "__main__":
-    for owner in (keras.Layer, keras.optimizers.Adam, tf.Graph):
+    for owner in (keras.Layer, tf.Graph):
         _hide_from_hvdgan(owner)
-    # TensorFlow itself keeps its own.
-    sys.modules["tensorflow.python.eager.record"] = types.ModuleType("record")
     keras.__version__ = "3.99.0"
     from hvdgan.train import main
 

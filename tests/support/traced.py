@@ -9,7 +9,7 @@ import tensorflow as tf
 import small
 from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.run import make_parts

@@ -21,7 +21,7 @@ import traced
 from gpu_graphs import LIST, faults_of
 from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.fast.choice import NEWEST_TESTED
+from hvdgan.networks.fast.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
 from hvdgan.training.repeatable import operations
 from hvdgan.values.sample_values import SampleValues

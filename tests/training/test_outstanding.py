@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.pending import PendingStep, PendingSteps
 from hvdgan.training.step import StageStep

@@ -83,7 +83,7 @@ def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
     ("methods", "complaint"),
     [
         ({"state": lambda self: [1]}, "state() returns a list"),
-        ({"state": lambda self: {"pool": State("none")}}, "state() gives pool the initial value"),
+        ({"state": lambda self: {"pool": State("none")}}, "state() gives pool as"),
         (
             {"judge": lambda self, nets, batch: (*Pooled.judge(self, nets, batch)[:2], {"weight": 1.0})},
             "update judge: the loss returns",

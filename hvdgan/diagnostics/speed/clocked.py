@@ -18,7 +18,7 @@ from hvdgan.diagnostics.speed.blocks import Block, Clock
 from hvdgan.diagnostics.speed.meeting import Meeting
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.training.gradients import used
 from hvdgan.training.memory import peak_memory

@@ -30,8 +30,7 @@ from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.results import stages_of
-from hvdgan.recipe.schedule import Position, Schedule
-from hvdgan.recipe.stage_checks import checked_stages
+from hvdgan.recipe.schedule import Position, Schedule, checked_stages
 from hvdgan.recipe.stages import Update
 from hvdgan.training import session as training
 from hvdgan.training.command import Resume, parse

@@ -21,12 +21,7 @@ WEIGHTS_PER_POSITION_FILTER = 2048
 
 
 def pays(kernel: tuple[int, ...], small: tuple[int | None, ...]) -> bool:
-    """Whether a part of the convolution is faster as a product.
-
-    Args:
-        kernel: shape of the kernel.
-        small: shape of the images with the lower resolution.
-    """
+    """Whether a part of the convolution is faster as a product; `small` is the shape of the lower resolution."""
     return _is_innermost(kernel, small) or _weights_per_position(kernel, small) >= WEIGHTS_PER_POSITION_FILTER
 
 
@@ -92,11 +87,7 @@ def _weights_per_position(kernel: tuple[int, ...], small: tuple[int | None, ...]
 
 
 def _places(shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, int], padding: str) -> np.ndarray:
-    """The position of large images, from 0 to H * W - 1, that each tap of the kernel reads; H * W outside of them.
-
-    Returns:
-        (H', W', rows, columns), where H' and W' are the height and width of the convolved images.
-    """
+    """The position in large images, 0 to H * W - 1, that each tap reads, H * W outside; (H', W', rows, columns)."""
     seen = []
     for size, taps, stride in zip(shape[1:3], kernel[:2], strides, strict=True):
         count = -(-size // stride) if padding == "SAME" else (size - taps) // stride + 1

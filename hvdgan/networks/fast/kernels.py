@@ -2,16 +2,24 @@
 
 BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On CPUs
 convolutions are partly matrix products (hvdgan/networks/fast/convolution.py), and the gradient of leaky ReLU is
-computed in float32. hvdgan/networks/devices/device.py chooses by the device; docs/performance.md has the measurements.
+computed in float32. hvdgan/networks/device.py chooses by the device; docs/performance.md has the measurements.
+
+The kernels rest on parts of Keras that are not public, so a version newer than those of the tests gets Keras' own.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from hvdgan.networks.devices import device
+from hvdgan.cli.launcher import warn_once
+from hvdgan.networks import device
 from hvdgan.networks.fast import convolution
+from hvdgan.networks.nested_layers import change_class, change_classes
+
+NEWEST_TESTED = {"Keras": (3, 15), "TensorFlow": (2, 21)}
+"""newest versions that the tests have run with; launch/constraints*.txt pin them"""
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):
@@ -126,3 +134,22 @@ def _is_plain(layer: keras.layers.Conv2D | keras.layers.Conv2DTranspose) -> bool
     return (
         layer.data_format == "channels_last" and layer.padding in ("same", "valid") and set(layer.dilation_rate) == {1}
     )
+
+
+def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras.optimizers.Optimizer]) -> None:
+    """Let layers and Adam compute with these kernels; the variables and names of what is built stay as they are."""
+    versions = {"Keras": keras.__version__, "TensorFlow": tf.__version__}
+    series = {name: tuple(map(int, version.split(".")[:2])) for name, version in versions.items()}
+    if newer := [f"{name} {versions[name]}" for name in versions if series[name] > NEWEST_TESTED[name]]:
+        warn_once(f"hvdgan's fast kernels were not tested with {' and '.join(newer)}; Keras' slower ones are used")
+        return
+    fast: dict[type, type] = {
+        keras.layers.BatchNormalization: FusedBatchNormalization,
+        keras.layers.LeakyReLU: FastLeakyReLU,
+    }
+    if device.chosen().products:
+        fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
+    change_classes(networks, fast)
+    for optimizer in optimizers:
+        if type(optimizer) is keras.optimizers.Adam and not optimizer.amsgrad:
+            change_class(optimizer, FusedAdam)

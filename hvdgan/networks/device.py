@@ -2,17 +2,6 @@
 
 No other module decides a computation by the device. What is chosen for CPUs was measured there (docs/performance.md).
 What is chosen for GPUs follows from how they compute, and has not been measured.
-
-Chosen for both kinds:
-
-- Channels last (NHWC) and Keras' own data format. Tensor Cores read half precision in NHWC, and TensorFlow's graph
-  optimizer itself turns the convolutions of a graph in float32 into NCHW on GPUs.
-- BatchNorm as FusedBatchNormV3, and Adam as ResourceApplyAdam: one kernel instead of ten, which is worth more where
-  each kernel is a launch (hvdgan/networks/fast/kernels.py).
-- Losses divided by the number of ranks (Ranks.loss_factor), which spares a pass over all gradients on any device.
-- Augmentations and crops that move pixels by tf.gather with int64 indices. A GPU computes with int64; all arithmetic
-  of TensorFlow on int32 is done on the host, for which the GPU would have to be waited for.
-- Keys and counters of random numbers are computed from the number of the step on the host (hvdgan/recipe/draws.py).
 """
 
 import contextlib
@@ -64,11 +53,7 @@ def chosen() -> Choice:
 
 @contextlib.contextmanager
 def computing_as(choice: Choice) -> Iterator[None]:
-    """Build and trace as on another kind of device, for instance to look at the graphs for GPUs without one.
-
-    Args:
-        choice: kernels to choose within this context.
-    """
+    """Build and trace as on another kind of device, for instance to look at the graphs for GPUs without one."""
     token = _given.set(choice)
     try:
         yield
@@ -77,18 +62,12 @@ def computing_as(choice: Choice) -> Iterator[None]:
 
 
 def to_device(numbers: tf.Tensor) -> tf.Tensor:
-    """Bring numbers that the host knows, as that of the step, to the device that computes, inside of a tf.function.
+    """Bring int64 numbers that the host knows, as that of the step, to the device that computes, in a tf.function.
 
     TensorFlow copies a number to a GPU after all work that the GPU had been given before, and enqueues what needs it
     only when it has arrived (CopyCPUTensorToGPU in its gpu_util.cc): the GPU would stand still at the start of each
     step. The kernel of tf.range for GPUs takes its limits from the host as arguments of the launch, so a range of one
     number is that number, without a copy.
-
-    Args:
-        numbers: int64 in the host's memory, a scalar or (n,).
-
-    Returns:
-        The same numbers.
     """
     if not chosen().own_memory:
         return numbers

@@ -16,15 +16,7 @@ _SMALL = 0.02  # variance with which a residual block begins
 
 
 def doublings(image_shape: Shape, input_shape: Shape | None) -> int:
-    """How often an input must be doubled in height and width to reach the size of its image.
-
-    Args:
-        image_shape: shape of an image, (H, W, C).
-        input_shape: shape of its input, (h, w, c).
-
-    Raises:
-        UserError: these are not two-dimensional fields, or H / h and W / w are not the same power of two.
-    """
+    """How often an input (h, w, c) must be doubled in height and width to reach the size of its image, (H, W, C)."""
     if input_shape is None or len(image_shape) != 3 or len(input_shape) != 3:
         raise UserError(
             f"--recipe downscale: samples of shape {image_shape} with inputs {input_shape}; expected fields (H, W, C) "
@@ -60,9 +52,6 @@ def downscaling_generator(
     Returns:
         A model [(B, h, w, c) inputs, (B, h, w, n) noise, (B or 1, H, W, K) constants] -> (B, H, W, C) images.
 
-    Raises:
-        UserError: the shapes do not fit.
-
     Reference: Leinonen et al. 2020 (arXiv:2005.10374), section III; Harris et al. 2022 (arXiv:2204.02028), section 3.
     """
     depth = doublings(image_shape, input_shape)
@@ -96,17 +85,11 @@ def downscaling_critic(
     """Fields, together with the inputs and the constants, to scores, by strided convolutions without BatchNorm.
 
     Args:
-        image_shape: shape of an image, (H, W, C).
-        input_shape: shape of its input, (h, w, c), with H / h = W / w a power of two.
-        constants: number of constant fields, K; 0: the model has no such input.
         nf: half the width of the first layer, which is doubled at each halving, up to 8 nf.
-        periodic: axes whose two ends are neighbours: none, the width, or height and width.
+        The others: as of the generator.
 
     Returns:
         A model [(B, H, W, C) images, (B, h, w, c) inputs, (B or 1, H, W, K) constants] -> (B,) scores.
-
-    Raises:
-        UserError: the shapes do not fit.
     """
     factor = 2 ** doublings(image_shape, input_shape)
     make = _Layers(periodic)
@@ -141,11 +124,7 @@ def _relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
 
 @dataclasses.dataclass(frozen=True)
 class _Layers:
-    """Layers that see beyond the edges of a field what is there: the other end of a periodic axis, or zeros.
-
-    Args:
-        periodic: axes whose two ends are neighbours.
-    """
+    """Layers that see beyond the edges of a field what is there: the other end of a periodic axis, or zeros."""
 
     periodic: Periodic
 
@@ -210,13 +189,9 @@ class _Layers:
 def _joined(
     x: keras.KerasTensor, height: tuple[int, int], width: tuple[int, int], axis: int, name: str
 ) -> keras.KerasTensor:
-    """Put the last row or column before the first one, and the first one behind the last one.
+    """Put the last row (axis 1) or column (axis 2) before the first one, and the first one behind the last one.
 
-    Args:
-        x: features, (B, H, W, C).
-        height, width: numbers of pixels to cut off at the two ends, which leave the last row or column.
-        axis: 1 for rows, 2 for columns.
-        name: beginning of the layers' names.
+    What is cut off at the two ends of height and width leaves the last row or column.
     """
     last = layers.Cropping2D((height, width), name=f"{name}_last")(x)
     first = layers.Cropping2D((height[::-1], width[::-1]), name=f"{name}_first")(x)

@@ -1,26 +1,19 @@
 """Convolutions that halve or double images with a blur, as in StyleGAN2: as one kernel, or the blur apart.
 
-hvdgan/networks/devices/device.py says which is chosen where.
+hvdgan/networks/device.py says which is chosen where.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.networks.devices import device
+from hvdgan.networks import device
 
 FILTER = np.array([1, 3, 3, 1]) / 8
 """filter of all changes of resolution, as in StyleGAN2's code"""
 
 
 def blurred(kernel: tf.Tensor) -> tf.Tensor:
-    """The kernel that equals the filter (1, 3, 3, 1) / 8 along both axes followed by the given kernel.
-
-    Args:
-        kernel: (k, k, C, F).
-
-    Returns:
-        (k + 3, k + 3, C, F), in the type of the kernel.
-    """
+    """The kernel (k + 3, k + 3, C, F) that equals the filter along both axes followed by a kernel (k, k, C, F)."""
     size, _, inputs, outputs = kernel.shape
     one_axis = sum(weight * np.eye(size + 3, size, -place) for place, weight in enumerate(FILTER))
     both_axes = tf.constant(np.kron(one_axis, one_axis), kernel.dtype)  # ((k + 3)^2, k^2)
@@ -28,15 +21,7 @@ def blurred(kernel: tf.Tensor) -> tf.Tensor:
 
 
 def halved(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Blur images, convolve them, and keep every second row and column.
-
-    Args:
-        images: (B, H, W, C), H and W even.
-        kernel: (k, k, C, F), k 1 or 3.
-
-    Returns:
-        (B, H / 2, W / 2, F).
-    """
+    """Blur images (B, H, W, C), convolve them with a kernel of 1 or 3 pixels, and keep every second row and column."""
     if not device.chosen().blurs_apart:
         return tf.nn.conv2d(images, blurred(kernel), 2, "SAME")
     if kernel.shape[0] == 1:
@@ -45,14 +30,9 @@ def halved(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 
 def doubled(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Double height and width by a transposed convolution, and blur.
+    """Double height and width of images by a transposed convolution with a kernel (k, k, C, F), and blur.
 
-    Args:
-        images: (B, H, W, C).
-        kernel: (k, k, C, F), k 1 or 3.
-
-    Returns:
-        (B, 2 H, 2 W, F), times 4, because at each pixel a transposed convolution adds up a quarter of its weights.
+    The result is multiplied by 4, because at each pixel a transposed convolution adds up a quarter of its weights.
     """
     batch, height, width = tf.unstack(tf.shape(images)[:3])
     size, _, _, filters = kernel.shape

@@ -1,1 +1,0 @@
-"""Kernels that are chosen by the kind of device that computes."""

@@ -1,1 +1,0 @@
-"""Networks of fields and volumes."""
