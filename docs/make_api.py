@@ -18,6 +18,7 @@ DOCUMENTED = {
     "hvdgan.recipe.batch": ["Batch"],
     "hvdgan.recipe.nets": ["Nets"],
     "hvdgan.recipe.draws": ["Random"],
+    "hvdgan.recipe.state": ["State", "StateValues"],
     "hvdgan.recipe.stages": ["Stage", "Update", "Loss", "LearningRate", "Plateau"],
     "hvdgan.cli.types": ["Count", "CountOrNever", "Seed", "Fraction", "Decay", "Positive", "NonNegative", "Words"],
     "hvdgan.cli.errors": ["UserError"],
@@ -32,7 +33,7 @@ INTERNAL = {
     "hvdgan.cli.errors": ["RunError", "LostPeer", "RankFailed", "in_one_line", "unwritable"],
 }
 # They are made by the trainer and handed to the recipe, so their constructors are left out.
-HANDED = {"Batch", "Nets", "Random"}
+HANDED = {"Batch", "Nets", "Random", "StateValues"}
 
 _INTRODUCTION = """# What a recipe can use
 

@@ -67,6 +67,6 @@ def test_markdown_shows_what_the_docstrings_say():
 def test_the_names_that_a_recipe_imports():
     assert hvdgan.recipe.__all__ == [
         *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Fraction", "LearningRate", "Loss", "Nets"),
-        *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "Update"),
-        *("UserError", "Words", "losses", "measures"),
+        *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "State"),
+        *("Update", "UserError", "Words", "losses", "measures"),
     ]

@@ -27,7 +27,7 @@ def calls_while_tracing(monkeypatch, recipe, options, **settings):
         return plain(self, *inputs, **keywords)
 
     monkeypatch.setattr(keras.Model, "__call__", call)
-    step = stage_step(run, len(run.schedule.stages) - 1)
+    step = stage_step(run, len(run.schedule.stages) - 1).with_ranks(run.ranks)  # one that is not traced yet
     step.trace(run.source)
     return called
 
