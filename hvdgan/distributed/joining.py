@@ -1,9 +1,11 @@
-"""Joins the ranks that a launcher has started, and gives each rank its GPU or its cores."""
+"""Joins the ranks that a launcher has started, once or again after changes, and gives each its GPU or its cores."""
 
 import contextlib
 import dataclasses
 import os
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError
@@ -27,12 +29,8 @@ def claim() -> None:
 def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
     """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
 
-    Args:
-        expect_size: required number of ranks; None: the number that the launcher has started.
-        share_gpu: True if several ranks may compute on one GPU; all of them then reduce over the host's memory.
-
-    Raises:
-        UserError: the ranks cannot meet, their number is not the expected one, or their devices do not fit together.
+    Ranks that share a GPU all reduce over the host's memory. A UserError says that the ranks cannot meet, that their
+    number is not the expected one (None: as many as were started), or that their devices do not fit together.
     """
     claim()
     launcher, started, _ = launched()
@@ -80,6 +78,51 @@ def join_elastic(*, again: bool, slice_unit: int, share_gpu: bool = False) -> Ra
     if not again:
         _claim_devices(ranks)
     return dataclasses.replace(ranks, slice_unit=slice_unit, reduces_on_host=share_gpu)
+
+
+class Membership:
+    """Joins the ranks, and again after each change; use it in a `with` statement.
+
+    It replaces horovod.common.elastic.run_fn, which differs in three ways: it decides which errors mean a lost peer, it
+    restores the state from rank 0 even if that rank is new, and it forgets a notice that arrives during a rendezvous.
+    """
+
+    def __init__(self, slice_unit: int, *, share_gpu: bool = False) -> None:
+        self.ranks = Ranks()
+        self._slice_unit = slice_unit
+        self._share_gpu = share_gpu
+        self._joined = False
+        self._noticed = False
+
+    def __enter__(self) -> "Membership":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._joined:
+            backend.host_notices().remove_listener(self)
+
+    def join(self) -> Ranks:
+        """Join the ranks for the first time, or join the remaining and the new ones after a change.
+
+        Raises:
+            RunError: this process is no longer one of the ranks.
+        """
+        self._noticed = False
+        self.ranks = join_elastic(again=self._joined, slice_unit=self._slice_unit, share_gpu=self._share_gpu)
+        if not self._joined:
+            notices = backend.host_notices()
+            notices.init()
+            notices.register_listener(self)
+            self._joined = True
+        return self.ranks
+
+    def on_hosts_updated(self, timestamp: int, result: Any) -> None:
+        """Record a notice; a thread of Horovod's calls it, only on the rank that the driver knows as the first."""
+        self._noticed = True
+
+    def hosts_changed(self) -> bool:
+        """Whether any rank has received a notice that hosts come or go; every rank calls it."""
+        return bool(self.ranks.stack(np.array([self._noticed], np.float32)).any())
 
 
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
