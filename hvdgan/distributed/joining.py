@@ -58,28 +58,6 @@ def is_elastic() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
-def join_elastic(*, again: bool, slice_unit: int, share_gpu: bool = False) -> Ranks:
-    """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet."""
-    if not backend.horovod().gloo_built():
-        raise UserError(
-            "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
-        )
-    on_gpu = devices.on_gpus()
-    if again:
-        backend.horovod().shutdown()
-    try:
-        ranks = _join("horovodrun", on_gpu, pair=False)
-    except ValueError as error:  # Horovod has written the reason to stderr
-        raise RunError(
-            "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
-        ) from error
-    # Horovod updates only the C environment, which os.environ does not see.
-    os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
-    if not again:
-        _claim_devices(ranks)
-    return dataclasses.replace(ranks, slice_unit=slice_unit, reduces_on_host=share_gpu)
-
-
 class Membership:
     """Joins the ranks, and again after each change; use it in a `with` statement.
 
@@ -102,14 +80,29 @@ class Membership:
             backend.host_notices().remove_listener(self)
 
     def join(self) -> Ranks:
-        """Join the ranks for the first time, or join the remaining and the new ones after a change.
+        """Join the ranks for the first time, or the remaining and the new ones after a change; no collective runs yet.
 
-        Raises:
-            RunError: this process is no longer one of the ranks.
+        A RunError says that this process is no longer one of the ranks.
         """
+        hvd, on_gpu = backend.horovod(), devices.on_gpus()
+        if not hvd.gloo_built():
+            raise UserError(
+                "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
+            )
         self._noticed = False
-        self.ranks = join_elastic(again=self._joined, slice_unit=self._slice_unit, share_gpu=self._share_gpu)
+        if self._joined:
+            hvd.shutdown()
+        try:
+            ranks = _join("horovodrun", on_gpu, pair=False)
+        except ValueError as error:  # Horovod has written the reason to stderr
+            raise RunError(
+                "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
+            ) from error
+        # Horovod updates only the C environment, which os.environ does not see.
+        os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
+        self.ranks = dataclasses.replace(ranks, slice_unit=self._slice_unit, reduces_on_host=self._share_gpu)
         if not self._joined:
+            _claim_devices(ranks)
             notices = backend.host_notices()
             notices.init()
             notices.register_listener(self)

@@ -67,17 +67,11 @@ class EvaluationRequest:
     axes: str | None = None
     """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
 
-    @property
-    def features(self) -> dict[str, Any]:
-        """Settings of the features that differ from those of the run."""
-        given = {name: getattr(self, name) for name in ("eval_features", "inception", "eval_resize")}
-        return {name: value for name, value in given.items() if value is not None}
-
 
 class Evaluating:
-    """Evaluates checkpoints of one run; every rank calls it, and rank 0 writes evaluation.jsonl if there is a folder.
+    """Evaluates checkpoints of one run; every rank calls it, and rank 0 writes evaluation.jsonl into the run folder.
 
-    Its log needs to be that of rank 0 alone.
+    Without a run folder nothing is written. `say` logs a line, on rank 0.
     """
 
     def __init__(self, run_dir: Path | None, asked: EvaluationRequest, ranks: Ranks, say: Say) -> None:
@@ -231,7 +225,9 @@ class Evaluating:
             chosen = self._others(trained, asked.images, reading)
         again = self._last and self._last.with_samples(chosen)
         if again is None:
-            settings = dataclasses.replace(config.evaluation, **asked.features)
+            others = {name: getattr(asked, name) for name in ("eval_features", "inception", "eval_resize")}
+            given = {name: value for name, value in others.items() if value is not None}
+            settings = dataclasses.replace(config.evaluation, **given)
             both, size = (chosen, reals), asked.batch_size
             plan = on_all(lambda: plan_for(settings, recipe, nets, both, size), ranks, "the features")
             again = Comparison(chosen, reals, plan, self._run_dir and self._run_dir / "cache", ranks)

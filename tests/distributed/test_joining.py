@@ -1,6 +1,7 @@
 """Processes become ranks, of an elastic run again after each change; tests/parallel and tests/training/test_elastic.py
 have several of them."""
 
+import os
 import shutil
 import subprocess
 from types import SimpleNamespace
@@ -38,6 +39,7 @@ def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
 
 def test_a_member_listens_once_and_forgets_a_notice_unless_it_arrives_while_it_joins(monkeypatch):
     calls, during = [], []
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     notices = SimpleNamespace(
         init=lambda: calls.append("init"),
         register_listener=lambda listener: calls.append("register"),
@@ -46,19 +48,22 @@ def test_a_member_listens_once_and_forgets_a_notice_unless_it_arrives_while_it_j
     names = vars(notices).keys()
     assert all(callable(getattr(backend.host_notices(), name)) for name in names), "Horovod has other names"
 
-    def join(*, again, slice_unit, share_gpu):
-        calls.append(("join", again, slice_unit))
+    def join():
+        calls.append("join")
         for member in during:
             member.on_hosts_updated(1, None)
-        return Ranks(slice_unit=slice_unit)
 
+    functions = {"gloo_built": True, "mpi_built": False, "rank": 0, "size": 1, "local_rank": 0, "local_size": 1}
+    hvd = {name: lambda value=value: value for name, value in functions.items()}
+    hvd |= {"init": join, "shutdown": lambda: calls.append("shutdown")}
     monkeypatch.setattr(backend, "host_notices", lambda: notices)
-    monkeypatch.setattr(joining, "join_elastic", join)
+    monkeypatch.setattr(backend, "horovod", lambda: SimpleNamespace(**hvd))
     with Membership(4):
         pass
     assert calls == []
     with Membership(4) as member:
-        assert member.join() == member.ranks == Ranks(slice_unit=4) and not member.hosts_changed()
+        assert member.join() == member.ranks == Ranks(launcher="horovodrun", slice_unit=4)
+        assert not member.hosts_changed()
         member.on_hosts_updated(0, None)
         assert member.hosts_changed()
         member.join()
@@ -66,8 +71,7 @@ def test_a_member_listens_once_and_forgets_a_notice_unless_it_arrives_while_it_j
         during.append(member)
         member.join()
         assert member.hosts_changed()
-    joins = [("join", again, 4) for again in (False, True, True)]
-    assert calls == [joins[0], "init", "register", *joins[1:], "remove"]
+    assert calls == ["join", "init", "register", *2 * ("shutdown", "join"), "remove"]
 
 
 @pytest.mark.skipif(not CAN_RENAME, reason="no right to change the name of the host")
