@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import sys
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -121,22 +120,9 @@ def test_a_failed_download_is_one_line_and_leaves_the_old_file(server, folder, c
     }
 
 
-def test_a_link_in_the_archive_is_not_followed(server, folder, capsys):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as opened:
-        link = tarfile.TarInfo(features.MEMBER)
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        opened.addfile(link)
-    FILES["/link.tgz"] = packed.getvalue()
-    assert "holds no file" in fetch(capsys, "--url", f"{server}/link.tgz", code=1)
-    assert list(folder.iterdir()) == []
-
-
 def test_without_a_network(folder, capsys):
-    """A port that nobody listens on, and a name that does not exist."""
-    for address in ("http://127.0.0.1:1/x.tgz", "http://nobody.invalid/x.tgz"):
-        line = fetch(capsys, "--url", address, code=1)
-        assert "cannot be downloaded" in line and "run this on a machine with internet" in line
+    line = fetch(capsys, "--url", "http://127.0.0.1:1/x.tgz", code=1)
+    assert "cannot be downloaded" in line and "run this on a machine with internet" in line
     assert list(folder.iterdir()) == []
 
 
@@ -147,10 +133,3 @@ def test_mistakes(server, folder, capsys):
     assert features.main(["show"]) == 2
     assert '"show"' in capsys.readouterr().err
     assert features.main([]) == 2
-
-
-def test_it_starts_without_tensorflow(folder):
-    (folder / "tensorflow.py").write_text("raise ImportError('not here')\n")
-    (folder / "keras.py").write_text("raise ImportError('not here')\n")
-    done = run([sys.executable, "-m", "hvdgan.features", "--help"], folder)
-    assert done.returncode == 0 and "python -m hvdgan.features" in done.stdout and "--url" in done.stdout

@@ -112,7 +112,7 @@ def test_background_threads_have_the_lowest_priority_and_later_ones_the_ordinary
         assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary
 
 
-def test_a_policy_that_the_user_has_chosen_stays():
+def test_a_policy_that_the_user_has_chosen_stays_and_one_that_is_not_permitted_is_no_error(monkeypatch):
     def policies() -> list[int]:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         with ThreadPoolExecutor(1) as background, affinity.background_threads():
@@ -122,11 +122,9 @@ def test_a_policy_that_the_user_has_chosen_stays():
 
     assert _in_a_new_thread(policies) == [os.SCHED_IDLE, os.SCHED_IDLE, NICE]
 
-
-def test_a_system_that_permits_no_other_policy_is_no_error(monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)  # as in some containers
     with affinity.background_threads():
         assert _in_a_new_thread(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == NICE
