@@ -79,7 +79,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
         else:
             if physical and maps is not None and not recipe.data.is_pictures:
                 with mistakes.of(recipe):
-                    ends = Serving(recipe, trained.nets(request.weights), in_units=False, count=1).ends
+                    ends = Serving(recipe, trained.nets(request.weights), in_units=False).ends
                 network, mapped = in_units(network, recipe.data, ends[request.network])
             if form == "keras":
                 _refuse_foreign(network, request)

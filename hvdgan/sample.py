@@ -7,7 +7,7 @@ start.begin(__name__)
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,20 +17,24 @@ from cyclopts import Parameter
 
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.files import outputs
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
-from hvdgan.inference import sample_files
 from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
-from hvdgan.recipe import mistakes
+from hvdgan.recipe import DataSpec, mistakes
 from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.results import drawn_by
-from hvdgan.recipe.showing import restored, shown
+from hvdgan.recipe.showing import restored, save_samples, shown
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
 RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
+
+_ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
+Texts = dict[str, dict[str, list[str]]]
+"""units and names of channels of each array"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +77,7 @@ class Request:
 
 @command(name="sample", help_text=_HELP)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    sample_files.check(request.out, separate=request.separate, overwrite=request.overwrite)
+    check_output(request.out, separate=request.separate, overwrite=request.overwrite)
     trained = load_trained(run_dir)
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
@@ -128,14 +132,74 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray,
     if not request.separate:
         drawn, started = zip(*batches, strict=True)
         numbers, inputs = restored(shown(np.concatenate(drawn), spec), spec), list(itertools.chain(*started))
-        sample_files.write(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
+        write_samples(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
         return
     suffix, number = ".png" if spec.is_pictures else ".npy", 0
     for samples, _ in batches:
         for sample in restored(shown(samples, spec), spec):
             path = request.out / f"{number:06}{suffix}"
-            sample_files.write(path, sample[None] if spec.is_pictures else sample, spec, [])
+            write_samples(path, sample[None] if spec.is_pictures else sample, spec, [])
             number += 1
+
+
+def check_output(path: Path, *, separate: bool, overwrite: bool) -> None:
+    """Refuse an output that write_samples() could not write, before anything is computed."""
+    if separate:
+        outputs.check_folder(path, overwrite=overwrite)
+    elif path.suffix.lower() in (".png", *_ARRAYS):
+        outputs.check_new(path, overwrite=overwrite)
+    else:
+        raise UserError(
+            f"--out {path}: expected a name that ends in .png for a picture, or in {', '.join(_ARRAYS)} for numbers"
+        )
+
+
+def write_samples(
+    path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False
+) -> None:
+    """Write samples (N, ...) in the units of the data to one file: a PNG, or an array.
+
+    An .npz and an .h5 also hold the conditions of their inputs by name, the units and names of channels as hvdgan reads
+    them (attributes, or arrays of text such as `samples_units`), and `index`, the numbers in the data of samples of it.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        outputs.write(path, lambda partial: save_samples(partial, samples, spec))
+        return
+    if suffix == ".npy":
+        outputs.write(path, lambda partial: np.save(partial, samples))
+        return
+    arrays, texts = {"samples": samples}, Texts()
+    if spec.values is not None:
+        images, given = spec.values.images, spec.values.conditions
+        named = not all(map(str.isdecimal, images.channels))
+        texts["samples"] = {"units": list(images.units), "channels": list(images.channels) if named else []}
+        if given is not None and inputs and "conditions" in inputs[0]:
+            numbers = given.inverse(np.stack([each["conditions"] for each in inputs]))
+            arrays |= dict(zip(spec.conditions, numbers.T, strict=True))
+            texts |= {name: {"units": [unit]} for name, unit in zip(given.channels, given.units, strict=False)}
+    if of_data:
+        arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
+    save = _save_npz if suffix == ".npz" else _save_hdf5
+    outputs.write(path, lambda partial: save(partial, arrays, texts))
+
+
+def _save_npz(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
+    beside = {
+        f"{name}_{kind}": np.array(each) for name, kinds in texts.items() for kind, each in kinds.items() if any(each)
+    }
+    np.savez(path, **{**beside, **arrays})  # type: ignore[arg-type]  # a name is never allow_pickle
+
+
+def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
+    import h5py  # only for this kind of file
+
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            written = file.create_dataset(name, data=array)
+            for kind, each in texts.get(name, {}).items():
+                if any(each):  # one text, as other programs expect
+                    written.attrs[kind] = each[0] if len(each) == 1 else each
 
 
 def _check(recipe: Recipe, request: Request) -> None:

@@ -49,38 +49,21 @@ def versions() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The contents of a checkpoint in host memory.
+    """The contents of a checkpoint in host memory."""
 
-    Args:
-        step: number of steps done.
-        values: arrays by tensor name.
-        facts: other fields of the manifest, such as run_id, stage, data and config; JSON types.
-    """
-
-    step: int
-    values: dict[str, np.ndarray]
-    facts: dict[str, Any]
+    step: int  # number of steps done
+    values: dict[str, np.ndarray]  # arrays by tensor name
+    facts: dict[str, Any]  # other fields of the manifest, such as run_id, stage, data and config; JSON types
 
 
 def snapshot_of(step: int, values: dict[str, np.ndarray], statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
-    """Put together the contents of a checkpoint.
-
-    Args:
-        step: number of steps done.
-        values: copies of all variables by name.
-        statistics: (size, n) per-rank statistics; `values` has their means.
-        facts: other fields of the manifest.
-    """
+    """Put copies of all variables and the statistics of each rank, (size, n), together; `values` has their means."""
     everyones = {_RANKS: statistics} if len(statistics) > 1 and statistics.size else {}
     return Snapshot(step, {**values, **everyones}, facts)
 
 
 def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
-    """Assign the values of a snapshot to the variables.
-
-    Returns:
-        The per-rank statistics, (size, n); (1, 0) if there was one rank, or no statistics.
-    """
+    """Assign a snapshot to the variables; returns each rank's statistics, (size, n), (1, 0) if there were none."""
     for name, variable in tensors.items():
         variable.assign(snapshot.values[name])
     return snapshot.values.get(_RANKS, np.zeros((1, 0), np.float32))
@@ -93,15 +76,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     temporary name, flushed to the disk, renamed, and only then named in `latest`. If a checkpoint of the same step
     exists, it stays complete until the new one has taken its place (hvdgan.cli.files.replacing).
 
-    Args:
-        folder: path of RUN_DIR/checkpoints.
-        snapshot: contents of the checkpoint.
-
-    Returns:
-        The checkpoint's folder.
-
-    Raises:
-        RunError: the checkpoint cannot be written; the older ones are untouched.
+    Returns the checkpoint's folder. A RunError says that it cannot be written; the older ones are untouched.
     """
     target = folder / f"step-{snapshot.step:08d}"
     manifest = {

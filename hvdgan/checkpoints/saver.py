@@ -16,18 +16,11 @@ from hvdgan.cli.events import Checkpoint, Event
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The best checkpoint so far, by a metric.
+    """The best checkpoint so far, by a metric."""
 
-    Args:
-        metric: name of the metric in metrics.jsonl.
-        mode: min if lower is better, max if higher is.
-        value: metric at the best step; None before the first measurement.
-        step: step of the best checkpoint; None before the first measurement.
-    """
-
-    metric: str
-    mode: str
-    value: float | None = None
+    metric: str  # its name in metrics.jsonl
+    mode: str  # min if lower is better, max if higher is
+    value: float | None = None  # the metric at the best step; None before the first measurement
     step: int | None = None
 
     @staticmethod
@@ -48,39 +41,19 @@ class Best:
 
 
 def check_best_metric(metric: str | None, names: Collection[str]) -> None:
-    """Check that a run has the metric that --best-metric names.
-
-    Args:
-        metric: value of --best-metric; None: no metric is followed.
-        names: names of the run's metrics.
-
-    Raises:
-        UserError: the run has no such metric.
-    """
+    """Refuse a --best-metric that is not among the names of the run's metrics."""
     if metric is not None and metric not in names:
         raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """Deletes checkpoints of this run that need not stay, and never those of another run.
+    """Deletes checkpoints of this run that need not stay, and never those of another run."""
 
-    Args:
-        keep: number of newest checkpoints to keep; 0: all.
-    """
-
-    keep: int
+    keep: int  # number of newest checkpoints to keep; 0: all
 
     def prune(self, folder: Path, newest: checkpoint.Snapshot) -> list[str]:
-        """Delete old checkpoints of the run that wrote `newest`.
-
-        Args:
-            folder: path of RUN_DIR/checkpoints.
-            newest: snapshot just written; its facts identify the run and the best step.
-
-        Returns:
-            One message for each checkpoint that could not be deleted; the next save tries again.
-        """
+        """Delete old checkpoints of the run that wrote `newest`; returns a message for each that cannot be deleted."""
         if not self.keep:
             return []
         mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts)]

@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import struct
-import sys
 import time
 from pathlib import Path
 
@@ -158,15 +157,6 @@ def allow_open_files(more: int) -> None:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def free_files() -> int:
-    """The number of files that this process may still open, at most."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        return (sys.maxsize if soft == resource.RLIM_INFINITY else soft) - len(os.listdir("/proc/self/fd"))
-    except OSError:  # this needs a file, too
-        return 0
 
 
 def _boot() -> str:

@@ -23,12 +23,7 @@ def cores_of_rank(ranks: Ranks) -> int:
 
 
 def reading_threads(wanted: int, ranks: Ranks) -> int:
-    """The number of threads that read images on this rank.
-
-    Args:
-        wanted: value of --pipeline.threads; 0: one per core of this rank.
-        ranks: ranks of the run.
-    """
+    """The number of threads that read images on this rank, of --pipeline.threads; 0: one per core of this rank."""
     return wanted or cores_of_rank(ranks)
 
 

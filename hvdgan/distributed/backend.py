@@ -76,7 +76,7 @@ def timeline(path: str) -> Iterator[None]:
 def host_notices() -> Any:
     """Horovod's manager of the notices that hosts come or go, with init, register_listener and remove_listener."""
     horovod()
-    # Not public; tests/distributed/test_membership.py needs its methods, tests/training/test_elastic.py their effect.
+    # Not public; tests/distributed/test_joining.py needs its methods, tests/training/test_elastic.py their effect.
     from horovod.common.elastic import notification_manager
 
     return notification_manager

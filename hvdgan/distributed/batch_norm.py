@@ -59,11 +59,6 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
         return tf.cast(wide_mean, mean.dtype), tf.cast(variance, mean.dtype)
 
     def set_ranks(self, ranks: Ranks, weight: float) -> None:
-        """Take the statistics over these ranks.
-
-        Args:
-            ranks: ranks that share the batch.
-            weight: factor of this rank's means, from Ranks.weights().
-        """
+        """Take the statistics over these ranks; the weight of this rank's means is from Ranks.weights()."""
         # Not by assignment: Keras would take the dataclass apart to look for variables.
         self.__dict__.update(ranks=ranks, weight=weight)

@@ -1,9 +1,11 @@
-"""Joins the ranks that a launcher has started, and gives each rank its GPU or its cores."""
+"""Joins the ranks that a launcher has started, once or again after changes, and gives each its GPU or its cores."""
 
 import contextlib
 import dataclasses
 import os
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, UserError
@@ -27,12 +29,8 @@ def claim() -> None:
 def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
     """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
 
-    Args:
-        expect_size: required number of ranks; None: the number that the launcher has started.
-        share_gpu: True if several ranks may compute on one GPU; all of them then reduce over the host's memory.
-
-    Raises:
-        UserError: the ranks cannot meet, their number is not the expected one, or their devices do not fit together.
+    Ranks that share a GPU all reduce over the host's memory. A UserError says that the ranks cannot meet, that their
+    number is not the expected one (None: as many as were started), or that their devices do not fit together.
     """
     claim()
     launcher, started, _ = launched()
@@ -60,26 +58,64 @@ def is_elastic() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") == "1"
 
 
-def join_elastic(*, again: bool, slice_unit: int, share_gpu: bool = False) -> Ranks:
-    """Join the ranks of an elastic run and claim this rank's devices; no collective runs yet."""
-    if not backend.horovod().gloo_built():
-        raise UserError(
-            "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
-        )
-    on_gpu = devices.on_gpus()
-    if again:
-        backend.horovod().shutdown()
-    try:
-        ranks = _join("horovodrun", on_gpu, pair=False)
-    except ValueError as error:  # Horovod has written the reason to stderr
-        raise RunError(
-            "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
-        ) from error
-    # Horovod updates only the C environment, which os.environ does not see.
-    os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
-    if not again:
-        _claim_devices(ranks)
-    return dataclasses.replace(ranks, slice_unit=slice_unit, reduces_on_host=share_gpu)
+class Membership:
+    """Joins the ranks, and again after each change; use it in a `with` statement.
+
+    It replaces horovod.common.elastic.run_fn, which differs in three ways: it decides which errors mean a lost peer, it
+    restores the state from rank 0 even if that rank is new, and it forgets a notice that arrives during a rendezvous.
+    """
+
+    def __init__(self, slice_unit: int, *, share_gpu: bool = False) -> None:
+        self.ranks = Ranks()
+        self._slice_unit = slice_unit
+        self._share_gpu = share_gpu
+        self._joined = False
+        self._noticed = False
+
+    def __enter__(self) -> "Membership":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._joined:
+            backend.host_notices().remove_listener(self)
+
+    def join(self) -> Ranks:
+        """Join the ranks for the first time, or the remaining and the new ones after a change; no collective runs yet.
+
+        A RunError says that this process is no longer one of the ranks.
+        """
+        hvd, on_gpu = backend.horovod(), devices.on_gpus()
+        if not hvd.gloo_built():
+            raise UserError(
+                "elastic runs go over Gloo, and this Horovod was built without; launch/setup.sh builds one with it"
+            )
+        self._noticed = False
+        if self._joined:
+            hvd.shutdown()
+        try:
+            ranks = _join("horovodrun", on_gpu, pair=False)
+        except ValueError as error:  # Horovod has written the reason to stderr
+            raise RunError(
+                "this process has left the run: its host is no longer in it, or the ranks did not find each other again"
+            ) from error
+        # Horovod updates only the C environment, which os.environ does not see.
+        os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
+        self.ranks = dataclasses.replace(ranks, slice_unit=self._slice_unit, reduces_on_host=self._share_gpu)
+        if not self._joined:
+            _claim_devices(ranks)
+            notices = backend.host_notices()
+            notices.init()
+            notices.register_listener(self)
+            self._joined = True
+        return self.ranks
+
+    def on_hosts_updated(self, timestamp: int, result: Any) -> None:
+        """Record a notice; a thread of Horovod's calls it, only on the rank that the driver knows as the first."""
+        self._noticed = True
+
+    def hosts_changed(self) -> bool:
+        """Whether any rank has received a notice that hosts come or go; every rank calls it."""
+        return bool(self.ranks.stack(np.array([self._noticed], np.float32)).any())
 
 
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:

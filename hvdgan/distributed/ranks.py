@@ -18,32 +18,6 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed import backend, reduction
 from hvdgan.distributed.liveness.activity import Activity
 
-
-def bounds(global_batch_size: int, size: int, slice_unit: int = 0) -> list[int]:
-    """The borders of the ranks' slices of the global batch: rank r has the samples bounds[r] to bounds[r + 1] - 1."""
-    if slice_unit:
-        units, rest = divmod(global_batch_size, slice_unit)
-        if units < size or rest:
-            raise UserError(
-                f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {size} ranks; "
-                f"take a multiple of {slice_unit} (--accumulate), at least {size * slice_unit}"
-            )
-        return [rank * units // size * slice_unit for rank in range(size + 1)]
-    if global_batch_size % size:
-        below = global_batch_size // size * size
-        possible = f"{below} or {below + size}" if below else f"{size}"
-        raise UserError(
-            f"--global-batch-size {global_batch_size}: cannot be split evenly over {size} ranks; take {possible}"
-        )
-    return [rank * (global_batch_size // size) for rank in range(size + 1)]
-
-
-def weights(borders: list[int]) -> list[float]:
-    """The factor of each rank's mean over its slice, with which the mean over ranks is the mean over all samples."""
-    counts = [last - first for first, last in itertools.pairwise(borders)]
-    return [count * len(counts) / borders[-1] for count in counts]
-
-
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"
 
@@ -74,12 +48,32 @@ class Ranks:
 
     def slice_of(self, global_batch_size: int) -> tuple[int, int]:
         """The indices (first, last + 1) of this rank's samples in the global batch; may raise a UserError."""
-        borders = bounds(global_batch_size, self.size, self.slice_unit)
+        borders = self._borders(global_batch_size)
         return borders[self.rank], borders[self.rank + 1]
 
     def weights(self, global_batch_size: int) -> list[float]:
-        """The weight of each rank's mean over its slice in the mean over ranks; 1.0 where all slices are equal."""
-        return weights(bounds(global_batch_size, self.size, self.slice_unit))
+        """The factor of each rank's mean over its slice, with which the mean over ranks is that over all samples."""
+        pairs = itertools.pairwise(self._borders(global_batch_size))
+        return [(last - first) * self.size / global_batch_size for first, last in pairs]
+
+    def _borders(self, global_batch_size: int) -> list[int]:
+        """The borders of the ranks' slices of the global batch."""
+        unit, size = self.slice_unit, self.size
+        if unit:
+            units, rest = divmod(global_batch_size, unit)
+            if units < size or rest:
+                raise UserError(
+                    f"--global-batch-size {global_batch_size}: cannot be cut into micro-batches for {size} ranks; "
+                    f"take a multiple of {unit} (--accumulate), at least {size * unit}"
+                )
+            return [rank * units // size * unit for rank in range(size + 1)]
+        if global_batch_size % size:
+            below = global_batch_size // size * size
+            possible = f"{below} or {below + size}" if below else f"{size}"
+            raise UserError(
+                f"--global-batch-size {global_batch_size}: cannot be split evenly over {size} ranks; take {possible}"
+            )
+        return [rank * (global_batch_size // size) for rank in range(size + 1)]
 
     def reduced_gradients(
         self,

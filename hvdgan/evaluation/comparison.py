@@ -98,11 +98,6 @@ class Comparison:
                 f"warning: {fewest:,} samples for {dimension:,} features: their covariance is singular, and the "
                 f"Fréchet distance is too large; compare more than {dimension:,} samples, better {10 * dimension:,}"
             )
-        elif self._plan.classes and fewest <= dimension * self._plan.classes and self._plan.sums_classes:
-            yield (
-                f"warning: {fewest:,} samples of {self._plan.classes:,} classes for {dimension:,} features: Fréchet "
-                f"distances within classes are too large; compare more than {dimension * self._plan.classes:,} samples"
-            )
 
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this.

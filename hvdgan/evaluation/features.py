@@ -82,7 +82,7 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
             )
         path = _inception_file(inception)
         how = resize if spec.shape[:2] != SIZE else "none"
-        found = _checked(text, load_inception(path, resize), spec, _digest_as_recorded(path), how, batch_size)
+        found = _checked(text, load_inception(path, resize), spec, sha256_of(path), how, batch_size)
         return dataclasses.replace(found, published=is_published(path))
     if not text.endswith(".keras"):
         raise UserError(
@@ -155,17 +155,6 @@ def _inception_file(given: Path | None) -> Path:
             f"name its file with --inception FILE or the environment variable {_VARIABLE}"
         )
     return named
-
-
-def _digest_as_recorded(path: Path) -> str:
-    """SHA-256 of a file, compared with the record that hvdgan.features has written next to it, if there is one."""
-    digest, record = sha256_of(path), path.with_name(f"{path.name}.sha256")
-    if record.is_file() and record.read_text(errors="replace").split()[:1] != [digest]:
-        raise UserError(
-            f"--inception {path}: its SHA-256 is {digest}, and {record.name} has another; run python -m "
-            "hvdgan.features fetch --overwrite"
-        )
-    return digest
 
 
 def _load_keras(path: Path, who: str) -> tuple[Network, tuple[int | None, ...]]:

@@ -37,15 +37,11 @@ class Moments:
     @property
     def mean(self) -> np.ndarray:
         """Mean of the vectors, (d,)."""
-        if not self.count:
-            raise ValueError("the mean of no samples")
         return self._origin + self._sums["total"] / self.count
 
     @property
     def covariance(self) -> np.ndarray:
-        """Covariance with the divisor N - 1, (d, d)."""
-        if self.count < 2:
-            raise ValueError(f"a covariance needs at least 2 samples, and there are {self.count}")
+        """Covariance of two vectors or more with the divisor N - 1, (d, d)."""
         total = self._sums["total"]
         return (self._sums["products"] - np.outer(total, total / self.count)) / (self.count - 1)
 

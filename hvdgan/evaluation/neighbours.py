@@ -23,10 +23,6 @@ def neighbours(fake: np.ndarray, real: np.ndarray, *, share: Share = alone) -> d
 
     Reference: Kynkäänniemi et al. 2019, equations 1 and 2; Naeem et al. 2020, equations 3 and 4.
     """
-    if min(len(fake), len(real)) <= _OF_DENSITY:
-        raise ValueError(
-            f"nearest neighbours need more than {_OF_DENSITY} samples of each kind, not {len(fake)} and {len(real)}"
-        )
     pair = _Pair(fake, real)
     real_radii = share(lambda first, past: pair.radii(real, first, past), len(real))  # (M, 2)
     fake_radii = share(lambda first, past: pair.radii(fake, first, past), len(fake))[:, 0]

@@ -15,8 +15,6 @@ def sliced_wasserstein(fake_projections: np.ndarray, real_projections: np.ndarra
     Reference: Rabin et al. 2011; Deshpande et al. 2018, equation 6.
     """
     count, others = len(fake_projections), len(real_projections)
-    if not count or not others:
-        raise ValueError("the distance from no samples")
     # Both quantile functions are constant between two multiples of 1 / N or 1 / M. In units of 1 / (N M) these are
     # integers, so that no level is lost to rounding.
     levels = np.union1d(np.arange(count + 1) * others, np.arange(others + 1) * count)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,21 +67,11 @@ class EvaluationRequest:
     axes: str | None = None
     """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
 
-    @property
-    def features(self) -> dict[str, Any]:
-        """Settings of the features that differ from those of the run."""
-        given = {name: getattr(self, name) for name in ("eval_features", "inception", "eval_resize")}
-        return {name: value for name, value in given.items() if value is not None}
-
 
 class Evaluating:
-    """Evaluates checkpoints of one run. Every rank calls it; rank 0 writes evaluation.jsonl.
+    """Evaluates checkpoints of one run; every rank calls it, and rank 0 writes evaluation.jsonl into the run folder.
 
-    Args:
-        run_dir: run folder; None: the checkpoint lies outside of one, and nothing is written.
-        asked: samples, features and data to compare.
-        ranks: ranks that share the work.
-        say: function that logs a line; only rank 0's is called with effect.
+    Without a run folder nothing is written. `say` logs a line, on rank 0.
     """
 
     def __init__(self, run_dir: Path | None, asked: EvaluationRequest, ranks: Ranks, say: Say) -> None:
@@ -94,12 +84,9 @@ class Evaluating:
     def __call__(self, checkpoint: Path) -> dict[str, Any]:
         """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one.
 
-        Raises:
-            UserError: the data or the features cannot be opened, or another process evaluates the run.
-            CheckpointDeleted: on every rank, if the checkpoint is no longer there.
-            RunError: on every rank, if the checkpoint is damaged, or a sample is not finite.
+        On every rank, a RunError says that the checkpoint is damaged, or that a sample is not finite.
         """
-        from_root(self._take_lock, self._ranks, "the lock of the evaluations")
+        self._on_files(self._take_lock, "the lock of the evaluations")
 
         def load() -> TrainedNetworks | None:
             try:
@@ -127,13 +114,23 @@ class Evaluating:
         if self._lock is not None:
             self._lock.close()
 
-    def _take_lock(self) -> None:
-        """Lock the run's evaluations for this process."""
-        if self._run_dir is not None and self._lock is None:
+    def _on_files(self, work: Callable[[Path], Any], name: str) -> Any:
+        """Do work on the files of the run folder, if there is one, on rank 0."""
+        if (run_dir := self._run_dir) is None:
+            return None
+
+        def attempt() -> Any:
             try:
-                self._lock = results.lock_evaluations(self._run_dir)
+                return work(run_dir)
             except OSError as error:
-                raise unwritable(self._run_dir, error) from error
+                raise unwritable(run_dir / results.FILE, error) from error
+
+        return from_root(attempt, self._ranks, name)
+
+    def _take_lock(self, run_dir: Path) -> None:
+        """Lock the run's evaluations for this process."""
+        if self._lock is None:
+            self._lock = results.lock_evaluations(run_dir)
             for line in self._lock.remarks:
                 self._say(line)
 
@@ -149,10 +146,10 @@ class Evaluating:
         weights = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
         of_data = [comparison.scale(), comparison.probe(), maps_of(trained.recipe.data).to_json()]
         key = results.identity(manifest.get("run_id"), trained.step, weights, self._code, how, of_data)
-        earlier = from_root(lambda: self._earlier(key), self._ranks, "the earlier evaluations")
+        earlier = self._on_files(lambda folder: results.found(folder, key), "the earlier evaluations")
         if earlier and run_dir:
             self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {run_dir / results.FILE}")
-            return earlier
+            return dict(earlier)
         self._stand(trained)
         values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
         refuse_taken_names(trained.recipe, values, comparison.names)
@@ -167,7 +164,7 @@ class Evaluating:
             identity=key,
             by="evaluate",
         )
-        from_root(lambda: self._write(record), self._ranks, "the record of the evaluation")
+        self._on_files(lambda folder: results.append(folder, record), "the record of the evaluation")
         return record
 
     def _how(self, trained: TrainedNetworks) -> dict[str, Any]:
@@ -181,26 +178,11 @@ class Evaluating:
         # Without standing statistics, the batches change the last bits alone.
         return how if asked.standing_statistics is None else {**how, "batch_size": asked.batch_size}
 
-    def _earlier(self, key: str) -> dict[str, Any] | None:
-        if self._run_dir is None:
-            return None
-        try:
-            return results.found(self._run_dir, key)
-        except OSError as error:
-            raise unwritable(self._run_dir / results.FILE, error) from error
-
-    def _write(self, record: dict[str, Any]) -> None:
-        if self._run_dir is not None:
-            try:
-                results.append(self._run_dir, record)
-            except OSError as error:
-                raise unwritable(self._run_dir / results.FILE, error) from error
-
     def _opened(self, trained: TrainedNetworks) -> tuple[Samples, Samples | None]:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
-            everything = open_data(config, recipe.data, asked.data, self._ranks, self._axes_of_data)
+            everything = open_data(config, recipe.data, asked.data, self._ranks, asked.axes)
             maps = maps_of(recipe.data)
             if asked.data is not None:
                 self._sources = everything.mapped(maps), everything.mapped(maps)
@@ -209,11 +191,6 @@ class Evaluating:
                 some = held_out.some(config.evaluation.eval_images).mapped(maps) if held_out else None
                 self._sources = training.mapped(maps), some
         return self._sources
-
-    @property
-    def _axes_of_data(self) -> str | None:
-        """--axes are those of other data; those of the run's own are in its settings."""
-        return None if self._asked.data is None else self._asked.axes
 
     def _stand(self, trained: TrainedNetworks) -> None:
         """Set standing statistics, the same on every rank."""
@@ -231,7 +208,7 @@ class Evaluating:
                 batch_size=asked.batch_size,
                 seed=seed,
                 truncation=asked.truncation,
-                axes=self._axes_of_data,
+                axes=asked.axes,
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)
@@ -248,7 +225,9 @@ class Evaluating:
             chosen = self._others(trained, asked.images, reading)
         again = self._last and self._last.with_samples(chosen)
         if again is None:
-            settings = dataclasses.replace(config.evaluation, **asked.features)
+            others = {name: getattr(asked, name) for name in ("eval_features", "inception", "eval_resize")}
+            given = {name: value for name, value in others.items() if value is not None}
+            settings = dataclasses.replace(config.evaluation, **given)
             both, size = (chosen, reals), asked.batch_size
             plan = on_all(lambda: plan_for(settings, recipe, nets, both, size), ranks, "the features")
             again = Comparison(chosen, reals, plan, self._run_dir and self._run_dir / "cache", ranks)
@@ -307,11 +286,7 @@ def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
     """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this."""
 
     def look() -> None:
-        try:
-            is_wrong = path.is_file() or (path / MANIFEST).is_file() or bool(newest_first(path))
-        except (OSError, ValueError) as error:
-            raise UserError(f"--watch: {path} cannot be read: {error}") from error
-        if is_wrong:
+        if path.is_file() or (path / MANIFEST).is_file() or newest_first(path):
             raise UserError(f"--watch: {path} is a file or holds checkpoints; expected a run folder, as runs/dcgan")
 
     from_root(look, ranks, "the run folder")
@@ -355,11 +330,10 @@ def _has_last(complete: Sequence[Path]) -> bool:
     for checkpoint in reversed(complete):
         try:
             manifest = read_manifest(checkpoint)
-            ended = (manifest.get("progress") or {}).get("ended", {})
-            total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
-        except (RunError, KeyError, TypeError, ValueError):
+        except RunError:
             continue
-        most = manifest["config"].get("max_steps")
+        ended, most = manifest["progress"]["ended"], manifest["config"].get("max_steps")
+        total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
         return bool(step_of(complete[-1]) >= (total if most is None else min(most, total)))
     return False
 

@@ -24,7 +24,7 @@ _FADE = 16  # the seam fades over 1/16 of the window's short side
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The part of a photograph that the network sees, resized to the network's image size; all fields in pixels."""
+    """The part of a photograph that the network sees, resized to the network's image size; in pixels."""
 
     top: int
     left: int
@@ -32,32 +32,22 @@ class Window:
     width: int
 
     def of(self, pixels: np.ndarray) -> np.ndarray:
-        """Return a view of this part of an array (H, W, ...)."""
+        """A view of this part of an array (H, W, ...)."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
 
 @dataclasses.dataclass(frozen=True)
 class Photo:
-    """A photograph, its hole, and the part of it that the network sees.
+    """A photograph, its hole, and the part of it that the network sees."""
 
-    pixels: (H, W, C) uint8, C 1 or 3 as in the file.
-    hole: (H, W) bool.
-    icc_profile: colour profile of the file, or None.
-    window: part that the network sees.
-    """
-
-    pixels: np.ndarray
-    hole: np.ndarray
-    icc_profile: bytes | None
+    pixels: np.ndarray  # (H, W, C) uint8, C 1 or 3 as in the file
+    hole: np.ndarray  # (H, W) bool
+    icc_profile: bytes | None  # colour profile of the file
     window: Window
 
 
 def read_photo(image: Path, mask: Path, channels: int) -> Photo:
-    """Read a photograph and its mask, which is white inside the hole, for a network of 1 or 3 channels.
-
-    Raises:
-        UserError: a file cannot be read, or cannot be used.
-    """
+    """Read a photograph and its mask, which is white inside the hole, for a network of 1 or 3 channels."""
     pixels, icc_profile = _read("--image", image)
     white = _grey(_read("--mask", mask)[0])[..., 0]
     if white.shape != pixels.shape[:2]:

@@ -11,14 +11,13 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE, Peers, from_root
+from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import BadImage, Samples, conditions, open_source
-from hvdgan.data.kinds import spread
 from hvdgan.data.order import sample_indices
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import Input
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 
@@ -67,12 +66,14 @@ def open_data(
 
     Their numbers are not mapped yet.
     """
-    config = _with_axes(config, axes)
-    if data is None or data == config.data:
+    if data is None:
         try:
             return _opened(config, spec, peers)
         except UserError as error:
             raise UserError(f"{error}; if the data of the run have moved, name them or others with --data") from error
+    config = _with_axes(config, axes)
+    if data == config.data:
+        return _opened(config, spec, peers)
     table = config.arrays.condition_table
     if table is not None and conditions.is_in_order(table):
         raise UserError(
@@ -80,19 +81,22 @@ def open_data(
             "column `file` with the paths of both"
         )
     source = _opened(_for_others(config, data, spec, spec.parts.shape), spec, peers)
-    _refuse_other_classes(source, spec)
+    if source.labels is not None and source.num_classes and spec.num_classes:
+        names, known = tuple(source.class_names or ()), spec.class_names
+        if source.num_classes != spec.num_classes or (names and known and names != known):
+            other = ", ".join(sorted({*names} ^ {*known})[:5] if names and known else ()) or "their number or order"
+            raise UserError(
+                f"--data {source.name}: {source.num_classes} classes, and {spec.num_classes} in training, which differ "
+                f"in {other}; give data of the same classes"
+            )
     return source
 
 
 def open_samples(
     config: Config, spec: DataSpec, images: str, peers: Peers = ALONE, axes: str | None = None
 ) -> tuple[Samples, DataSpec]:
-    """Open samples that another program made: in the units of the data, without inputs, conditions and constants.
-
-    They have the shape that the networks make. Arrays of a run with --crop may also have that of the data, of which the
-    centre is taken.
-    """
-    values, whole = SampleValues(maps_of(spec).images), Layout(spec.parts.shape, None, spec.parts.crop)
+    """Open samples that another program made, of the shape that networks make, in the units of the data."""
+    values = SampleValues(maps_of(spec).images)
     absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
     config = _with_axes(config, axes)
     arrays = dataclasses.replace(config.arrays, crop=(), conditions=(), **absent)
@@ -100,19 +104,10 @@ def open_samples(
         spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=None, constants=None
     )
     try:
-        wanted = _for_others(dataclasses.replace(config, arrays=arrays), images, spec, spec.shape)
-        source = _opened(wanted, made, peers, whole)
-        if source.is_pictures and whole.crop is not None:
-            places = spread(len(source)).tolist()
-            sizes = from_root(lambda: [source.own_size(each) for each in places], peers, f"--data {images}: sizes")
-            if other := next((size for size in sizes if size and tuple(size) != spec.shape[:2]), None):
-                raise UserError(
-                    f"--data {images}: a picture of {other[1]} x {other[0]} pixels; expected {spec.shape[1]} x "
-                    f"{spec.shape[0]}, as the networks of a run with --crop make them"
-                )
+        source = _opened(_for_others(dataclasses.replace(config, arrays=arrays), images, spec, spec.shape), made, peers)
     except UserError as error:
         raise UserError(str(error).replace("--data ", "--images ")) from error
-    return source.mapped(values), dataclasses.replace(made, num_classes=source.num_classes, layout=source.layout)
+    return source.mapped(values), dataclasses.replace(made, num_classes=source.num_classes)
 
 
 def maps_of(spec: DataSpec) -> SampleValues:
@@ -134,17 +129,13 @@ def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int])
     return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)
 
 
-def _opened(config: Config, spec: DataSpec, peers: Peers, whole: Layout | None = None) -> Samples:
-    """Open data as the settings of a run say, and refuse those on which its networks were not trained.
-
-    Arrays need no maps, because those of the run apply. `whole` is another layout that samples may have.
-    """
+def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
+    """Open data as the settings of a run say, whose maps apply, and refuse those on which it was not trained."""
     source = open_source(config, paired=spec.input_shape is not None, peers=peers, unmapped=True)
     if source.is_pictures != (spec.is_pictures and config.arrays.values is None):
         found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
         raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
-    layout = whole if whole is not None and source.layout.shape == whole.shape else spec.parts
-    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, layout))
+    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, spec.parts))
     facts: list[tuple[str, Any, Any]] = [("shapes of a sample and its input", shapes, expected)]
     for part in ("images", "inputs"):
         now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
@@ -160,25 +151,12 @@ def _opened(config: Config, spec: DataSpec, peers: Peers, whole: Layout | None =
         if found != expected:
             hint = "the same, or the axes of these data with --axes" if what.startswith("shapes") else "the same"
             raise UserError(f"--data {source.name}: {what}: {found}, and {expected} in training; give {hint}")
-    return source.replace(layout=layout)
+    return source.replace(layout=spec.parts)
 
 
 def _channels(value_map: ValueMap | None) -> tuple[str, ...]:
     """The names of a part's channels; empty if they are mere numbers, which the data do not name."""
     return () if value_map is None or all(map(str.isdecimal, value_map.channels)) else value_map.channels
-
-
-def _refuse_other_classes(source: Samples, spec: DataSpec) -> None:
-    """Refuse labels that mean other classes than those of the run."""
-    if source.labels is None or not (source.num_classes and spec.num_classes):
-        return
-    names, known = tuple(source.class_names or ()), spec.class_names
-    if source.num_classes != spec.num_classes or (names and known and names != known):
-        other = ", ".join(sorted({*names} ^ {*known})[:5] if names and known else ()) or "their number or order"
-        raise UserError(
-            f"--data {source.name}: {source.num_classes} classes, and {spec.num_classes} in training, which differ in "
-            f"{other}; give data of the same classes"
-        )
 
 
 def given_conditions(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | None:

@@ -30,12 +30,12 @@ Tensors = Mapping[str, tf.Tensor]
 class Serving:
     """Samples of a recipe, as a SavedModel computes them: of sample(), or of generate() if the recipe has one.
 
-    They are in the units of the data and pictures uint8 if `in_units`, else as networks see them; any number of them
-    unless `count` gives one. A Mistake says that the recipe cannot compute it.
+    They are in the units of the data and pictures uint8 if `in_units`, else as networks see them. A Mistake says that
+    the recipe cannot compute any number of them.
     """
 
-    def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool, count: int | None = None) -> None:
-        self._recipe, self._nets, self._in_units, self._count = recipe, nets, in_units, count
+    def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool) -> None:
+        self._recipe, self._nets, self._in_units = recipe, nets, in_units
         self.ends: dict[str, set[int]] = defaultdict(set)
         """for each network the numbers of those of its outputs that are the samples themselves"""
         self.inputs: dict[str, tf.TensorSpec] = {}
@@ -43,13 +43,10 @@ class Serving:
         self._drawn: dict[str, tf.TensorSpec] = {}
         self._draws_classes = False
         try:
-            tf.function(self._look_at_draws, autograph=False).get_concrete_function(tf.TensorSpec((count,), tf.int64))
+            tf.function(self._look_at_draws, autograph=False).get_concrete_function(tf.TensorSpec((None,), tf.int64))
             specs = {**self._drawn, **self._specs()}
             tf.function(self._look, autograph=False).get_concrete_function(specs, tf.TensorSpec((), tf.int32))
         except Mistake as mistake:
-            if count is not None:
-                raise
-            Serving(recipe, nets, in_units=in_units, count=2)  # raises the same, if the reason is another
             text = f"{mistake}; an export takes any number of samples: write tf.shape(x)[0], as x.shape[0] is None"
             raise Mistake(text, mistake.at) from mistake.__cause__
         self._serve = tf.function(self._served, autograph=False)
@@ -86,18 +83,18 @@ class Serving:
 
     def _specs(self) -> dict[str, tf.TensorSpec]:
         """Specs of all that samples may be computed of, besides the draws."""
-        spec, count, found = self._recipe.data, self._count, dict[str, tf.TensorSpec]()
+        spec, found = self._recipe.data, dict[str, tf.TensorSpec]()
         if spec.num_classes and not self._draws_classes:
-            found["labels"] = tf.TensorSpec((count,), tf.int32)
+            found["labels"] = tf.TensorSpec((None,), tf.int32)
         if spec.conditions:
-            found["conditions"] = tf.TensorSpec((count, len(spec.conditions)), tf.float32)
+            found["conditions"] = tf.TensorSpec((None, len(spec.conditions)), tf.float32)
         if self._recipe.shows_data:
             numbers = tf.uint8 if self._in_units and spec.is_pictures else tf.float32
             shapes = {"images": spec.shape, "inputs": spec.input_shape}
-            found |= {name: tf.TensorSpec((count, *each), numbers) for name, each in shapes.items() if each is not None}
+            found |= {name: tf.TensorSpec((None, *each), numbers) for name, each in shapes.items() if each is not None}
         if spec.constants_shape is not None:
             found["constants"] = tf.TensorSpec((None, *spec.constants_shape), tf.float32)
-        return {**found, "numbers": tf.TensorSpec((count,), tf.int64)}
+        return {**found, "numbers": tf.TensorSpec((None,), tf.int64)}
 
     def _look(self, given: Tensors, size: tf.Tensor) -> None:
         """See what the samples are computed of, and which outputs of networks they are."""
@@ -107,7 +104,7 @@ class Serving:
             name: tf.TensorSpec(each.shape, each.dtype) for name, each in given.items() if reads(samples, each)
         }
         if self.inputs.keys() <= {"constants"}:  # the numbers say how many samples are wanted
-            self.inputs["numbers"] = tf.TensorSpec((self._count,), tf.int64)
+            self.inputs["numbers"] = tf.TensorSpec((None,), tf.int64)
         for name, outputs in calls.made:
             self.ends[name] |= {place for place, each in enumerate(outputs) if each is samples}
 
@@ -118,7 +115,7 @@ class Serving:
 
     def _samples(self, nets: Any, given: Tensors, size: tf.Tensor) -> tf.Tensor:
         """Samples as networks see them; what is not given is 0, because they do not depend on it."""
-        recipe, spec, size = self._recipe, self._recipe.data, self._count or size
+        recipe, spec = self._recipe, self._recipe.data
 
         def part(name: str, shape: tuple[int, ...] | None, dtype: tf.DType = tf.float32) -> tf.Tensor | None:
             if shape is None:

@@ -26,21 +26,13 @@ Weights = Literal["averaged", "trained"]
 
 @dataclasses.dataclass(frozen=True)
 class TrainedNetworks:
-    """The networks of a checkpoint and the recipe that uses them.
-
-    checkpoint: folder of the checkpoint.
-    step: number of steps that the run had done.
-    config: settings of the run.
-    recipe: recipe of the run.
-    state: networks and averages; the optimizers have not been restored.
-    manifest: manifest of the checkpoint, with the checksums of these tensors.
-    """
+    """The networks of a checkpoint and the recipe that uses them, with the settings of the run."""
 
     checkpoint: Path
-    step: int
+    step: int  # number of steps that the run had done
     config: Config
     recipe: Recipe
-    state: TrainState
+    state: TrainState  # networks and averages; the optimizers have not been restored
     manifest: dict[str, Any]
 
     def nets(self, weights: Weights) -> Nets:
@@ -50,15 +42,10 @@ class TrainedNetworks:
 
 
 def load_trained(path: Path) -> TrainedNetworks:
-    """Build the networks of a checkpoint in float32 and restore their values.
+    """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    Args:
-        path: run folder, of which the newest checkpoint is loaded, or folder of a checkpoint.
-
-    Raises:
-        UserError: path is neither, the recipe cannot be found, or a frozen network or a function of a value map is
-            another than in training.
-        RunError: the checkpoint is damaged, or the recipe now makes other networks.
+    A UserError says that the recipe cannot be found, or that a frozen network or a function of a value map is another
+    than in training; a RunError that the checkpoint is damaged, or that the recipe now makes other networks.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()

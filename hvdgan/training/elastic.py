@@ -9,7 +9,7 @@ from hvdgan.cli.errors import LostPeer, RunError, UserError
 from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.devices import check_devices
-from hvdgan.distributed.membership import Membership
+from hvdgan.distributed.joining import Membership
 from hvdgan.training import session
 from hvdgan.training.command import Command
 from hvdgan.training.page import Page

@@ -1,6 +1,5 @@
 """Checkpoints on the disk: written whole, verified, and read back exactly."""
 
-import json
 import os
 import shutil
 import stat
@@ -61,11 +60,9 @@ def _truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _change_manifest(folder, change):
+def _of_the_future(folder):
     path = folder / "manifest.json"
-    facts = json.loads(path.read_text())
-    change(facts)
-    path.write_text(json.dumps(facts))
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 99'))
 
 
 @pytest.mark.parametrize(
@@ -73,13 +70,8 @@ def _change_manifest(folder, change):
     [
         (_flip_a_bit, "state.safetensors is damaged: .* differs from what was written"),
         (_truncate, "state.safetensors cannot be read"),
-        (lambda folder: (folder / "manifest.json").unlink(), "is not a checkpoint: manifest.json cannot be read"),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
-        (lambda folder: _change_manifest(folder, lambda facts: facts.pop("data")), "is damaged: it lacks data"),
-        (
-            lambda folder: _change_manifest(folder, lambda facts: facts.update(format_version=99)),
-            "format version 99; this hvdgan .* reads version 1",
-        ),
+        (_of_the_future, "format version 99; this hvdgan .* reads version 1"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, damage, complaint):

@@ -1,11 +1,14 @@
-"""Which checkpoints are kept, and how the others are removed."""
+"""Which checkpoints are kept, the best among them, and how the others are removed.
+
+Modules: checkpoints.direction, checkpoints.saver.
+"""
 
 import shutil
 
 import pytest
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.checkpoints.saver import Retention
+from hvdgan.checkpoints.saver import Best, Retention
 from hvdgan.train import main
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
@@ -55,3 +58,13 @@ def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):
         assert Retention(2).prune(tmp_path / "checkpoints", snapshot) == []
         found.append([int(name[-1]) for name in left(tmp_path)])
     assert found == [[1], [1, 2], [2, 4], [2, 4, 5], [2, 5, 6], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "best"),
+    [("eval/hole_psnr", "max", 2), ("judge/accuracy", "max", 2), ("eval/fid", "min", 3), ("psnr/loss", "min", 3)],
+)
+def test_more_is_better_only_where_the_name_of_the_metric_says_so(name, mode, best):
+    found = Best.of(name, None, None).after(1, 3.0).after(2, 4.0).after(3, 2.0)
+    assert (found.mode, found.step) == (mode, best)
+    assert Best.of(name, "min", None).mode == "min", "a mode that is given holds"

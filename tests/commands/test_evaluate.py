@@ -175,15 +175,11 @@ MISTAKES = [
     (["nowhere"], "nowhere: no such folder"),
     (["RUN", "--num", "5"], "the distances need at least 6"),
     (["RUN", "--eval-features", "inception"], "python -m hvdgan.features fetch"),
-    (["RUN", "--eval-features", "gone.keras"], "--eval-features gone.keras"),
-    (["RUN", "--eval-features", "module:function"], "is called by features() of a recipe"),
-    (["RUN", "--eval-features", "recipe"], "it has no features(self, nets, batch)"),
     (["RUN", "--truncation", "0.5"], "cannot truncate"),
     (["RUN", "--images", "gone"], "gone"),
     (["RUN", "--images", "digits", "--watch"], "leave out --watch"),
     (["RUN", "--data", "wide.npy"], "each picture has 16 x 8 pixels"),
     (["RUN/checkpoints/step-00000002", "--watch"], "holds checkpoints; expected a run folder, as runs/dcgan"),
-    (["wide.npy", "--watch"], "--watch: wide.npy is a file or holds checkpoints; expected a run folder"),
 ]
 
 

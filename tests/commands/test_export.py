@@ -332,7 +332,6 @@ def folder(tmp_path, monkeypatch, runs):
     ("arguments", "complaint"),
     [
         ("dcgan --network painter", "--network painter: no such network in this run; expected one of generator, disc"),
-        ("dcgan --network generator --out there.keras", "--out there.keras: exists already"),
         ("dcgan --network generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
         ("dcgan --out a.keras", "what sample() computes is written as a SavedModel alone; name a folder, or a network"),
         (
@@ -343,7 +342,6 @@ def folder(tmp_path, monkeypatch, runs):
             "stylegan2 --network generator --out s",
             "at least once before export.; leave out --network for what sample()",
         ),
-        ("own --network function", "swinging (Dense) is more than Keras alone can load; name a folder: a SavedModel"),
         ("own --network nested", "doubled (Doubled) is more than Keras alone can load"),
         ("own --network subclass", "generator (Subclassed) is more than Keras alone can load"),
     ],
@@ -357,7 +355,7 @@ def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("out", ["there.keras", "model", "new.npz"])
+@pytest.mark.parametrize("out", ["there.keras", "model"])
 def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
@@ -367,8 +365,8 @@ def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_the
     assert export.main(command) == 0
     assert before != {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     capsys.readouterr()
-    for owner, name in ((keras.Model, "save"), (keras.Model, "export"), (np, "savez")):
-        monkeypatch.setattr(owner, name, fail)
+    for name in ("save", "export"):
+        monkeypatch.setattr(keras.Model, name, fail)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert export.main(command) == 1
     assert capsys.readouterr().err == f"hvdgan: {out} cannot be written: [Errno 28] No space left on device\n"

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import sys
 import tarfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,9 +29,7 @@ WHOLE = archive(README_md=b"read", **{features.MEMBER: GRAPH}, LICENSE=b"free")
 FILES = {
     "/whole.tgz": WHOLE,
     "/wrong.tgz": archive(other_pb=GRAPH),
-    "/text.tgz": b"<html>moved</html>",
     "/damaged.tgz": WHOLE[:-8] + b"\0" * 8,  # gzip's checksum and length
-    "/cut.tgz": WHOLE[: len(WHOLE) // 2],
     "/short.tgz": WHOLE[: len(WHOLE) // 2],
 }
 
@@ -82,16 +79,11 @@ def test_it_writes_the_graph_alone_and_its_checksum(server, folder, capsys):
     said = fetch(capsys, "--url", f"{server}/whole.tgz")
     digest = hashlib.sha256(GRAPH).hexdigest()
     assert (folder / features.MEMBER).read_bytes() == GRAPH
-    assert (folder / f"{features.MEMBER}.sha256").read_text() == f"{digest}  {features.MEMBER}\n"
+    assert run(["sha256sum", "--check", f"{features.MEMBER}.sha256"], folder).stdout == f"{features.MEMBER}: OK\n"
     assert {path.name for path in folder.iterdir()} == {features.MEMBER, f"{features.MEMBER}.sha256"}
     assert f"{len(GRAPH):,} bytes, SHA-256 {digest}" in said
     assert "this is not the graph that published FIDs use" in said and "expected 95,673,916 bytes" in said
     assert f"export HVDGAN_INCEPTION={folder / features.MEMBER}" in said
-
-
-def test_the_record_can_be_checked_with_sha256sum(server, folder, capsys):
-    fetch(capsys, "--url", f"{server}/whole.tgz", "--out", folder / "new" / "graph.pb")
-    assert run(["sha256sum", "--check", "graph.pb.sha256"], folder / "new").stdout == "graph.pb: OK\n"
 
 
 def test_the_published_graph_is_recognised(server, capsys, monkeypatch):
@@ -112,9 +104,7 @@ def test_another_graph_at_the_published_address_is_refused(server, folder, capsy
     ("path", "said"),
     [
         ("wrong.tgz", "holds no file classify_image_graph_def.pb; expected the archive inception-2015-12-05.tgz"),
-        ("text.tgz", "is not an archive .tgz"),
         ("damaged.tgz", "or is cut off: CRC check failed"),
-        ("cut.tgz", "is cut off"),
         ("short.tgz", "is cut off"),
         ("gone.tgz", "cannot be downloaded: HTTP Error 404"),
     ],
@@ -130,22 +120,9 @@ def test_a_failed_download_is_one_line_and_leaves_the_old_file(server, folder, c
     }
 
 
-def test_a_link_in_the_archive_is_not_followed(server, folder, capsys):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as opened:
-        link = tarfile.TarInfo(features.MEMBER)
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        opened.addfile(link)
-    FILES["/link.tgz"] = packed.getvalue()
-    assert "holds no file" in fetch(capsys, "--url", f"{server}/link.tgz", code=1)
-    assert list(folder.iterdir()) == []
-
-
 def test_without_a_network(folder, capsys):
-    """A port that nobody listens on, and a name that does not exist."""
-    for address in ("http://127.0.0.1:1/x.tgz", "http://nobody.invalid/x.tgz"):
-        line = fetch(capsys, "--url", address, code=1)
-        assert "cannot be downloaded" in line and "run this on a machine with internet" in line
+    line = fetch(capsys, "--url", "http://127.0.0.1:1/x.tgz", code=1)
+    assert "cannot be downloaded" in line and "run this on a machine with internet" in line
     assert list(folder.iterdir()) == []
 
 
@@ -156,10 +133,3 @@ def test_mistakes(server, folder, capsys):
     assert features.main(["show"]) == 2
     assert '"show"' in capsys.readouterr().err
     assert features.main([]) == 2
-
-
-def test_it_starts_without_tensorflow(folder):
-    (folder / "tensorflow.py").write_text("raise ImportError('not here')\n")
-    (folder / "keras.py").write_text("raise ImportError('not here')\n")
-    done = run([sys.executable, "-m", "hvdgan.features", "--help"], folder)
-    assert done.returncode == 0 and "python -m hvdgan.features" in done.stdout and "--url" in done.stdout

@@ -1,6 +1,6 @@
 """The command hvdgan.sample on runs of arrays: ensembles for inputs of the data, and the numbers of these inputs.
 
-Modules: inference.inputs, inference.sample_files.
+Modules: inference.inputs.
 """
 
 import sys
@@ -60,15 +60,6 @@ def test_each_input_is_used_for_all_its_members_in_a_row(folder):
     made = nets.generator([tf.constant(inputs), latents, tf.constant(data["ground"][None, ..., None])])
     np.testing.assert_allclose(drawn["samples"], values.images.inverse(made.numpy()), rtol=1e-4, atol=1e-5)
     assert np.abs(drawn["samples"][0] - drawn["samples"][1]).max() > 1e-3
-
-
-def test_samples_of_an_input_do_not_depend_on_how_many_are_computed_at_a_time(folder):
-    flags = ["run", "--members", "3", "--overwrite"]
-    assert sample([*flags, "--num", "9", "--batch-size", "2", "--out", "two.npz"]) == 0
-    assert sample([*flags, "--num", "5", "--batch-size", "16", "--out", "all.npz"]) == 0
-    two, everything = np.load("two.npz"), np.load("all.npz")
-    np.testing.assert_array_equal(two["index"][:5], everything["index"])
-    np.testing.assert_allclose(two["samples"][:5], everything["samples"], rtol=1e-4, atol=1e-5)
 
 
 def test_the_index_counts_in_the_data_that_are_named_where_samples_start_from_data(folder):

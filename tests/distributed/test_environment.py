@@ -20,27 +20,20 @@ def variables(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("on_gpu", "over_mpi", "pair", "elastic", "expected"),
     [
-        ({"over_mpi": True, "pair": True}, {CYCLE: "0.1", FUSION: "1048576", YIELDS: "1"}),
-        ({"over_mpi": False, "pair": True}, {CYCLE: "0.2", FUSION: "1048576"}),
-        ({"over_mpi": True, "pair": False}, {CYCLE: "0.5", YIELDS: "1"}),
-        ({"over_mpi": False, "pair": False}, {}),
+        (False, True, True, False, {CYCLE: "0.1", FUSION: "1048576", YIELDS: "1"}),
+        (False, False, True, True, {CYCLE: "0.2", FUSION: "1048576"}),
+        (False, True, False, False, {CYCLE: "0.5", YIELDS: "1"}),
+        (False, False, False, False, {}),
+        (True, True, True, False, {ASYNC: "1"}),
+        (True, False, True, True, {}),  # lost ranks must be noticed
     ],
 )
-def test_ranks_on_cpus_have_short_cycles_and_yield(variables, where, expected):
-    set_defaults(on_gpu=False, **where)
-    assert variables() == {**ALWAYS, **expected}
-
-
-@pytest.mark.parametrize("over_mpi", [False, True])
-@pytest.mark.parametrize("pair", [False, True])
-@pytest.mark.parametrize(("elastic", "expected"), [(False, {ASYNC: "1"}), (True, {})])
-def test_on_gpus_the_host_does_not_wait_for_reductions_unless_lost_ranks_must_be_noticed(
-    variables, over_mpi, pair, elastic, expected
+def test_cpus_have_short_cycles_and_yield_and_gpus_do_not_wait_for_reductions(
+    variables, on_gpu, over_mpi, pair, elastic, expected
 ):
-    """Buffers, cycles and streams are Horovod's own."""
-    set_defaults(on_gpu=True, over_mpi=over_mpi, pair=pair, elastic=elastic)
+    set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=elastic)
     assert variables() == {**ALWAYS, **expected}
 
 

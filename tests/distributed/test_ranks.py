@@ -1,13 +1,14 @@
-"""The collectives of one rank; tests/parallel has those of several.
+"""One rank without Horovod, and the slices of the global batch; tests/parallel has the collectives of several ranks.
 
 Modules: distributed.backend.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import agree, from_root
+from hvdgan.cli.errors import UserError
 from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
 
@@ -19,22 +20,25 @@ def test_one_rank_needs_no_horovod_and_changes_nothing(monkeypatch):
     np.testing.assert_array_equal(ranks.stack(values), [values])
     np.testing.assert_array_equal(ranks.broadcast_array(values), values)
     assert ranks.gather({"a": 1}, "b") == [{"a": 1}]
-    assert from_root(lambda: 3, ranks, "c") == 3
-    agree({"a": 1}, ranks, "d")
     ranks.broadcast([])
     ranks.shutdown()
 
 
-def test_an_error_of_rank_0_keeps_its_kind():
-    def fail():
-        raise UserError("no such folder")
+@pytest.mark.parametrize(
+    ("batch_size", "slice_unit", "counts"), [(12, 0, [4, 4, 4]), (64, 1, [21, 21, 22]), (64, 2, [20, 22, 22])]
+)
+def test_slices_cover_the_batch_and_weigh_their_samples(batch_size, slice_unit, counts):
+    ranks = [Ranks(rank, 3, slice_unit=slice_unit) for rank in range(3)]
+    ends = list(itertools.accumulate(counts, initial=0))
+    assert [rank.slice_of(batch_size) for rank in ranks] == list(itertools.pairwise(ends))
+    assert ends[-1] == batch_size
+    assert ranks[0].weights(batch_size) == pytest.approx([3 * count / batch_size for count in counts])
 
-    with pytest.raises(UserError, match="no such folder"):
-        from_root(fail, Ranks(), "a")
 
-    def broken():
-        raise RunError("disk full")
-
-    with pytest.raises(RunError, match="disk full") as caught:
-        from_root(broken, Ranks(), "a")
-    assert caught.value.exit_code == 1
+@pytest.mark.parametrize(
+    ("batch_size", "slice_unit", "advice"),
+    [(10, 0, "take 9 or 12"), (2, 0, "take 3$"), (2, 1, "a multiple of 1 "), (64, 3, "a multiple of 3 ")],
+)
+def test_a_batch_that_cannot_be_split_is_refused(batch_size, slice_unit, advice):
+    with pytest.raises(UserError, match=f"--global-batch-size {batch_size}: .*{advice}"):
+        Ranks(0, 3, slice_unit=slice_unit).slice_of(batch_size)

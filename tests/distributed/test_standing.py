@@ -16,6 +16,7 @@ STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
 BOUND = 150
 FLAGS = "--recipe standing:Standing --image-size 8 --global-batch-size 16 --peer-timeout 60 --sample-every 0".split()
+FLAGS += ["--stall-timeout", str(STALL_SECONDS)]
 ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
 
 
@@ -38,8 +39,7 @@ def untagged(done):
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_path, controller, rank):
-    stall = ["--stall-timeout", str(STALL_SECONDS)]
-    done = train(tmp_path, controller, *ENDLESS, *stall, fault=[f"{rank}-batch-sleep"])
+    done = train(tmp_path, controller, *ENDLESS, fault=[f"{rank}-batch-sleep"])
     said = untagged(done)
     assert done.returncode != 0 and "<stderr>:Traceback" not in done.stdout + done.stderr, said
     log = (tmp_path / "run" / "log.txt").read_text()
@@ -55,8 +55,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
     """If a step has begun on every rank, no rank is behind the others."""
-    stall = ["--stall-timeout", str(STALL_SECONDS)]
-    done = train(tmp_path, controller, *ENDLESS, *stall, fault=["1-step-sleep"])
+    done = train(tmp_path, controller, *ENDLESS, fault=["1-step-sleep"])
     said = untagged(done)
     assert done.returncode != 0, said
     assert f"no rank has made progress for {STALL_SECONDS} s" in (tmp_path / "run" / "log.txt").read_text(), said
@@ -68,8 +67,7 @@ def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout."""
-    stall = ["--stall-timeout", str(STALL_SECONDS)]
-    done = train(tmp_path, controller, *"--steps 40 --eval-every 0".split(), *stall, fault=["1-batch-work"])
+    done = train(tmp_path, controller, *"--steps 40 --eval-every 0".split(), fault=["1-batch-work"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done: 40 steps" in (tmp_path / "run" / "log.txt").read_text()
 
@@ -78,7 +76,7 @@ def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, control
 def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout and Horovod's own stall shutdown: in the build, in an evaluation and in a save."""
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4"}
-    words = f"--steps 4 --checkpoint-every 2 --eval-every 4 --holdout 0.05 --stall-timeout {STALL_SECONDS}".split()
+    words = "--steps 4 --checkpoint-every 2 --eval-every 4 --holdout 0.05".split()
     fault = ["0-build-work", "0-save-work", "1-evaluation-work"]
     done = train(tmp_path, controller, *words, fault=fault, **env)
     said = done.stdout + done.stderr

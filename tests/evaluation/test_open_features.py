@@ -81,7 +81,6 @@ def test_samples_reach_a_network_as_networks_see_them(tmp_path):
 @pytest.mark.parametrize(
     ("outputs", "softmax"),
     [
-        (lambda flat, classes: [flat, layers.Softmax()(classes)], True),
         (lambda flat, classes: {"features": flat, "probabilities": layers.Softmax()(classes)}, True),
         (lambda flat, classes: {"logits": classes, "features": flat}, True),
         (lambda flat, classes: {"anything": flat}, False),
@@ -137,8 +136,7 @@ def test_what_is_no_network_or_does_not_fit_is_refused_in_one_line(tmp_path):
     for text in ("inceptionv3", "some/folder", "module:function"):
         assert f"--eval-features {text}: expected none, inception, recipe or FILE.keras; a SavedModel" in refused(text)
     code = keras.Sequential([keras.Input((8, 8, 1)), layers.Lambda(lambda x: x * 2), layers.Flatten()])
-    said = refused(saved(tmp_path, code, "code.keras"))  # it is not run
-    assert "Lambda" in said and "in features() of a recipe" in said
+    assert "Lambda" in refused(saved(tmp_path, code, "code.keras"))  # it is not run
     one, other = keras.Input((8, 8, 1)), keras.Input((8, 8, 1))
     assert "has 2 inputs" in refused(saved(tmp_path, keras.Model([one, other], one + other), "two.keras"))
     assert "its input is int32" in refused(saved(tmp_path, network(dtype="int32"), "whole.keras"))
@@ -150,8 +148,7 @@ def test_what_is_no_network_or_does_not_fit_is_refused_in_one_line(tmp_path):
     wrong = network(outputs=lambda flat, classes: {"a": flat, "b": classes})
     assert "expected features (B, d), or a pair or dict" in refused(saved(tmp_path, wrong))
     large = network((8, 8, 1), lambda flat, classes: layers.Concatenate()([flat] * 400))
-    said = refused(saved(tmp_path, large, "large.keras"))
-    assert "25,600 features of a sample, whose covariance would take 5 GB" in said
+    assert "25,600 features of a sample" in refused(saved(tmp_path, large, "large.keras"))
 
 
 # a recipe's own features
@@ -173,23 +170,20 @@ def test_the_features_of_a_recipe_may_have_class_probabilities_and_follow_its_ne
         tiny_run(eval_samples=100, eval_features="recipe")
 
 
-@pytest.mark.parametrize(
-    ("returned", "said"),
-    [
-        (lambda images: images, r"features\(\) returns .*; it must return features \(B, d\), or a pair"),
-        (lambda images: (images[:, 0, :, 0],) * 2, "the second output is not class probabilities"),
-        (lambda images: 1.0 / (images[:, 0, :, 0] + 1), "features of sample 0 is not finite"),
-    ],
-)
-def test_what_features_must_not_return(returned, said):
+def test_what_features_must_not_return():
     """Digits have black corners, which are -1."""
 
-    class Wrong(Tiny):
-        def features(self, nets, batch):
-            return returned(batch.images)
+    def wrong(returned):
+        class Wrong(Tiny):
+            def features(self, nets, batch):
+                return returned(batch.images)
 
-    with pytest.raises(RunError, match=said):
         tiny_run(Wrong, eval_samples=100, eval_features="recipe").comparison(print)
+
+    with pytest.raises(RunError, match=r"features\(\) returns .*; it must return features \(B, d\), or a pair"):
+        wrong(lambda images: images)
+    with pytest.raises(RunError, match="features of sample 0 is not finite"):
+        wrong(lambda images: 1.0 / (images[:, 0, :, 0] + 1))
 
 
 def test_the_features_of_the_page(tmp_path, monkeypatch):
@@ -265,7 +259,7 @@ def test_only_the_published_file_gives_published_fids(file, monkeypatch):
     assert tiny_run(eval_samples=20, eval_features=pooled()).comparison.facts()["published"] is None
 
 
-def test_a_file_of_inception_that_is_missing_changed_or_broken(file, graph, tmp_path, monkeypatch):
+def test_a_file_of_inception_that_is_missing_or_broken(file, graph, tmp_path, monkeypatch):
     monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
     for path in (None, tmp_path / "gone.pb"):
         said = refused("inception", RGB, path)
@@ -273,13 +267,7 @@ def test_a_file_of_inception_that_is_missing_changed_or_broken(file, graph, tmp_
     assert "takes pictures of 1 or 3 channels" in refused("inception", DataSpec((8, 8, 2), 10), file)
     monkeypatch.setenv("HVDGAN_INCEPTION", str(file))
     assert of_inception(None).digest == hashlib.sha256(graph).hexdigest()
-    path, record = tmp_path / "graph.pb", tmp_path / "graph.pb.sha256"
-    path.write_bytes(graph)
-    record.write_text(f"{'0' * 64}  graph.pb\n")
-    said = refused("inception", RGB, path)
-    assert "graph.pb.sha256 has another; run python -m hvdgan.features fetch" in said
-    record.unlink()
-    nodes = Nodes()
+    path, nodes = tmp_path / "graph.pb", Nodes()
     nodes.constant("ExpandDims", 1.0)
     for content, said in (
         (graph[: len(graph) // 2], "is not a frozen graph, or is cut off"),

@@ -1,12 +1,9 @@
-"""The file evaluation.jsonl: whole lines, also of several processes, and one evaluation of a run at a time."""
+"""The file evaluation.jsonl: whole lines, also of several processes."""
 
 import json
 import subprocess
 import sys
 
-import pytest
-
-from hvdgan.cli.files.lock import LockHeldError
 from hvdgan.evaluation import results
 from launching import environment
 
@@ -17,19 +14,11 @@ from hvdgan.evaluation.results import append
 for number in range(200):
     append(Path(sys.argv[1]), {"who": sys.argv[2], "number": number, "long": "x" * 5000})
 """
-LOCK = """
-import sys
-from pathlib import Path
-from hvdgan.evaluation.results import lock_evaluations
-held = lock_evaluations(Path(sys.argv[1]))
-print("locked", flush=True)
-sys.stdin.read()
-"""
 
 
 def started(script, *arguments):
     words, pipe = [sys.executable, "-c", script, *map(str, arguments)], subprocess.PIPE
-    return subprocess.Popen(words, env=environment(), stdin=pipe, stdout=pipe, text=True)
+    return subprocess.Popen(words, env=environment(), stdout=pipe, text=True)
 
 
 def test_processes_that_write_at_the_same_time_lose_no_line(tmp_path):
@@ -50,16 +39,6 @@ def test_a_line_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_counts(t
     assert [each["value"] for each in results.records(tmp_path)] == [1, 3]
     assert results.found(tmp_path, "one")["value"] == 3 and not results.found(tmp_path, "tw")
     assert list(results.records(tmp_path / "nowhere")) == []
-
-
-def test_one_process_at_a_time_evaluates_a_run_until_it_ends(tmp_path):
-    other = started(LOCK, tmp_path)
-    assert other.stdout.readline() == "locked\n"
-    with pytest.raises(LockHeldError, match=rf"another hvdgan.evaluate writes into it \(host .*, pid {other.pid}\)"):
-        results.lock_evaluations(tmp_path)
-    other.kill()
-    other.wait(timeout=60)
-    results.lock_evaluations(tmp_path).close()
 
 
 def test_what_is_not_finite_is_null_and_equal_facts_have_one_identity():

@@ -49,32 +49,15 @@ def wait_until(is_so, seconds, what):
 def job(request, tmp_path):
     """Two ranks that train; (the launcher, the run folder, the file of all they say)."""
     run_dir, said = tmp_path / "run", tmp_path / "said"
-    command = [
-        *launcher(2, request.param),
-        sys.executable,
-        "-m",
-        "hvdgan.train",
-        *ARGUMENTS.split(),
-        "--run-dir",
-        run_dir,
-    ]
+    command = [*launcher(2, request.param), sys.executable, "-m", "hvdgan.train", *ARGUMENTS.split()]
     with said.open("w") as output:
-        process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        where = {"cwd": tmp_path, "env": environment(), "stdin": subprocess.DEVNULL, "start_new_session": True}
+        words = [*map(str, command), "--run-dir", str(run_dir)]
+        process = subprocess.Popen(words, stdout=output, stderr=output, **where)
     metrics = run_dir / "metrics.jsonl"
     try:
-        wait_until(
-            lambda: process.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") >= 2),
-            SECONDS,
-            said.read_text,
-        )
+        trains = lambda: metrics.exists() and metrics.read_text().count("\n") >= 2  # noqa: E731
+        wait_until(lambda: process.poll() is not None or trains(), SECONDS, said.read_text)
         assert process.poll() is None, said.read_text()
         yield process, run_dir, said
     finally:

