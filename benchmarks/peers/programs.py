@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hvdgan.cli.launching import built_with
 from work import Work
+
+from hvdgan.cli.launching import built_with
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

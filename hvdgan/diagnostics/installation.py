@@ -133,7 +133,7 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
         found = f"unknown: {text.splitlines()[0][:60]}"
         return Row("MPI", found, *(("fail", f"horovodrun does not know it: {over_gloo}") if matters else ()))
     if kind == "Open MPI" and version.partition(".")[0] != "4":
-        hint = f"start with launch/mpirun.sh, or {over_gloo}"
+        hint = f"start with hvdgan launch, or {over_gloo}"
         found = f"{kind} {version}; horovodrun cannot drive it"
         # Without Gloo only mpirun and srun can start it, and they work: a warning is enough.
         return Row("MPI", found, *(("fail" if has_gloo else "warn", hint) if matters else ()))

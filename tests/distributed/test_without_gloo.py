@@ -38,7 +38,7 @@ def test_the_doctor_accepts_it_and_says_what_is_missing(tmp_path, environment):
     assert rows["Horovod"]["verdict"] == "ok"
     assert " with MPI; built for " in rows["Horovod"]["found"]
     assert "without Gloo: no elastic runs, no horovodrun --gloo" in rows["Horovod"]["found"]
-    assert (rows["MPI"]["verdict"], rows["MPI"]["hint"]) == ("warn", "start with launch/mpirun.sh, or srun --mpi=pmix")
+    assert (rows["MPI"]["verdict"], rows["MPI"]["hint"]) == ("warn", "start with hvdgan launch, or srun --mpi=pmix")
 
 
 def test_mpirun_trains_and_resumes_by_the_same_command(tmp_path, environment):
