@@ -295,7 +295,8 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
     if job.launcher != "elastic":
         yield "export SRUN_MPI"
     yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
-    yield f'exec "$PYTHON" -m hvdgan.launch {" ".join(flags)} \\'
+    yield 'exec "$PYTHON" -m hvdgan.launch \\'
+    yield from (f"    {flag} \\" for flag in flags)
     yield f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
 
 

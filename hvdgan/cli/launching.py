@@ -31,10 +31,16 @@ _DEFAULTS = {
 # Variables that ranks on other hosts get. Nothing else is shown to others by ssh's command line.
 _PASSED = (
     r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR|"
-    r"(PYTHON|HOROVOD_|HVDGAN_|NCCL_|TF_|CUDA_|XLA_|KERAS_|OMP_|UCX_|FI_|MPIR_CVAR_).*"
+    r"(PYTHON|HOROVOD_|HVDGAN_|NCCL_|TF_|CUDA_|XLA_|KERAS_|HDF5_|OMP_|UCX_|FI_|MPIR_CVAR_).*"
 )
 # What horovodrun and ssh themselves need.
 _LOCAL = r"HOME|USER|LOGNAME|SHELL|SSH_AUTH_SOCK|LANG|LC_.*|OMPI_.*|SLURM_.*"
+_MPI_SIGNS = {
+    "Open MPI": "Open MPI|OpenRTE|PRRTE",
+    "Spectrum MPI": "IBM Spectrum MPI",
+    "MPICH": "MPICH|HYDRA",
+    "Intel MPI": r"Intel\(R\) MPI",
+}
 _UP = "alloc|mix|idle|comp|drng|drain|resv|maint|plnd|boot"
 
 
@@ -81,10 +87,15 @@ def hosts_of_file(path: str, slots: int = 1) -> Slots:
     return read_hosts(re.sub(r"[ \t]+slots[ \t]*=[ \t]*", ":", text), "--hostfile", slots)
 
 
+def allocated_names() -> list[str]:
+    """The names of the hosts of this Slurm allocation; empty if there is none, or scontrol cannot name them."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+    return output_of(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
+
+
 def hosts_of_allocation(*, up: bool = False) -> Slots:
     """List the hosts of this Slurm allocation; `up`: those alone that Slurm does not report as down."""
-    nodes = os.environ["SLURM_JOB_NODELIST"]
-    names = output_of(["scontrol", "show", "hostnames", nodes]).split()
+    nodes, names = os.environ["SLURM_JOB_NODELIST"], allocated_names()
     if not names:
         raise UserError(f"SLURM_JOB_NODELIST={nodes}: scontrol does not name these hosts; name them with -H")
     tasks = tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", ""))[: len(names)]
@@ -134,14 +145,11 @@ def built_with() -> frozenset[str]:
     return frozenset(name for name, sign in names.items() if any(re.search(sign, each) for each in libraries))
 
 
-def mpi_flavour(mpirun: str = "mpirun") -> str:
-    """The name and version of an mpirun, such as "Open MPI 4.1.4" or "MPICH 4.2.0"; empty if it does not run."""
-    said = output_of([mpirun, "--version"])
-    for name, sign in (("Open MPI", "Open MPI|OpenRTE|PRRTE"), ("MPICH", "MPICH|HYDRA"), ("Intel MPI", r"Intel\(R\)")):
-        if re.search(sign, said):
-            version = re.search(r"\d+(\.\d+)+", said)
-            return f"{name} {version[0] if version else 'of unknown version'}"
-    return said.partition("\n")[0]
+def mpi_kind(text: str) -> tuple[str, str]:
+    """The kind and the version of an MPI, by what `mpirun --version` prints; empty ones for an unknown MPI."""
+    version = re.search(r"\d+(\.\d+)+", text)
+    kind = next((kind for kind, sign in _MPI_SIGNS.items() if re.search(sign, text)), "")
+    return kind, version[0] if version else ""
 
 
 def environment(**defaults: str) -> dict[str, str]:
@@ -180,24 +188,29 @@ def mpirun(np: int, slots: Slots) -> Starter:
     """
     if "mpi" not in built_with():
         raise UserError("--mpi: this Horovod was built without MPI; take --gloo, or run make setup where mpicc is")
-    program = os.environ.get("MPIRUN", "mpirun")
-    flavour = mpi_flavour(program)
+    program = _mpirun()
+    said = output_of([program, "--version"])
+    kind, version = mpi_kind(said)
     # By default Open MPI has one slot per core, and refuses more ranks. Where ranks use all cores, polling costs time.
     where, polls = joined(slots or [("localhost", np)]), not count_gpus()
-    if flavour.startswith(("Open MPI 4.", "Open MPI 5.")):
+    if (kind, version[:2]) in (("Open MPI", "4."), ("Open MPI", "5.")):
         variables = environment(**({"OMPI_MCA_mpi_yield_when_idle": "1"} if polls else {}))
         passed = [word for name in _passed(variables) for word in ("-x", name)]
-        old = flavour.startswith("Open MPI 4.")
-        tags = ["--tag-output"] if old else ["--output", "tag"]
+        tags = ["--tag-output"] if version[0] == "4" else ["--output", "tag"]
         root = [] if os.geteuid() else ["--allow-run-as-root"]  # as horovodrun does
         options = ["--map-by", "slot", "--bind-to", "none", *root, *passed, *tags]
-        return Starter([program, "-np", str(np), "-H", where, *options], variables, "" if old else " ")
-    if flavour.startswith("MPICH "):
+        return Starter([program, "-np", str(np), "-H", where, *options], variables, "" if version[0] == "4" else " ")
+    if kind == "MPICH":
         variables = environment(**({"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"} if polls else {}))
         options = ["-bind-to", "none", "-genvlist", ",".join(_passed(variables)), "-prepend-pattern", "[%r]<stdout>:"]
         return Starter([program, "-n", str(np), "-hosts", where, *options], variables)
-    found = f"says it is {flavour}; expected Open MPI 4 or 5, or MPICH" if flavour else "is missing or does not run"
-    raise UserError(f"--mpi: {program} {found}; --gloo needs no MPI")
+    named = f"{kind} {version}" if kind else said.partition("\n")[0]
+    problem = f"is {named}; expected Open MPI 4 or 5, or MPICH" if named else "is missing or does not run"
+    raise UserError(f"--mpi: {program} {problem}; --gloo needs no MPI")
+
+
+def _mpirun() -> str:
+    return os.environ.get("MPIRUN", "mpirun")
 
 
 def _passed(variables: dict[str, str]) -> list[str]:
@@ -212,7 +225,10 @@ def srun(*options: str) -> Starter:
 
 def over_any(np: int, slots: Slots, *options: str) -> Starter:
     """Start ranks over MPI if Horovod and an mpirun are made for it, otherwise by horovodrun with these options."""
-    program = os.environ.get("MPIRUN", "mpirun")
-    if "mpi" in built_with() and not options and re.match("Open MPI [45]|MPICH", mpi_flavour(program)):
+    if (
+        "mpi" in built_with()
+        and not options
+        and mpi_kind(output_of([_mpirun(), "--version"]))[0] in ("Open MPI", "MPICH")
+    ):
         return mpirun(np, slots)
     return horovodrun(np, slots, *options)

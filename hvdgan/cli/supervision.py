@@ -17,6 +17,7 @@ from hvdgan.cli.start import NEWS
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
 _EXIT_CODE = re.compile(rb"(?:Exit code: *|Exited with exit code |exit with status code )(-?\d+)\.?$", re.M)
+_ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -80,6 +81,8 @@ class Supervised:
                 signal.signal(number, handler)
         # horovodrun makes 1 of any exit code of its ranks, and srun 137, because it kills the last one.
         code = code and (self._said.code or code)
+        if self._signals and not self._said.code and code not in (0, 75):
+            return 128 + self._signals[0]  # it came before there were ranks that could save
         return code if code >= 0 else 128 - code
 
     def _copy(self, stream: IO[bytes], out: IO[bytes]) -> None:
@@ -163,7 +166,7 @@ class Lines:
         self._tag = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:" + re.escape(after_tag))
         self._unread = b""
         self._begun: dict[bytes, bytes] = {}
-        self._in_traceback = False
+        self._traceback = b""
 
     def feed(self, read: bytes) -> Iterator[bytes]:
         """Yield the lines that end in what was read, as they are to be shown."""
@@ -179,6 +182,7 @@ class Lines:
         if self._unread:
             yield from self._complete(self._unread)
         yield from (self._shown(rank, text) for rank, text in self._begun.items() if text)
+        yield self._traceback
 
     def _complete(self, line: bytes) -> Iterator[bytes]:
         """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
@@ -191,24 +195,25 @@ class Lines:
 
     def _shown(self, rank: bytes, line: bytes) -> bytes:
         self._said.note(line)
-        if rank == b"":
-            return self._launchers(line)
-        error = line.partition(b"hvdgan: rank " + rank + b": ")
-        if error[0] == b"" and error[1]:  # it names the rank itself; what another rank has said already is not repeated
+        error = _ERROR.match(line)
+        if error and rank in (b"", error[1]):  # it names the rank itself; what another one has said is not repeated
             known = error[2] in self._said.errors
             self._said.errors.add(error[2])
             return b"" if known else line
+        if rank == b"":
+            return self._launchers(line)
         if rank == b"0":
             return line
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
+        """What is shown of a line without a tag. A traceback waits for its end: horovodrun's own says nothing new."""
         if NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
             return b""
-        if line.startswith(b"Traceback (most recent"):
-            self._in_traceback = True
-        elif self._in_traceback and not line.startswith(b" "):
-            self._in_traceback = False
-            return b"" if b"one or more processes exited with non-zero" in line else line
-        is_summary = re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line)
-        return b"" if self._in_traceback or is_summary else line
+        if line.startswith(b"Traceback (most recent") or (self._traceback and line.startswith(b" ")):
+            self._traceback += line
+            return b""
+        waiting, self._traceback = self._traceback, b""
+        if b"Horovod detected that one or more processes exited with non-zero" in line:
+            return b""
+        return b"" if re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line) else waiting + line

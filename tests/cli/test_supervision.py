@@ -36,7 +36,12 @@ def shown(*parts, after_tag=b""):
             "exited with non-zero status\nProcess name: 0\nExit code: 2\n",
             "",
         ),
-        ("Traceback (most recent call last):\n  File\nValueError: no ssh\nmore\n", "ValueError: no ssh\nmore\n"),
+        *(2 * (text,) for text in ["Traceback (most recent call last):\n  File\nValueError: no ssh\nmore\n"]),
+        # srun tags nothing.
+        (
+            "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
+            "hvdgan: rank 1: no\nhvdgan: rank 2: other\n",
+        ),
         ("[0]<stderr>:Traceback (most recent call last):\n", "Traceback (most recent call last):\n"),
         # What never ends.
         ("[0]<stderr>:half", "half"),
