@@ -216,4 +216,5 @@ class Lines:
         waiting, self._traceback = self._traceback, b""
         if b"Horovod detected that one or more processes exited with non-zero" in line:
             return b""
-        return b"" if re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line) else waiting + line
+        is_summary = re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line)
+        return waiting + (b"" if is_summary else line)
