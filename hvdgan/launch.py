@@ -91,16 +91,17 @@ def main(arguments: list[str]) -> int:
         return 0
     module, words = _module(given, words)
     words += _seed(given, words)
-    if "--print" in given:
-        print(shlex.join([*_starter(given, Path("SSH")).words, *_python(given), "-m", module, *words]))
-        return 0
-    with tempfile.TemporaryDirectory(prefix="hvdgan-launch-") as scratch, _staged(given, words) as data:
+    is_job = "--max-requeues" in given
+    with tempfile.TemporaryDirectory(prefix="hvdgan-launch-") as scratch:
         starter = _starter(given, Path(scratch))
-        command = [*starter.words, *_python(given), "-m", module, *words, *data]
-        print("+", shlex.join(command), file=sys.stderr, flush=True)
-        is_job = "--max-requeues" in given
-        run = Supervised(starter, module, is_job=is_job)
-        code = run.wait(command)
+        command = [*starter.words, *_python(given), "-m", module, *words]
+        if "--print" in given:
+            print(shlex.join(command))
+            return 0
+        with _staged(given, words) as data:
+            print("+", shlex.join([*command, *data]), file=sys.stderr, flush=True)
+            run = Supervised(starter, module, is_job=is_job)
+            code = run.wait([*command, *data])
     if is_job and code == 75:
         _requeue(int(given["--max-requeues"]), run)
     return code
@@ -127,6 +128,9 @@ def _read(words: list[str]) -> tuple[dict[str, str], list[str]]:
         if name not in ("gloo", "mpi", "srun"):
             raise UserError(f"--launcher {name}: expected gloo, mpi or srun")
         given[f"--{name}"] = ""
+    of_jobs = [flag for flag in ("--srun", "--max-requeues", "--stage-data", "--seeds-in", "--image") if flag in given]
+    if of_jobs and "SLURM_JOB_ID" not in os.environ:
+        raise UserError(f"{of_jobs[0]}: is for Slurm jobs, and this is none; hvdgan slurm writes one")
     if len(ways := [flag for flag in ("--gloo", "--mpi", "--srun") if flag in given]) > 1:
         raise UserError(f"{' and '.join(ways)}: choose one")
     if "--elastic" in given and {"--mpi", "--srun"} & given.keys():
@@ -200,23 +204,27 @@ def _elastic(given: dict[str, str], slots: launching.Slots, options: list[str], 
         raise UserError(f"--min-np {low}: more than the {np} ranks to start with (-np)")
     if high and np > high:
         raise UserError(f"--max-np {high}: fewer than the {np} ranks to start with (-np)")
-    cooldown = given.get("--cooldown", "20,600").split(",")
-    if not (
-        len(cooldown) == 2 and all(map(str.isdecimal, cooldown)) and 0 < int(cooldown[0]) <= int(cooldown[1]) <= 3600
-    ):
+    first, _, last = given.get("--cooldown", "20,600").partition(",")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= 3600):
         raise UserError(f"--cooldown {given['--cooldown']}: expected LOW,HIGH in seconds, from 1 to 3600")
     named = {name: given[name] for name in ("--hosts", "--hostfile", "--slots") if name in given}
     if "--hostfile" in named:
         named["--hostfile"] = os.path.abspath(named["--hostfile"])
     # One string, because horovodrun passes it to a shell.
     words = [sys.executable, "-m", "hvdgan.launch", *(word for pair in named.items() for word in pair), "--list-hosts"]
-    bounds = ["--min-np", str(low), *(["--max-np", str(high)] if high else []), "--blacklist-cooldown-range", *cooldown]
+    bounds = [
+        "--min-np",
+        str(low),
+        *(["--max-np", str(high)] if high else []),
+        "--blacklist-cooldown-range",
+        first,
+        last,
+    ]
     options = [*bounds, "--host-discovery-script", shlex.join(words), "--disable-cache", *options]
     # The remaining ranks wait that long in Gloo for a host that was cut off without closing its connections.
     starter = launching.horovodrun(np, [], *options, HOROVOD_GLOO_TIMEOUT_SECONDS="120")
-    if scratch.is_dir():
-        (scratch / "ssh").write_text(_SSH.format(ssh=shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")))
-        (scratch / "ssh").chmod(0o755)
+    (scratch / "ssh").write_text(_SSH.format(ssh=shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")))
+    (scratch / "ssh").chmod(0o755)
     starter.environment["PATH"] = f"{scratch}{os.pathsep}{starter.environment.get('PATH', os.defpath)}"
     return starter
 
