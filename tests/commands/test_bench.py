@@ -144,7 +144,7 @@ def test_it_projects_to_many_ranks_and_says_so(measured):
         (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
         (["--global-batch-size", "8"], "--global-batch-size: hvdgan.bench sets it itself"),
         (["--launcher", "srun"], "there is no Slurm allocation here"),
-        (["--hosts", "node1,node2"], "--hosts node1: expected HOST:SLOTS"),
+        (["--hosts", "node1:x"], "--hosts: node1:x is not HOST or HOST:SLOTS"),
         (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
         (["--trace", "line.json", "--ranks", "1"], "--trace: shows the communication of two or more ranks"),
         (["--trace", "a.json", "--json", "a.json"], "--trace a.json: --json is the same file"),
