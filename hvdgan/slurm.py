@@ -22,7 +22,7 @@ from hvdgan.cli.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
 
-python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time 24:00:00 -- --recipe dcgan > job.sbatch"""
+python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 -- --recipe dcgan > job.sbatch"""
 _ASKS = Parameter(group=Group("Resources of the job", sort_key=1))
 _RUNS = Parameter(group=Group("Launch", sort_key=2))
 # The formats that sbatch accepts: minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on.
@@ -60,7 +60,7 @@ class Job:
     """ranks per node; default: one per GPU, or one if there are none"""
     cpus_per_task: Annotated[Count, _ASKS] = 4
     """cores per rank"""
-    time: Annotated[str, Parameter(converter=_time), _ASKS] = "24:00:00"
+    time: Annotated[str, Parameter(name="--time-limit", converter=_time), _ASKS] = "24:00:00"
     """time limit of the job, as minutes, hours:minutes:seconds or days-hours"""
     partition: Annotated[Word | None, _ASKS] = None
     """partition of the cluster"""
@@ -112,8 +112,8 @@ class Job:
             raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm takes at most 65535")
         if 0 < seconds <= self.signal_seconds:
             raise UserError(
-                f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s (--time {self.time}); "
-                "take fewer"
+                f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s "
+                f"(--time-limit {self.time}); take fewer"
             )
         if self.gpus_per_node and self.ranks_per_node > self.gpus_per_node:
             raise UserError(
@@ -304,7 +304,7 @@ def _seconds(time: str) -> int:
     """Convert a time limit of sbatch to seconds; 0: no limit."""
     match = _TIME.fullmatch(time)
     if match is None:
-        raise UserError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours")
+        raise UserError(f"--time-limit {time}: expected minutes, hours:minutes:seconds or days-hours")
     days, *parts = [int(part) if part else 0 for part in match.groups()[:4]]
     if match[1]:
         hours, minutes, seconds = parts

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from launching import CONTROLLERS, ROOT, SECONDS, environment, run
@@ -317,9 +318,13 @@ def test_what_this_horovod_or_mpi_cannot_do(machine, build, flavour, words, comp
     assert complaint in machine.refused(*words.split())
 
 
-def test_without_horovod_it_says_so(machine):
-    (machine.horovod / "__init__.py").unlink()
-    assert "Horovod, which is not installed for this Python" in machine.refused("-np", "2")
+def test_without_horovod_it_says_so_and_needs_nothing_but_python(machine):
+    bare = [sys.executable, "-S", "-m", "hvdgan.launch"]
+    done = machine.run("-np", "2", command=bare, PYTHONPATH=str(ROOT))
+    assert done.returncode == 2 and "Horovod, which is not installed for this Python" in done.stderr
+    job = {"PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "5"}
+    done = machine.run("--print", "--image", "x.sif", "train", command=bare, **job)
+    assert done.returncode == 0 and done.stdout.startswith("srun ") and done.stdout.endswith("-m hvdgan.train\n")
 
 
 @pytest.mark.parametrize(
@@ -357,33 +362,41 @@ def test_a_signal_before_there_are_ranks_ends_the_launcher(machine, send, number
 
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 0".split()
-TINY += ["--report", "never", "--run-dir", "a run"]
+TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
+
+
+def begun(folder, command):
+    """A run that has made some steps; its output is in the file `said`."""
+    metrics = folder / "a run" / "metrics.jsonl"
+    with (folder / "said").open("w") as said:
+        process = psutil.Popen(command, cwd=folder, env=environment(), stdout=said, stderr=said, start_new_session=True)
+    end = time.monotonic() + SECONDS
+    while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+        if process.poll() is not None or time.monotonic() > end:
+            process.terminate()
+            raise AssertionError((folder / "said").read_text())
+        time.sleep(0.2)
+    return process
+
+
+def ranks_of(process):
+    """The ranks below a process, by their numbers."""
+    found = [each for each in process.children(recursive=True) if each.cmdline()[1:3] == TRAIN[1:]]
+    numbers = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
+    return {next(int(each.environ()[name]) for name in numbers if name in each.environ()): each for each in found}
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_a_run_that_stops_on_request_and_resumes(tmp_path, controller):
     """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
-    script = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY, "--steps", "1000000"]
-    metrics = tmp_path / "a run" / "metrics.jsonl"
-    with (tmp_path / "said").open("w") as said:
-        process = subprocess.Popen(
-            script, cwd=tmp_path, env=environment(), stdout=said, stderr=said, start_new_session=True
-        )
-    try:
-        end = time.monotonic() + SECONDS
-        while not (metrics.exists() and metrics.read_text().count("\n") > 2):
-            assert process.poll() is None and time.monotonic() < end, (tmp_path / "said").read_text()
-            time.sleep(0.2)
-        os.killpg(process.pid, signal.SIGINT)
-        code = process.wait(timeout=SECONDS)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-    assert code == 75, (tmp_path / "said").read_text()
-    reached = json.loads(metrics.read_text().splitlines()[-1])["step"]
+    command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
+    process = begun(tmp_path, command)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
+    reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert (tmp_path / "a run/checkpoints/latest").read_text().strip() == f"step-{reached:08d}"
 
-    done = run([*script, "--max-steps", str(reached + 2)], tmp_path)
+    done = run([*command, "--max-steps", str(reached + 2)], tmp_path)
     assert done.returncode == 0, done.stderr
     name = "mpirun" if controller == "mpi" else "horovodrun"
     assert f"\n2 rank(s) on 1 host(s), launcher {name}" in done.stderr and ">:" not in done.stdout + done.stderr
@@ -402,11 +415,10 @@ def test_a_mistake_of_the_trainers_is_told_once_with_its_exit_code(tmp_path, con
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_when_a_rank_is_killed_all_end_with_its_exit_code(tmp_path, controller):
-    (tmp_path / "faults").mkdir()
-    (tmp_path / "faults" / "5-1-kill").touch()
-    words = "--recipe failing:Failing --image-size 8 --global-batch-size 4 --sample-every 0 --peer-timeout 5".split()
-    command = [*LAUNCH, "-np", "2", f"--{controller}", *words, "--run-dir", tmp_path / "run"]
-    done = run(command, tmp_path, HVDGAN_FAULTS=str(tmp_path / "faults"))
-    assert done.returncode == 128 + signal.SIGKILL, done.stderr
-    left = subprocess.run(["pgrep", "-f", f"hvdgan.train.*{tmp_path}"], capture_output=True, text=True)
-    assert left.stdout == ""
+    process = begun(tmp_path, [*LAUNCH, "-np", "2", f"--{controller}", *TINY])
+    ranks = ranks_of(process)
+    assert ranks.keys() == {0, 1}
+    ranks[1].kill()
+    code = process.wait(timeout=SECONDS)
+    assert code == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
+    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]

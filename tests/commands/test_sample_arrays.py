@@ -92,7 +92,7 @@ def test_arrays_from_0_to_255_are_no_pictures_and_8_bit_pictures_are(tmp_path, m
     flags = "--recipe tiny:Tiny --values range:0,255 --global-batch-size 4 --steps 1".split()
     assert train([*flags, "--data", "f.npy", "--run-dir", "run"]) == 0
     assert sample(["run", "--samples", "3", "--seed", "5", "--out", "s.npy"]) == 0
-    assert export(["run", "--network", "generator", "--out", "g.keras"]) == 0
+    assert export(["run", "--only", "generator", "--out", "g.keras"]) == 0
     latents = SampleRandom(5, tf.range(3, dtype=tf.int64)).scoped("draw").normal("latents", (8,))
     expected = (load_trained(tmp_path / "run").nets("averaged").generator(latents).numpy() + 1) * 127.5
     drawn = np.load("s.npy")
@@ -130,7 +130,7 @@ def test_an_edited_map_of_ones_own_is_refused(tmp_path, monkeypatch, capsys):
     assert sample(draw) == 0 and f"{tmp_path}/edited_maps.py" in capsys.readouterr().err  # it says what code it calls
     (tmp_path / "edited_maps.py").write_text(MAPS.format(scale=3.5))
     sys.modules.pop("edited_maps")
-    commands = [(sample, draw), (export, "run --network generator --out g.npz".split()), (evaluate, ["run"])]
+    commands = [(sample, draw), (export, "run --only generator --out g.npz".split()), (evaluate, ["run"])]
     for command, words in commands:
         assert command(words) == 2
         (line,) = (each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: "))

@@ -51,9 +51,9 @@ FILES = {
     ),
 }
 COMMANDS = {
-    "four_nodes": "--python /x/bin/python --nodes 4 --gpus-per-node 4 --time 24:00:00 --partition gpu --account me "
-    "-- --recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
-    "seeds_in_a_container": "--python python3 --gpus-per-node 2 --time 2-12 --qos long --constraint 'a100|h100' "
+    "four_nodes": "--python /x/bin/python --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 --partition gpu "
+    "--account me -- --recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
+    "seeds_in_a_container": "--python python3 --gpus-per-node 2 --time-limit 2-12 --qos long --constraint 'a100|h100' "
     "--mem 0 --seeds 0-15%4 --runs 'my runs' "
     "--container 'docker://x y' --runtime pyxis --mounts /data,/scratch --stage-data '/data/its faces' "
     "--max-requeues 3 --signal-seconds 60 --mpi pmi2 -- --recipe sngan",
@@ -102,10 +102,10 @@ def test_the_text_of_a_job(name, capsys):
         ("--nodes two", '"two" is not a whole number'),
         ("--partitoin x", "--partitoin"),
         ("--partition 'a b'", '"a b" is not a word without spaces'),
-        ("--time tomorrow", '"tomorrow" is not a time such as 90'),
-        ("--time 4", "--signal-seconds 300: the job has no more than 240 s (--time 4)"),
-        ("--time 0:4:0", "no more than 240 s"),
-        ("--time 0-0:4", "no more than 240 s"),
+        ("--time-limit tomorrow", '"tomorrow" is not a time such as 90'),
+        ("--time-limit 4", "--signal-seconds 300: the job has no more than 240 s (--time-limit 4)"),
+        ("--time-limit 0:4:0", "no more than 240 s"),
+        ("--time-limit 0-0:4", "no more than 240 s"),
         ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
         ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
         ("--launcher elastic", "--launcher elastic: with one node, losing it ends the run"),

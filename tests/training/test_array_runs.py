@@ -145,8 +145,8 @@ def test_samples_are_in_the_units_of_the_data(folder, capsys):
 def test_an_exported_network_gives_and_takes_the_units_of_the_data(folder):
     assert main([*VOLUMES, "--run-dir", "run"]) == 0
     for name in ("mine.keras", "saved"):
-        assert export(["run", "--network", "generator", "--out", name]) == 0
-    assert export(["run", "--network", "generator", "--out", "plain.keras", "--units", "network"]) == 0
+        assert export(["run", "--only", "generator", "--out", name]) == 0
+    assert export(["run", "--only", "generator", "--out", "plain.keras", "--units", "network"]) == 0
     latents = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
     energies = np.array([[50.0, 0.5], [20.0, 0.1]], np.float32)
     physical = keras.models.load_model("mine.keras").predict([latents, energies], verbose=0)

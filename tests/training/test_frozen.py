@@ -57,7 +57,7 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
 def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
     make_features().save(tmp_path / "features.keras")
     train(tmp_path, "--recipe", "frozen_parts:Judged", *SIZE, "--steps", "2")
-    export = [*MODULE, "hvdgan.export", "run", "--network", "features", "--units", "network", "--out", "new.keras"]
+    export = [*MODULE, "hvdgan.export", "run", "--only", "features", "--units", "network", "--out", "new.keras"]
     evaluate = [*MODULE, "hvdgan.evaluate", "run", "--samples"]
     inspect = run([*MODULE, "hvdgan.inspect", "run"], tmp_path, forked=True).stdout
     assert (
