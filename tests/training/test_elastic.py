@@ -135,7 +135,7 @@ def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
 @pytest.mark.timeout(500)
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])
-    assert code == 1, said
+    assert code in (1, 2), said  # of the rank that ended first: the one with the bug, or one that has heard of it
     # Rank 0 says so in its own words or, where it hears of the other's failure first, in those of its heartbeats.
     ended = "stopped: " in said or "this run ends here" in said
     assert "ValueError: a bug of the recipe" in said and ended and "resume at step" not in said, said
