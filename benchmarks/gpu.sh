@@ -21,22 +21,22 @@
 #
 # It uses the active environment, .venv, or the python of the PATH; no network. PyTorch has an environment of its own, which
 # HVDGAN_GPU=1 benchmarks/peers/setup.sh makes; without it the page says "not run". Inside a Slurm allocation srun starts
-# the ranks (SRUN_MPI, default pmix), with LAUNCHER=horovodrun launch/multi_node.sh.
+# the ranks (SRUN_MPI, default pmix), with LAUNCHER=gloo or mpi hvdgan launch.
 # Exit codes: 0 all that ran passed, 1 something failed, 2 a mistake on the command line, no GPU, or a wrong build, 130
 # interrupted.
 set -euo pipefail
-script=benchmarks/gpu.sh
 # shellcheck source=launch/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../launch/common.sh"
 
 for word in "$@"; do
-    if [[ "$word" == --help || "$word" == -h ]]; then show_help; exit; fi
+    if [[ "$word" == --help || "$word" == -h ]]; then sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit; fi
 done
 use_python
 export PYTHONPATH="$root/benchmarks:$root/benchmarks/peers:$root${PYTHONPATH:+:$PYTHONPATH}"
 if ! why="$("$python" -c 'import gpu.__main__' 2>&1)"; then
-    say "$python: ${why##*$'\n'}; activate an environment with hvdgan and Horovod, or run HVDGAN_GPU=1 make setup"
+    echo "benchmarks/gpu.sh: $python: ${why##*$'\n'}; activate an environment with hvdgan and Horovod, or run HVDGAN_GPU=1 make setup" >&2
     exit 2
 fi
+gpus="$("$python" -c 'from hvdgan.cli.launching import count_gpus; print(count_gpus())')"
 # "=" : without it a word of the caller could be taken for the number.
-exec "$python" -m gpu --gpus="$(count_gpus)" "$@"
+exec "$python" -m gpu --gpus="$gpus" "$@"

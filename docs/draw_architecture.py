@@ -22,6 +22,7 @@ FLOORS = [
 ]
 COMMANDS = {
     "train": "trains a GAN",
+    "launch": "starts several ranks",
     "prepare": "packs samples into HDF5 files",
     "sample": "draws with a checkpoint",
     "complete": "fills holes in photographs",

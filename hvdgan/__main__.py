@@ -11,6 +11,7 @@ from hvdgan import __version__
 
 COMMANDS = {
     "train": "train a GAN",
+    "launch": "start a command as several ranks",
     "prepare": "pack samples into HDF5 files",
     "sample": "draw with a checkpoint",
     "complete": "fill holes in photographs",

@@ -78,11 +78,11 @@ class Request:
     scaling: Literal["weak", "strong", "both"] = "both"
     """weak: constant batch per rank; strong: constant global batch"""
     launcher: Literal["auto", "horovodrun", "srun"] = "auto"
-    """auto: srun inside a Slurm allocation, else horovodrun"""
+    """auto: srun inside a Slurm allocation, else horovodrun or mpirun (--controller)"""
     controller: Literal["gloo", "mpi"] | None = None
-    """controller of horovodrun; default: horovodrun's own choice"""
+    """how the ranks meet: gloo by horovodrun, mpi by mpirun; default: mpi where it is there"""
     hosts: Words = ()
-    """HOST:SLOTS,... for horovodrun; all hosts must see the working folder"""
+    """HOST:SLOTS,... for horovodrun and mpirun; all hosts must see the working folder"""
     cores_per_rank: CountOrNever = 0
     """cores to which each process is bound; 0: the cores of a host divided by its largest number of ranks"""
     links: Annotated[tuple[Link, ...], Parameter(converter=_links, n_tokens=1)] = (
@@ -99,10 +99,10 @@ class Request:
     """.png for the parts of a step and the efficiencies"""
     html: Path | None = None
     """file for a page with the tables and figures, to open and send on"""
-    timeline: Path | None = None
+    trace: Path | None = None
     """.json for Horovod's timeline of ten steps per stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json, --plot, --html and --timeline write over existing files"""
+    """let --json, --plot, --html and --trace write over existing files"""
 
 
 @command(name="bench", help_text=_HELP)
@@ -126,7 +126,7 @@ def main(
         for variant in variants:
             print(f"{repeat + 1} of {request.repeats}: {variant}", file=sys.stderr, flush=True)
             largest = variant == weak[-1]
-            timeline = request.timeline if largest and repeat == 0 else None
+            timeline = request.trace if largest and repeat == 0 else None
             results[variant].append(bench.launch(variant, allreduce=largest, timeline=timeline))
     facts = _facts(request, training, results, weak, strong)
     tables = report.tables(facts)
@@ -168,11 +168,11 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
         outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
     if request.html:
         outputs.check_new(request.html, overwrite=request.overwrite, flag="--html")
-    if request.timeline:
+    if request.trace:
         if max(request.ranks) == 1:
-            raise UserError("--timeline: shows the communication of two or more ranks; give some with --ranks")
-        outputs.check_new(request.timeline, overwrite=request.overwrite, flag="--timeline")
-    files = {"--json": request.json, "--plot": request.plot, "--html": request.html, "--timeline": request.timeline}
+            raise UserError("--trace: shows the communication of two or more ranks; give some with --ranks")
+        outputs.check_new(request.trace, overwrite=request.overwrite, flag="--trace")
+    files = {"--json": request.json, "--plot": request.plot, "--html": request.html, "--trace": request.trace}
     named: dict[Path, str] = {}
     for flag, path in files.items():
         if path and (other := named.setdefault(path.resolve(), flag)) != flag:
@@ -204,7 +204,7 @@ def _facts(
             "json": None,
             "plot": None,
             "html": None,
-            "timeline": None,
+            "trace": None,
             "training": list(training),
         },
         "runs": runs,

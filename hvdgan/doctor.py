@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from hvdgan import __version__
+from hvdgan.cli import launching
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
@@ -69,7 +70,7 @@ class Request:
 
 @command(name="doctor", help_text=_HELP, one_process=False)
 def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
-    hosts = _hosts(request)
+    hosts = [name for name, _ in launching.read_hosts(",".join(request.hosts), "--hosts")] if request.hosts else []
     _, _, rank = launched()
     file = None if request.json in (None, "-") else Path(str(request.json))
     if file and not rank:
@@ -105,14 +106,6 @@ def _report_why_not_joined(findings: Findings, rank: int) -> None:
                 print(f"hvdgan: rank {rank}: {row.check}: {row.found}; {row.hint}", file=sys.stderr, flush=True)
 
 
-def _hosts(request: Request) -> list[str]:
-    names = [host.partition(":")[0] for host in request.hosts]
-    for name in names:
-        if not name or name.startswith("-") or any(letter.isspace() for letter in name):
-            raise UserError(f"--hosts {','.join(request.hosts)}: expected names of hosts, comma-separated")
-    return names
-
-
 def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
     """Run the checks that need no other process."""
     yield installation.python()
@@ -122,7 +115,7 @@ def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
         yield row
     if hosts:
         yield placement.ssh(hosts, needed=True)
-    elif len(allocated := placement.allocated_hosts()) > 1:
+    elif len(allocated := launching.allocated_names()) > 1:
         yield placement.ssh(allocated, needed=False)
     yield folders.run_folder(request.run_dir)
 

@@ -38,7 +38,7 @@ _SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedm
 class Request:
     """What to write; the fields are the flags."""
 
-    network: str | None = None
+    network: Annotated[str | None, Parameter(name="--only")] = None
     """name of one of the recipe's networks, such as generator; default: what sample() computes, as a SavedModel"""
     out: Path
     """file to write, .keras or .npz (all weights by their names in checkpoints), or a folder for a SavedModel"""
@@ -105,7 +105,7 @@ def _format(request: Request) -> Format:
     if request.network is None and form != "savedmodel":
         raise UserError(
             f"--out {out}: what sample() computes is written as a SavedModel alone; name a folder, or a network with "
-            "--network"
+            "--only"
         )
     if form == "savedmodel":
         outputs.check_new_folder(out, overwrite=request.overwrite, holds="saved_model.pb")
@@ -120,9 +120,7 @@ def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
     """The network, with the averages assigned to it if --weights asks for them."""
     networks = {**trained.state.networks, **trained.state.frozen}
     if request.network not in networks:
-        raise UserError(
-            f"--network {request.network}: no such network in this run; expected one of {', '.join(networks)}"
-        )
+        raise UserError(f"--only {request.network}: no such network in this run; expected one of {', '.join(networks)}")
     if request.weights == "averaged":
         for variable, average in trained.state.sampling_values().get(request.network, ()):
             variable.assign(average)
@@ -153,7 +151,7 @@ def _write(out: Path, form: Format, *saves: Callable[[Path], Any]) -> None:
             raise OSError(error.message) from error
         except ValueError as error:  # Keras does not know the network's inputs
             words = " ".join(str(error).split())
-            hint = "; leave out --network for what sample() computes" if form == "savedmodel" else ""
+            hint = "; leave out --only for what sample() computes" if form == "savedmodel" else ""
             raise UserError(f"--out {out}: {words}{hint}") from error
 
     (outputs.write_folder if form == "savedmodel" else outputs.write)(out, save)

@@ -5,14 +5,13 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import os
+import importlib.util
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
@@ -23,8 +22,7 @@ from hvdgan.cli.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
 
-python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time 24:00:00 -- --recipe dcgan > job.sbatch"""
-MODULE = "hvdgan.train"
+python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 -- --recipe dcgan > job.sbatch"""
 _ASKS = Parameter(group=Group("Resources of the job", sort_key=1))
 _RUNS = Parameter(group=Group("Launch", sort_key=2))
 # The formats that sbatch accepts: minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on.
@@ -62,7 +60,7 @@ class Job:
     """ranks per node; default: one per GPU, or one if there are none"""
     cpus_per_task: Annotated[Count, _ASKS] = 4
     """cores per rank"""
-    time: Annotated[str, Parameter(converter=_time), _ASKS] = "24:00:00"
+    time: Annotated[str, Parameter(name="--time-limit", converter=_time), _ASKS] = "24:00:00"
     """time limit of the job, as minutes, hours:minutes:seconds or days-hours"""
     partition: Annotated[Word | None, _ASKS] = None
     """partition of the cluster"""
@@ -82,8 +80,8 @@ class Job:
     """time before the end of the job at which the ranks are asked to save and stop (seconds)"""
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
     """largest number of times that the job returns to the queue to resume the run"""
-    launcher: Annotated[Literal["srun", "horovodrun", "elastic"], _RUNS] = "srun"
-    """srun needs Horovod built with MPI; horovodrun and elastic connect the nodes by ssh"""
+    launcher: Annotated[Literal["srun", "mpi", "gloo", "elastic"], _RUNS] = "srun"
+    """srun needs Horovod built with MPI; mpi (by mpirun), gloo (by horovodrun) and elastic connect the nodes by ssh"""
     mpi: Annotated[Word, _RUNS] = "pmix"
     """srun's interface to the MPI that Horovod was built with; srun --mpi=list shows the possible ones"""
     min_np: Annotated[Count, _RUNS] = 1
@@ -97,9 +95,11 @@ class Job:
     runtime: Annotated[Literal["apptainer", "pyxis"], _RUNS] = "apptainer"
     """program that runs the container; pyxis is srun's plugin for enroot"""
     mounts: Annotated[Line, _RUNS] = ""
-    """further folders that the container can see, comma-separated; the checkout is always one"""
+    """folders that the container can see beside the one in which the job is submitted, comma-separated"""
     stage_data: Annotated[Line, _RUNS] = ""
     """file or folder that is copied to each node's own disk and replaces --data"""
+    python: Annotated[Line, _RUNS] = sys.executable
+    """Python on the nodes that has hvdgan; default: this one"""
 
     def check(self) -> None:
         """Refuse settings with which the job would fail, or would ignore a flag.
@@ -112,8 +112,8 @@ class Job:
             raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm takes at most 65535")
         if 0 < seconds <= self.signal_seconds:
             raise UserError(
-                f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s (--time {self.time}); "
-                "take fewer"
+                f"--signal-seconds {self.signal_seconds}: the job has no more than {seconds} s "
+                f"(--time-limit {self.time}); take fewer"
             )
         if self.gpus_per_node and self.ranks_per_node > self.gpus_per_node:
             raise UserError(
@@ -150,20 +150,33 @@ def main(arguments: list[str]) -> None:
         """
         words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[split:]]
         text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
-        if submit:
-            _submit(text)
-        else:
-            print(text, end="")
+        if _are_flags(of_trainer, in_image=job.container is not None):
+            if submit:
+                _submit(text)
+            else:
+                print(text, end="")
 
     run_app(command, own, name="slurm", help_text=_HELP)
 
 
-def _submit(text: str) -> None:
-    home = Path(os.environ.get("HVDGAN_HOME", "."))
-    if not (home / "launch" / "slurm.sh").is_file():
+def _are_flags(arguments: Sequence[str], *, in_image: bool) -> bool:
+    """Refuse what the trainer would refuse; False if its help was asked for, and is printed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        if in_image:
+            print(
+                "hvdgan: the trainer's flags were not checked: TensorFlow is not here, but in the image",
+                file=sys.stderr,
+            )
+            return True
         raise UserError(
-            f"--submit: no launch/slurm.sh in {home.resolve()}; submit in the checkout, or set HVDGAN_HOME to it"
+            "TensorFlow is not installed for this Python, which checks the trainer's flags and runs the job"
         )
+    from hvdgan.training.command import parse
+
+    return parse(arguments) is not None
+
+
+def _submit(text: str) -> None:
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise UserError("--submit: there is no sbatch on the PATH; without --submit the script is printed")
@@ -183,7 +196,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
         opening: comment at the top of the script.
 
     Returns:
-        The script. It must be submitted in the checkout, because it uses launch/slurm.sh.
+        The script.
 
     Raises:
         UserError: the settings, or the arguments, contradict each other.
@@ -236,25 +249,19 @@ def _head(job: Job) -> Iterator[str]:
 
 
 def _settings(job: Job) -> Iterator[str]:
-    settings: list[tuple[str, Any, str]] = []
+    settings: list[tuple[str, Any, str]] = [("PYTHON", job.python, "Python that has hvdgan, on the nodes")]
     if job.launcher == "elastic":
         settings += [("MIN_NP", job.min_np, "smallest number of ranks with which the run continues")]
-    elif job.container is None:
-        settings += [("LAUNCHER", job.launcher, "srun or horovodrun (over ssh between the nodes)")]
-    if job.launcher != "elastic":
-        settings += [
-            (
-                "SRUN_MPI",
-                job.mpi,
-                "PMI of the MPI that Horovod was built with; srun --mpi=list shows all",
-            )
-        ]
+    else:
+        if job.container is None:
+            settings += [("LAUNCHER", job.launcher, "srun, or mpi or gloo over ssh between the nodes")]
+        settings += [("SRUN_MPI", job.mpi, "PMI of the MPI that Horovod was built with; srun --mpi=list shows all")]
     if job.container is not None:
         settings += [
             ("IMAGE", job.container, "image with TensorFlow, and Horovod built with an MPI that has this PMI"),
             ("RUNTIME", job.runtime, "apptainer, or pyxis (srun's plugin for enroot)"),
             ("IMAGE_PYTHON", "python", "Python with what hvdgan needs: the image's, or that of a .venv made in it"),
-            ("MOUNTS", job.mounts, "folders to mount in addition to the checkout, separated by commas"),
+            ("MOUNTS", job.mounts, "folders to mount beside the working folder, separated by commas"),
         ]
     if job.seeds is not None:
         settings += [("RUNS", job.runs, "parent of the run folders, seed-0 and so on")]
@@ -277,53 +284,27 @@ def _plain(value: object) -> bool:
 
 
 def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
-    yield 'cd "${HVDGAN_HOME:-$SLURM_SUBMIT_DIR}"'
-    yield "if [[ ! -r launch/slurm.sh ]]; then"
-    yield '    echo "$PWD: no launch/slurm.sh here; submit the job in the checkout, or set HVDGAN_HOME to it" >&2'
-    yield "    exit 2"
-    yield "fi"
-    yield "# shellcheck source=launch/slurm.sh"
-    yield "source launch/slurm.sh"
-    if arguments:
-        yield f'set -- {shlex.join(arguments)} "$@"'
-    yield 'stage "$STAGE_DATA" "$@"'
-    if job.seeds is not None:
-        yield 'take_seed "$RUNS" "$@"'
-    yield from _command(job)
-    yield 'show "${command[@]}" "$@" "${added[@]}"'
-    yield 'run_job "$MAX_REQUEUES" "${command[@]}" "$@" "${added[@]}"'
-
-
-def _command(job: Job) -> tuple[str, ...]:
-    srun = 'srun --mpi="$SRUN_MPI" --kill-on-bad-exit=1'
-    if job.container is not None:
-        pyxis = '--container-image="$IMAGE" --container-mounts="$seen" --container-workdir="$PWD"'
-        return (
-            'see "$PWD" "${place:-}" "$MOUNTS"',
-            'case "$RUNTIME" in',
-            f'    apptainer) command=({srun} apptainer exec "${{gpus[@]}}" --bind "$seen" --pwd "$PWD" "$IMAGE") ;;',
-            f"    pyxis) command=({srun} {pyxis}) ;;",
-            '    *) job_error "RUNTIME=$RUNTIME: expected apptainer or pyxis" ;;',
-            "esac",
-            f'command+=("$IMAGE_PYTHON" -m {MODULE})',
-        )
     if job.launcher == "elastic":
-        return ("use_python", 'command=(launch/elastic.sh --min-np "$MIN_NP" --)')
-    return (
-        "use_python",
-        'case "$LAUNCHER" in',
-        f'    srun) command=({srun} "$python" -m {MODULE}) ;;',
-        "    horovodrun) command=(launch/multi_node.sh --) ;;",
-        '    *) job_error "LAUNCHER=$LAUNCHER: expected srun or horovodrun" ;;',
-        "esac",
-    )
+        flags = ['--elastic --min-np "$MIN_NP"']
+    elif job.container is None:
+        flags = ['--launcher "$LAUNCHER"']
+    else:
+        flags = ['--image "$IMAGE" --runtime "$RUNTIME" --image-python "$IMAGE_PYTHON" --mounts "$MOUNTS"']
+    flags += ['--seeds-in "$RUNS"'] if job.seeds is not None else []
+    flags += ['--max-requeues "$MAX_REQUEUES" --stage-data "$STAGE_DATA"']
+    if job.launcher != "elastic":
+        yield "export SRUN_MPI"
+    yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
+    yield 'exec "$PYTHON" -m hvdgan.launch \\'
+    yield from (f"    {flag} \\" for flag in flags)
+    yield f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
 
 
 def _seconds(time: str) -> int:
     """Convert a time limit of sbatch to seconds; 0: no limit."""
     match = _TIME.fullmatch(time)
     if match is None:
-        raise UserError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours")
+        raise UserError(f"--time-limit {time}: expected minutes, hours:minutes:seconds or days-hours")
     days, *parts = [int(part) if part else 0 for part in match.groups()[:4]]
     if match[1]:
         hours, minutes, seconds = parts

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train a DCGAN on real handwritten digits with two processes; further arguments go to the trainer.
-# Environment variables: RUN_DIR (default: runs/demo), RANKS (2), CONTROLLER (gloo or mpi; default: horovodrun's choice).
+# Environment variables: RUN_DIR (default: runs/demo), RANKS (2), CONTROLLER (gloo or mpi; default: mpi where it is there).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -118,7 +118,7 @@ def _data(setting: Setting, recipe: str) -> list[str]:
     path = setting.out / "runs" / "showers.npz"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        size = ["--num", "64", "--size", "8"] if setting.small else ["--num", "2000", "--size", "32"]
+        size = ["--samples", "64", "--size", "8"] if setting.small else ["--samples", "2000", "--size", "32"]
         made = [sys.executable, str(ROOT / "benchmarks" / "showers.py"), "--out", str(path), *size]
         done = setting.run("recipes/showers", made)
         if done.code != 0:

@@ -113,21 +113,20 @@ class Setting:
 
 
 def launcher(ranks: int, nodes: int, module: str) -> list[str]:
-    """Return the words that start a module on a number of ranks, by the launch scripts or as the Slurm jobs do.
+    """Return the words that start a module on a number of ranks, by hvdgan launch or as the Slurm jobs do.
 
     Args:
         ranks: number of ranks.
         nodes: number of hosts over which they are spread.
         module: module to run.
     """
-    if not in_slurm():
-        if ranks == 1:
-            return [sys.executable, "-m", module]
-        return [str(ROOT / "launch" / "single_node.sh"), "-np", str(ranks), "-m", module, "--"]
-    if os.environ.get("LAUNCHER") == "horovodrun" and ranks > 1:
-        return [str(ROOT / "launch" / "multi_node.sh"), "-np", str(ranks), "-m", module, "--"]
+    if ranks == 1 and not in_slurm():
+        return [sys.executable, "-m", module]
+    if not in_slurm() or (ranks > 1 and os.environ.get("LAUNCHER", "srun") != "srun"):
+        way = [f"--{os.environ['LAUNCHER']}"] if in_slurm() else []
+        return [sys.executable, "-m", "hvdgan.launch", *way, "-np", str(ranks), "-m", module, "--"]
     by_srun = Launcher("srun", None, (), nodes)
-    return [*by_srun.words(ranks, by_srun.cores(ranks)), sys.executable, "-m", module]
+    return [*by_srun.starter(ranks, by_srun.cores(ranks)).words, sys.executable, "-m", module]
 
 
 def in_slurm() -> bool:

@@ -4,22 +4,21 @@ A name is a program's, then -bf16 for mixed bfloat16, -digits for the small netw
 """
 
 import dataclasses
-import functools
-import importlib.util
 import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from work import Work
 
+from hvdgan.cli.launching import built_with
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LAUNCHER = ROOT / "launch" / "single_node.sh"
+LAUNCHER = [sys.executable, "-m", "hvdgan.launch", "-np", "2"]
 TORCH = ROOT / ".venv-peers" / "bin" / "python"
 MADE = ROOT / ".venv-peers" / ".hvdgan"
 """file that is empty if setup.sh was interrupted"""
@@ -35,7 +34,7 @@ class Kind:
     ranks: int
     start: Callable[[Work], list[Start]]
     needs: str = ""
-    """torch, mpi or launcher"""
+    """torch or mpi"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +92,7 @@ def trainer(launcher: list[str], ranks: int) -> Callable[[Work], list[Start]]:
     """Start hvdgan.train, with defaults for all features that the other programs do not have."""
 
     def start(work: Work) -> list[Start]:
-        python = [] if launcher[:1] == [str(LAUNCHER)] else [sys.executable, "-m", "hvdgan.train"]
+        python = [] if launcher == LAUNCHER else [sys.executable, "-m", "hvdgan.train"]
         settings = {
             "recipe": "dcgan",
             "data": "synthetic" if work.channels == 3 else "digits",
@@ -127,7 +126,7 @@ KINDS = {
     "multiworker": Kind(2, workers),
     "mirrored": Kind(2, script("mirrored.py")),
     "ddp": Kind(2, torchrun, "torch"),
-    "hvdgan-launch": Kind(2, trainer([str(LAUNCHER), "-np", "2"], 2), "launcher"),
+    "hvdgan-launch": Kind(2, trainer(LAUNCHER, 2)),
     "hvdgan-mpi": Kind(2, trainer(horovodrun("mpi"), 2), "mpi"),
     "hvdgan-gloo": Kind(2, trainer(horovodrun("gloo"), 2)),
 }
@@ -157,20 +156,12 @@ def missing(program: Program) -> str:
         return f"there is no {TORCH.relative_to(ROOT)} (make bench makes it)"
     if needs == "mpi":
         return missing_mpi()
-    if needs == "launcher" and not LAUNCHER.exists():
-        return f"there is no {LAUNCHER.relative_to(ROOT)}"
     return ""
 
 
-@functools.cache
 def missing_mpi() -> str:
-    """Return the reason why horovodrun --mpi cannot start programs here; empty if it can.
-
-    Asking horovodrun itself (--check-build) would load TensorFlow three times.
-    """
-    found = importlib.util.find_spec("horovod")
-    libraries = Path(found.origin).parent.glob("tensorflow/mpi_lib*.so") if found and found.origin else ()
-    if not any("libmpi." in subprocess.check_output(["ldd", each], text=True, timeout=60) for each in libraries):
+    """Return the reason why horovodrun --mpi cannot start programs here; empty if it can."""
+    if "mpi" not in built_with():
         return "Horovod was built without MPI"
     return "" if shutil.which("mpirun", path=environment()["PATH"]) else "there is no mpirun on the PATH"
 

@@ -9,9 +9,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
-from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Dict
-
 from hvdgan.cli import start
 from hvdgan.cli.errors import RankFailed, RunError, UserError
 from hvdgan.cli.launcher import launched
@@ -117,6 +114,10 @@ def run_app(
     Raises:
         UserError: a flag or value is not possible; one line names both.
     """
+    # Here, since the commands that start ranks need nothing but the standard library.
+    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts.config import Dict
+
     app = App(
         name=f"python -m hvdgan.{name}",
         help="\n\n".join(" ".join(paragraph.split()) for paragraph in help_text.split("\n\n")),

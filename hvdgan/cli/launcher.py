@@ -42,11 +42,15 @@ def local_size() -> int:
     for name in ("HOROVOD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
-    # srun: 4(x2),3 means two hosts of four tasks each and one of three.
     node = os.environ.get("SLURM_NODEID", "")
-    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    counts = [int(tasks) for tasks, hosts in parts for _ in range(int(hosts or 1))]
+    counts = tasks_of_nodes(os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     return counts[int(node)] if node.isdigit() and int(node) < len(counts) else 1
+
+
+def tasks_of_nodes(text: str) -> list[int]:
+    """The numbers of tasks of Slurm's nodes: 4(x2),3 means two of four tasks each and one of three."""
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
+    return [int(tasks) for tasks, nodes in parts for _ in range(int(nodes or 1))]
 
 
 def unlaunched() -> dict[str, str]:
@@ -86,13 +90,13 @@ def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
     if not over_mpi:
         raise UserError(
             f"srun started {size} processes, and Horovod here works without MPI: every process would train alone; "
-            "start with launch/multi_node.sh or LAUNCHER=horovodrun sbatch ..., or build Horovod with MPI"
+            "start with hvdgan launch --gloo or LAUNCHER=gloo sbatch ..., or build Horovod with MPI"
         )
     if "PMIX_RANK" not in os.environ and _open_mpi_knows_pmix_alone():
         asked = os.environ.get("SLURM_MPI_TYPE", "none")
         raise UserError(
             f"srun started {size} processes that Open MPI cannot bring together (--mpi={asked}); start with srun "
-            "--mpi=pmix (srun --mpi=list shows the choices), or with launch/multi_node.sh"
+            "--mpi=pmix (srun --mpi=list shows the choices), or with hvdgan launch"
         )
 
 

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import platform
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import util
@@ -11,18 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.launcher import launched
+from hvdgan.cli.launching import mpi_kind
 from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.table import Row
 from hvdgan.distributed import cuda
 
 SETUP = "launch/setup.sh builds it"
-_MPI_NAMES = {
-    "Open MPI": ("Open MPI", "OpenRTE"),
-    "Spectrum MPI": ("IBM Spectrum MPI",),
-    "MPICH": ("MPICH",),
-    "Intel MPI": ("Intel(R) MPI",),
-}
-"""kinds of MPI that horovodrun distinguishes, and the words by which `mpirun --version` names them"""
 
 
 def python() -> Row:
@@ -133,19 +126,12 @@ def mpi(build: Mapping[str, Any] | None) -> Row:
         found = f"unknown: {text.splitlines()[0][:60]}"
         return Row("MPI", found, *(("fail", f"horovodrun does not know it: {over_gloo}") if matters else ()))
     if kind == "Open MPI" and version.partition(".")[0] != "4":
-        hint = f"start with launch/mpirun.sh, or {over_gloo}"
+        hint = f"start with hvdgan launch, or {over_gloo}"
         found = f"{kind} {version}; horovodrun cannot drive it"
         # Without Gloo only mpirun and srun can start it, and they work: a warning is enough.
         return Row("MPI", found, *(("fail" if has_gloo else "warn", hint) if matters else ()))
     used = "" if has_mpi or build is None else "; Horovod was built without"
     return Row("MPI", f"{kind} {version}; horovodrun can drive it{used}")
-
-
-def mpi_kind(text: str) -> tuple[str, str]:
-    """Return the kind and the version of an MPI."""
-    kind = next((kind for kind, words in _MPI_NAMES.items() if any(word in text for word in words)), "")
-    version = re.search(r"\d+(\.\d+)+", text)
-    return kind, version[0] if version else ""
 
 
 def package_version(name: str) -> str | None:

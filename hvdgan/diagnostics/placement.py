@@ -9,7 +9,7 @@ from typing import Any
 
 from hvdgan.cli.hosts import name_without_address
 from hvdgan.cli.launcher import launched
-from hvdgan.cli.programs import SECONDS, output_of
+from hvdgan.cli.programs import SECONDS
 from hvdgan.diagnostics.table import Row
 
 _RENDEZVOUS = {
@@ -53,12 +53,6 @@ def slurm() -> Row | None:
     if name == "none":
         return Row("Slurm", found, "warn", "this is one process: srun --mpi=pmix starts one for each task")
     return Row("Slurm", found, "fail", f"{name} started {size} process(es): start one for each of the {tasks} task(s)")
-
-
-def allocated_hosts() -> list[str]:
-    """List the hosts of the Slurm allocation; empty if there is none, or scontrol cannot name them."""
-    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
-    return output_of(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
 
 
 def ssh(hosts: Sequence[str], *, needed: bool) -> Row:

@@ -40,10 +40,10 @@ class CheckpointDeleted(RunError):
 class EvaluationRequest:
     """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
 
-    num: Annotated[Count, Parameter(name=("--num", "--samples"))] = 50_000
-    """number of samples; under horovodrun, which takes --num for one of its own flags, write --samples"""
+    num: Annotated[Count, Parameter(name="--samples")] = 50_000
+    """number of samples"""
     real_samples: CountOrNever | None = None
-    """number of real samples to compare with, each with the run's --flip also mirrored; default: as --num; 0: all"""
+    """number of real samples to compare with, each with the run's --flip also mirrored; 0: all; default: --samples"""
     eval_features: str | None = None
     """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
     inception: Path | None = None

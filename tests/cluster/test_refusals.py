@@ -5,7 +5,7 @@ import pytest
 from jobs import Job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-START = "start with srun --mpi=pmix (srun --mpi=list shows the choices), or with launch/multi_node.sh"
+START = "start with srun --mpi=pmix (srun --mpi=list shows the choices), or with hvdgan launch"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_cannot_be_imported_is_a_row_and_not_the_end(tmp_path, module, text
     [
         ("--max-bytes 3", '"3" is not a size of at least 4 B'),
         ("--max-bytes 1TB", '"1TB" is not a size'),
-        ("--hosts a,-oProxyCommand=x", "--hosts a,-oProxyCommand=x: expected names of hosts"),
+        ("--hosts a,-oProxyCommand=x", "--hosts: -oProxyCommand=x is not HOST or HOST:SLOTS"),
         ("--json there.json", "--json there.json: exists already"),
         ("--json .", "--json .: is a folder"),
         ("--timeout 0", "--timeout"),

@@ -165,7 +165,7 @@ def test_others_compute_what_the_run_does_and_it_says_what_it_wrote(runs, tmp_pa
             inputs = example(network, random)
             values = getattr(trained.nets("averaged"), name)(inputs if len(inputs) > 1 else inputs[0])
             out = tmp_path / f"{stem}{ending}"
-            assert export.main([str(runs / run), "--network", name, "--out", str(out)]) == 0
+            assert export.main([str(runs / run), "--only", name, "--out", str(out)]) == 0
             np.savez(tmp_path / f"{stem}.inputs.npz", *inputs)
             here[stem] = [np.asarray(value) for value in keras.tree.flatten(values)]
     said = capsys.readouterr().out.splitlines()
@@ -215,7 +215,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     for run, (words, given, said) in wanted.items():
         assert export.main([str(runs / run), "--out", str(tmp_path / run)]) == 0
         assert said in capsys.readouterr().out
-        assert sample.main([str(runs / run), "--num", "6", "--out", str(tmp_path / f"{run}.npy"), *words]) == 0
+        assert sample.main([str(runs / run), "--samples", "6", "--out", str(tmp_path / f"{run}.npy"), *words]) == 0
         np.savez(tmp_path / f"{run}.given.npz", **given)
     done = run_process([sys.executable, "-I", "-c", _SERVED, str(tmp_path)], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -252,7 +252,7 @@ class Residual(Tiny):
 def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
     maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
     save_run(tmp_path / "r", "test_export:Residual", Residual, TinyOptions(), DataSpec((2,), 100, values=maps))
-    assert export.main([str(tmp_path / "r"), "--network", "generator", "--out", str(tmp_path / "g")]) == 0
+    assert export.main([str(tmp_path / "r"), "--only", "generator", "--out", str(tmp_path / "g")]) == 0
     assert "in the units of the data" not in capsys.readouterr().out
     assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0
     assert "in the units of the data: samples (standard" in capsys.readouterr().out
@@ -280,7 +280,7 @@ def test_samples_of_a_fixed_number_are_refused_with_what_to_write(tmp_path, caps
 @pytest.mark.parametrize(("weights", "kind"), [("averaged", "ema"), ("trained", "networks")])
 def test_npz_holds_the_weights_under_their_names_and_keras_files_the_same_ones(runs, tmp_path, weights, kind):
     out = tmp_path / "new" / "weights.npz"
-    command = [str(runs / "dcgan"), "--network", "generator", "--out", str(out), "--weights", weights]
+    command = [str(runs / "dcgan"), "--only", "generator", "--out", str(out), "--weights", weights]
     assert export.main(command) == 0
     saved = load_file(trained_in(runs / "dcgan") / "state.safetensors")
     wanted = {name.removeprefix(f"{kind}/generator/"): name for name in saved if name.startswith(f"{kind}/generator/")}
@@ -298,7 +298,7 @@ def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, caps
     """Read as docs/using.md says, from copies."""
     monkeypatch.chdir(tmp_path)
     for out in ("g.keras", "g"):
-        assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", out]) == 0
+        assert export.main([str(runs / "calo3d"), "--only", "generator", "--out", out]) == 0
         assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
     shutil.copy("g.keras", "generator.keras")
     shutil.copytree("g", "generator")
@@ -310,7 +310,7 @@ def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, caps
     assert sample_values.of_json(maps) == spec("calo3d").values
     assert keras.models.load_model("generator.keras").name == "generator"
     assert list(tf.saved_model.load("generator").signatures)
-    assert export.main([str(runs / "calo3d"), "--network", "generator", "--out", "w.npz"]) == 0
+    assert export.main([str(runs / "calo3d"), "--only", "generator", "--out", "w.npz"]) == 0
     assert json.loads(str(np.load("w.npz")["value_maps"])) == maps
 
 
@@ -331,19 +331,19 @@ def folder(tmp_path, monkeypatch, runs):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("dcgan --network painter", "--network painter: no such network in this run; expected one of generator, disc"),
-        ("dcgan --network generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
+        ("dcgan --only painter", "--only painter: no such network in this run; expected one of generator, disc"),
+        ("dcgan --only generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
         ("dcgan --out a.keras", "what sample() computes is written as a SavedModel alone; name a folder, or a network"),
         (
-            "sngan --network generator",
+            "sngan --only generator",
             " (ConditionalBatchNormalization) is more than Keras alone can load; name a folder",
         ),
         (
-            "stylegan2 --network generator --out s",
-            "at least once before export.; leave out --network for what sample()",
+            "stylegan2 --only generator --out s",
+            "at least once before export.; leave out --only for what sample()",
         ),
-        ("own --network nested", "doubled (Doubled) is more than Keras alone can load"),
-        ("own --network subclass", "generator (Subclassed) is more than Keras alone can load"),
+        ("own --only nested", "doubled (Doubled) is more than Keras alone can load"),
+        ("own --only subclass", "generator (Subclassed) is more than Keras alone can load"),
     ],
 )
 def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
@@ -360,7 +360,7 @@ def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_the
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    command = ["dcgan", "--network", "generator", "--out", out, "--overwrite"]
+    command = ["dcgan", "--only", "generator", "--out", out, "--overwrite"]
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert export.main(command) == 0
     assert before != {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -2,8 +2,8 @@
 
 import os
 import shlex
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,52 +11,53 @@ import pytest
 from hvdgan.checkpoints.files import newest, step_of
 from hvdgan.cli.errors import UserError
 from hvdgan.slurm import Job, main, script
-from launching import BIN, ROOT, environment
+from launching import BIN, ROOT, environment, run
 
 GOLDEN = Path(__file__).parent / "golden"
 _SUBMIT = """{what} Submit it in the checkout, on a file system
-that all nodes share; the trainer's arguments follow:
+that all nodes share; PYTHON names another Python than its .venv's; the trainer's arguments follow:
 
   {how}
 
 Resources of the job: edit these lines, or override them: sbatch --time=2:00:00 slurm/{name}.sbatch ...
 """
+VENV = ".venv/bin/python"
 # The files of slurm/ are the scripts of these jobs.
 FILES = {
     "single_node": (
-        Job(nodes=1, tasks_per_node=4),
+        Job(nodes=1, tasks_per_node=4, python=VENV),
         "One node, a rank for each GPU.",
         "sbatch slurm/single_node.sbatch --recipe dcgan --global-batch-size 256 --run-dir runs/one",
     ),
     "multi_node": (
-        Job(nodes=2, tasks_per_node=4),
+        Job(nodes=2, tasks_per_node=4, python=VENV),
         "Several nodes, a rank for each GPU.",
         "sbatch slurm/multi_node.sbatch --recipe dcgan --global-batch-size 512 --run-dir runs/big",
     ),
     "elastic": (
-        Job(nodes=2, tasks_per_node=4, launcher="elastic"),
+        Job(nodes=2, tasks_per_node=4, launcher="elastic", python=VENV),
         "Several nodes; if some are lost, the run continues on the others.",
         "sbatch slurm/elastic.sbatch --recipe dcgan --global-batch-size 512 --run-dir runs/elastic",
     ),
     "array": (
-        Job(nodes=1, tasks_per_node=1, seeds="0-4", job_name="hvdgan-seeds"),
+        Job(nodes=1, tasks_per_node=1, seeds="0-4", job_name="hvdgan-seeds", python=VENV),
         "The same run with several seeds, a job for each.",
         "RUNS=runs/dcgan-seeds sbatch slurm/array.sbatch --recipe dcgan",
     ),
     "container": (
-        Job(nodes=1, tasks_per_node=4, container="hvdgan.sif"),
+        Job(nodes=1, tasks_per_node=4, container="hvdgan.sif", python="python3"),
         "Ranks in a container, of apptainer or of enroot with pyxis.",
         "IMAGE=/images/hvdgan.sif sbatch slurm/container.sbatch --recipe dcgan --global-batch-size 256",
     ),
 }
 COMMANDS = {
-    "four_nodes": "--nodes 4 --gpus-per-node 4 --time 24:00:00 --partition gpu --account me -- "
-    "--recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
-    "seeds_in_a_container": "--gpus-per-node 2 --time 2-12 --qos long --constraint 'a100|h100' --mem 0 "
-    "--seeds 0-15%4 --runs 'my runs' "
+    "four_nodes": "--python /x/bin/python --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 --partition gpu "
+    "--account me -- --recipe dcgan --run-dir 'runs/it is' --global-batch-size 512",
+    "seeds_in_a_container": "--python python3 --gpus-per-node 2 --time-limit 2-12 --qos long --constraint 'a100|h100' "
+    "--mem 0 --seeds 0-15%4 --runs 'my runs' "
     "--container 'docker://x y' --runtime pyxis --mounts /data,/scratch --stage-data '/data/its faces' "
     "--max-requeues 3 --signal-seconds 60 --mpi pmi2 -- --recipe sngan",
-    "elastic": "--nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 "
+    "elastic": "--python 'a b/python' --nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 "
     "--job-name stretch --output out/%j.txt -- --recipe dcgan",
 }
 
@@ -101,20 +102,24 @@ def test_the_text_of_a_job(name, capsys):
         ("--nodes two", '"two" is not a whole number'),
         ("--partitoin x", "--partitoin"),
         ("--partition 'a b'", '"a b" is not a word without spaces'),
-        ("--time tomorrow", '"tomorrow" is not a time such as 90'),
-        ("--time 4", "--signal-seconds 300: the job has no more than 240 s (--time 4)"),
-        ("--time 0:4:0", "no more than 240 s"),
-        ("--time 0-0:4", "no more than 240 s"),
+        ("--time-limit tomorrow", '"tomorrow" is not a time such as 90'),
+        ("--time-limit 4", "--signal-seconds 300: the job has no more than 240 s (--time-limit 4)"),
+        ("--time-limit 0:4:0", "no more than 240 s"),
+        ("--time-limit 0-0:4", "no more than 240 s"),
         ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
         ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
         ("--launcher elastic", "--launcher elastic: with one node, losing it ends the run"),
         ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
-        ("--container x --launcher horovodrun", "--launcher horovodrun: a container's ranks are started by srun"),
+        ("--container x --launcher gloo", "--launcher gloo: a container's ranks are started by srun"),
         ("--seeds x", '"x" is not a list of seeds'),
         ("--seeds 0-4 -- --seed 3", "--seed: --seeds sets it"),
         ("--seeds 0-4 -- --run_dir=x", "--run-dir: --seeds sets it"),
         ("--stage-data x -- --data y", "--data: --stage-data sets it"),
         ("--recipe dcgan", "--recipe"),
+        # The trainer would refuse these when the job begins.
+        ("-- --batch 64", "--batch"),
+        ("-- --global-batch-size many", "--global-batch-size"),
+        ("-- --recipe nowhere:Gone", "nowhere"),
     ],
 )
 def test_mistakes(arguments, complaint, capsys):
@@ -133,7 +138,11 @@ def test_no_line_of_the_text_can_come_from_a_value():
     nasty = "\"; touch x; $(touch y) `touch z`'\\"
     text = script(Job(stage_data=nasty, container=nasty, seeds="1"), [nasty, "a\nb"], "Written by: a\nb")
     words = subprocess.run(
-        ["bash", "-euc", f'set --\n{_between(text, "default_IMAGE", "cd ")}\nprintf \'%s\\0\' "$IMAGE" "$STAGE_DATA"'],
+        [
+            "bash",
+            "-euc",
+            f'set --\n{_between(text, "default_IMAGE", "export ")}\nprintf \'%s\\0\' "$IMAGE" "$STAGE_DATA"',
+        ],
         capture_output=True,
         text=True,
         timeout=20,
@@ -149,20 +158,17 @@ def _between(text: str, first: str, last: str) -> str:
 
 
 class Cluster:
-    """A checkout, and a PATH with a pretended Slurm: srun runs nothing of the training and ends with $CODE."""
+    """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
     def __init__(self, folder):
-        self.folder, self.bin, self.checkout = folder, folder / "bin", folder / "a checkout"
+        self.folder, self.bin, self.here = folder, folder / "bin", folder / "a folder"
         self.bin.mkdir()
-        (self.checkout / "slurm").mkdir(parents=True)
-        shutil.copytree(ROOT / "launch", self.checkout / "launch")
-        for name in FILES:
-            (self.checkout / "slurm" / f"{name}.sbatch").write_text(file_of(name))
+        self.here.mkdir()
         self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
+        self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
         self.has(
             "srun", 'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; note srun "$@"; eval "$SAYS"; exit "$CODE"'
         )
-        self.has("horovodrun", 'note horovodrun "$@"; eval "$SAYS"; exit "$CODE"')
         self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
         self.has("nvidia-smi", "exit 9")
 
@@ -174,19 +180,18 @@ class Cluster:
     def environment(self, **more):
         job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan", "SLURM_NTASKS": "2"}
         job |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_CPUS_PER_TASK": "3"}
-        job |= {"SLURM_SUBMIT_DIR": str(self.checkout), "SLURM_TMPDIR": str(self.folder / "disk")}
-        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": "", "VIRTUAL_ENV": "/one"}
+        job |= {"SLURM_TMPDIR": str(self.folder / "disk"), "PYTHON": sys.executable}
+        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": ""}
         env = environment(**{**job, **more})
         env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
         return env
 
     def job(self, name, *arguments, **more):
-        """Run a job's script, as sbatch would have it run: a copy, elsewhere."""
-        shutil.copy(self.checkout / "slurm" / f"{name}.sbatch", self.folder / "script")
+        """Run a job's script, as sbatch would have it run: a copy, elsewhere, in the folder of the submission."""
+        (self.folder / "script").write_text(file_of(name) if name in FILES else name)
         env = self.environment(**more)
-        return subprocess.run(
-            ["bash", self.folder / "script", *arguments], env=env, cwd="/", capture_output=True, text=True, timeout=60
-        )
+        command = ["bash", self.folder / "script", *arguments]
+        return subprocess.run(command, env=env, cwd=self.here, capture_output=True, text=True, timeout=100)
 
     def called(self):
         """What was called since the last time, as lists of words."""
@@ -201,11 +206,12 @@ def cluster(tmp_path):
     return Cluster(tmp_path)
 
 
-TRAIN = [str(BIN / "python"), "-m", "hvdgan.train"]
+TRAIN = [sys.executable, "-m", "hvdgan.train"]
+SLURM = [sys.executable, "-m", "hvdgan.slurm"]
 SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1"]
 
 
-def test_srun_and_horovodrun(cluster):
+def test_srun_and_the_launchers_over_ssh(cluster):
     words = ["--run-dir", "it is"]
     for name in ("single_node", "multi_node"):
         done = cluster.job(name, *words)
@@ -214,13 +220,19 @@ def test_srun_and_horovodrun(cluster):
         assert shlex.split(done.stderr.splitlines()[0])[1:] == [*SRUN, *TRAIN, *words]
     assert cluster.job("multi_node", SRUN_MPI="pmi2").returncode == 0
     assert cluster.called()[0][1] == "--mpi=pmi2"
-    assert cluster.job("multi_node", *words, LAUNCHER="horovodrun").returncode == 0
+    cluster.has("mpirun", 'if [ "$1" = --version ]; then echo "Open MPI 4.1.4"; else note mpirun "$@"; fi')
+    fake = cluster.folder / "fake" / "horovod"
+    (fake / "tensorflow").mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "tensorflow" / "mpi_lib.so").write_text("libmpi.so.40")
+    path = os.pathsep.join([str(fake.parent), environment()["PYTHONPATH"]])
+    done = cluster.job("multi_node", *words, LAUNCHER="mpi", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
     (command,) = cluster.called()
     assert command[-5:] == [*TRAIN, *words] and "n1:1,n2:1" in command
     done = cluster.job("multi_node", LAUNCHER="torchrun")
-    assert done.returncode == 2 and "LAUNCHER=torchrun: expected srun or horovodrun" in done.stderr
-    done = cluster.job("multi_node", SLURM_SUBMIT_DIR="/")
-    assert done.returncode == 2 and "/: no launch/slurm.sh here; submit the job in the checkout" in done.stderr
+    assert done.returncode == 2 and "--launcher torchrun: expected gloo, mpi or srun" in done.stderr
+    assert cluster.called() == []
 
 
 def test_ranks_get_the_cores_of_their_task(cluster):
@@ -242,13 +254,13 @@ def test_ranks_get_the_cores_of_their_task(cluster):
             "75",
             {"SAYS": "echo 'stopped after step 3 (rank 0: /r/stop exists) and saved' >&2"},
             [],
-            "as the stop file asks",
+            "saved and stopped; as the stop file asks",
         ),
         (
             "75",
             {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: /r/stop exists)' >&2"},
             [],
-            "stopped before the first step, as the stop file asks",
+            "stopped before the first step; as the stop file asks",
         ),
         (
             "75",
@@ -288,9 +300,9 @@ def test_staging(cluster):
     assert cluster.called() == [[str(cluster.folder / "disk/hvdgan-5/some images")]]
     assert list((cluster.folder / "disk").iterdir()) == []
     done = cluster.job("multi_node", STAGE_DATA="/nowhere")
-    assert done.returncode == 2 and "STAGE_DATA=/nowhere: no such file or folder" in done.stderr
+    assert done.returncode == 2 and "--stage-data /nowhere: no such file or folder" in done.stderr
     done = cluster.job("multi_node", "--data=x", STAGE_DATA=str(data))
-    assert done.returncode == 2 and "--data: STAGE_DATA sets it; leave it out" in done.stderr
+    assert done.returncode == 2 and "--data: --stage-data sets it; leave it out" in done.stderr
     assert cluster.called() == []
 
 
@@ -299,25 +311,35 @@ def test_an_array_of_seeds(cluster):
     assert cluster.job("array", "--recipe", "dcgan", RUNS="my runs", **more).returncode == 0
     assert cluster.called() == [[*SRUN, *TRAIN, "--recipe", "dcgan", "--seed", "3", "--run-dir", "my runs/seed-3"]]
     assert "--seed: the array sets it" in cluster.job("array", "--seed=1", **more).stderr
-    assert "--run-dir: RUNS sets it" in cluster.job("array", "--run-dir", "x", **more).stderr
+    assert "--run-dir: the array sets it" in cluster.job("array", "--run-dir", "x", **more).stderr
     done = cluster.job("array")
-    assert done.returncode == 2 and "this job is not a task of an array" in done.stderr
+    assert done.returncode == 2 and "this is no task of an array" in done.stderr
     assert cluster.called() == []
 
 
 def test_an_elastic_job(cluster):
-    text = (cluster.checkout / "slurm/elastic.sbatch").read_text()
-    assert "\n#SBATCH --no-kill\n" in text
-    assert cluster.job("elastic", "--run-dir", "it is", MIN_NP="2").returncode == 0
+    assert "\n#SBATCH --no-kill\n" in file_of("elastic")
+    fake = cluster.folder / "fake" / "horovod"
+    for folder in ("runner", "tensorflow"):
+        (fake / folder).mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "tensorflow" / "mpi_lib.so").write_text("N4gloo")
+    cluster.has("horovodrun", 'note horovodrun "$@"; eval "$HVDGAN_SAYS"; exit "$HVDGAN_CODE"')
+    (fake / "runner" / "launch.py").write_text("import os, sys\nos.execvp('horovodrun', ['horovodrun', *sys.argv[1:]])")
+    more = {"PYTHONPATH": os.pathsep.join([str(fake.parent), environment()["PYTHONPATH"]]), "MIN_NP": "2"}
+    ends = {"HVDGAN_CODE": "0", "HVDGAN_SAYS": f"NOTES='{cluster.folder}/notes'; note horovodrun \"$@\""}
+    done = cluster.job("elastic", "--run-dir", "it is", **more, **ends)
+    assert done.returncode == 0, done.stderr
     (command,) = cluster.called()
-    assert command[:5] == ["horovodrun", "-np", "2", "--min-np", "2"] and command[-5:] == [*TRAIN, "--run-dir", "it is"]
-    assert str(cluster.checkout / "launch/discover_hosts.sh").replace(" ", "\\ ") in " ".join(command)
-    done = cluster.job("elastic", CODE="1", SAYS="echo 'Exit code: 75' >&2")
+    assert command[:6] == ["horovodrun", "--gloo", "-np", "2", "--min-np", "2"]
+    assert command[-5:] == [*TRAIN, "--run-dir", "it is"]
+    assert "-m hvdgan.launch --list-hosts" in " ".join(command)
+    done = cluster.job("elastic", **more, HVDGAN_CODE="1", HVDGAN_SAYS="echo 'Exit code: 75' >&2")
     assert done.returncode == 75 and ["scontrol", "requeue", "5"] in cluster.called()
 
 
 def test_containers(cluster):
-    train, here = ["python", "-m", "hvdgan.train", "--recipe", "dcgan"], str(cluster.checkout)
+    train, here = ["python", "-m", "hvdgan.train", "--recipe", "dcgan"], str(cluster.here)
     more = {"IMAGE": "x y.sif", "MOUNTS": "/data,/more"}
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
     apptainer = ["apptainer", "exec", "--bind", f"{here},/data,/more", "--pwd", here, "x y.sif"]
@@ -332,44 +354,54 @@ def test_containers(cluster):
     assert cluster.job("container", "--recipe", "dcgan", IMAGE_PYTHON=".venv/bin/python", **more).returncode == 0
     assert cluster.called()[0][-5:] == [".venv/bin/python", *train[1:]]
     done = cluster.job("container", RUNTIME="docker")
-    assert done.returncode == 2 and "RUNTIME=docker: expected apptainer or pyxis" in done.stderr
+    assert done.returncode == 2 and "--runtime docker: expected apptainer or pyxis" in done.stderr
 
 
 def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
-    arguments = ["--nodes", "2", "--submit", "--", "--run-dir", "it is"]
-    command = [BIN / "python", "-m", "hvdgan.slurm", *arguments]
+    command = [*SLURM, "--nodes", "2", "--submit", "--", "--run-dir", "it is"]
 
-    def submit(cwd, **more):
-        env = cluster.environment(**more)
-        return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=120)
+    def submit():
+        env = cluster.environment()
+        return subprocess.run(command, env=env, cwd=cluster.here, capture_output=True, text=True, timeout=120)
 
-    done = submit(cluster.checkout)
+    done = submit()
     assert (done.returncode, done.stdout) == (0, "Submitted batch job 7\n"), done.stderr
     text = (cluster.folder / "notes.text").read_text()
-    (cluster.checkout / "slurm" / "own.sbatch").write_text(text)
     cluster.called()
-    assert cluster.job("own", "--seed", "1").returncode == 0
+    done = cluster.job(text, "--seed", "1")
+    assert done.returncode == 0, done.stderr
     assert cluster.called() == [[*SRUN, *TRAIN, "--run-dir", "it is", "--seed", "1"]]
-
-    done = submit(cluster.folder)
-    assert done.returncode == 2 and "no launch/slurm.sh in" in done.stderr and not cluster.called()
     cluster.has("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
-    done = submit(cluster.folder, HVDGAN_HOME=str(cluster.checkout))
+    done = submit()
     assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "invalid partition specified: x" in done.stderr
+
+
+def test_a_job_in_a_container_is_written_where_there_is_no_tensorflow(tmp_path):
+    """There the trainer's flags cannot be read; any other job needs TensorFlow in the same Python."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'tensorflow' else find(name, *rest)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    done = run([*SLURM, "--container", "x.sif", "--", "--recipe", "dcgan"], tmp_path, PYTHONPATH=path)
+    assert done.returncode == 0 and 'train --recipe dcgan "$@"' in done.stdout
+    assert "were not checked" in done.stderr and done.stderr.count("\n") == 1
+    done = run(SLURM, tmp_path, PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (2, "") and "TensorFlow is not installed for this Python" in done.stderr
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "never"])
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, named):
     cluster.has("srun", 'shift 2; exec "$@"')
     tiny = "--recipe stepping:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
-    here, more = cluster.folder, {"VIRTUAL_ENV": str(BIN.parent)}
+    here = cluster.folder
     command = [*tiny, "--resume", "never", "--run-dir", str(here / "a")]
-    assert cluster.job("single_node", *command, **more).returncode == 75
+    assert cluster.job("single_node", *command).returncode == 75
     if named:
         command = [*tiny, "--resume", str(newest(here / "a/checkpoints")), "--run-dir", str(here / "b")]
-        assert cluster.job("single_node", *command, **more).returncode == 75
+        assert cluster.job("single_node", *command).returncode == 75
     assert [call[:2] for call in cluster.called()] == [["scontrol", "requeue"]] * (1 + named)
     reached = newest(here / ("b" if named else "a") / "checkpoints")
-    done = cluster.job("single_node", *command, SLURM_RESTART_COUNT="1", **more)
+    done = cluster.job("single_node", *command, SLURM_RESTART_COUNT="1")
     assert done.returncode == 75, done.stderr
     assert f"resuming at step {step_of(reached)} of 50" in done.stderr

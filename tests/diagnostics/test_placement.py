@@ -43,10 +43,3 @@ def test_hosts_are_reached_as_horovodrun_does_or_named(put_on_path):
     bad = placement.ssh(["good", "bad"], needed=True)
     assert bad.verdict == "fail" and bad.found == "bad: bad: no route" and "ssh-copy-id" in bad.hint
     assert placement.ssh(["bad"], needed=False).verdict == "warn"
-
-
-def test_the_hosts_of_an_allocation_are_those_that_scontrol_names(bare, put_on_path):
-    put_on_path(scontrol='[ "$*" = "show hostnames a[1-2]" ] && echo a1 && echo a2')
-    assert placement.allocated_hosts() == []
-    bare.setenv("SLURM_JOB_NODELIST", "a[1-2]")
-    assert placement.allocated_hosts() == ["a1", "a2"]

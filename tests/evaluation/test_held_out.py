@@ -89,7 +89,7 @@ def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
     assert main([*flags, "--eval-samples", "20"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(said)
     assert main(flags) == 0
-    assert evaluate([str(tmp_path), "--num", "20"]) == 2
+    assert evaluate([str(tmp_path), "--samples", "20"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("hvdgan: recipe Spectral (") and line.endswith(said)
 

@@ -252,10 +252,11 @@ def test_the_help_is_the_comment_of_the_script(tmp_path):
     assert flags == named
 
 
-def test_ranks_start_by_the_launch_scripts_and_in_slurm_by_srun(no_launcher, tmp_path):
+def test_ranks_start_by_the_launcher_and_in_slurm_by_srun(no_launcher, tmp_path):
     one, two = (setting.launcher(count, 2, "hvdgan.train") for count in (1, 2))
     assert one == [sys.executable, "-m", "hvdgan.train"]
-    assert two == [str(ROOT / "launch" / "single_node.sh"), "-np", "2", "-m", "hvdgan.train", "--"]
+    launch = [sys.executable, "-m", "hvdgan.launch"]
+    assert two == [*launch, "-np", "2", "-m", "hvdgan.train", "--"]
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
     no_launcher.setenv("PATH", str(tmp_path), prepend=":")
@@ -265,8 +266,8 @@ def test_ranks_start_by_the_launch_scripts_and_in_slurm_by_srun(no_launcher, tmp
     assert setting.hosts_of_allocation() == 2
     by_srun = " ".join(setting.launcher(8, 2, "hvdgan.train"))
     assert by_srun.startswith("srun --mpi=pmix --kill-on-bad-exit=1 --nodes=2 --ntasks=8 --cpus-per-task=8 ")
-    no_launcher.setenv("LAUNCHER", "horovodrun")
-    assert setting.launcher(8, 2, "m") == [str(ROOT / "launch" / "multi_node.sh"), "-np", "8", "-m", "m", "--"]
+    no_launcher.setenv("LAUNCHER", "gloo")
+    assert setting.launcher(8, 2, "m") == [*launch, "--gloo", "-np", "8", "-m", "m", "--"]
 
 
 def test_a_command_is_ended_at_its_time_limit_with_its_children(tmp_path):

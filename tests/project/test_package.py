@@ -20,6 +20,7 @@ from hvdgan import __version__
 from launching import ROOT, copy_sources, run
 
 NAME = f"hvdgan-{__version__}"
+TRAIN = "train --nf 4 --max-steps 2 --global-batch-size 8 --image-size 32".split()
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +107,32 @@ def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_pat
     assert installed.parent in found.parents
 
 
-def test_the_command_under_horovodrun_is_two_ranks(installed, tmp_path):
-    words = "train --nf 4 --max-steps 2 --global-batch-size 8 --image-size 32".split()
-    environment = {
-        "PYTHONPATH": "",
-        "PATH": f"{installed}{os.pathsep}{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    done = run(["horovodrun", "--gloo", "-np", "2", installed / "hvdgan", *words], tmp_path, **environment)
+@pytest.mark.parametrize("start", ["horovodrun --gloo -np 2 hvdgan", "hvdgan launch --gloo -np 2"])
+def test_the_command_is_two_ranks(installed, tmp_path, start):
+    path = f"{installed}{os.pathsep}{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = [str(installed / word) if word == "hvdgan" else word for word in start.split()]
+    done = run([*command, *TRAIN], tmp_path, PYTHONPATH="", PATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 rank(s)" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("way", ["srun", "gloo"])
+def test_a_job_that_it_writes_runs_without_a_clone(installed, tmp_path, way):
+    """With a srun that starts one task, and with horovodrun on two slots of one host."""
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    for name, acts in (("srun", 'shift 2; exec "$@"'), ("scontrol", "echo localhost"), ("mpirun", "exit 9")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{acts}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "work").mkdir()
+    slurm = [installed / "hvdgan", "slurm", "--tasks-per-node", "2", "--", *TRAIN[1:], "--run-dir", "a run"]
+    done = run(slurm, tmp_path / "work", PYTHONPATH="", PATH=path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "job").write_text(done.stdout)
+    job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "localhost", "SLURM_TASKS_PER_NODE": "2", "LAUNCHER": way}
+    done = run(["bash", tmp_path / "job"], tmp_path / "work", PYTHONPATH="", PATH=path, **job)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = (tmp_path / "work" / "a run" / "log.txt").read_text()
+    assert ("one process" if way == "srun" else "2 rank(s) on 1 host(s)") in log
 
 
 def test_the_command_lists_the_commands_and_refuses_others(tmp_path):

@@ -20,7 +20,7 @@ COMMIT = re.compile(r"; git commit \w+(, with changes that are not committed)?")
 
 def test_the_runs_of_the_readme_in_turn(tmp_path):
     trainings = [command for command in COMMANDS if "--max-steps" in command]
-    assert [command.split()[0] for command in trainings] == ["python", "horovodrun"]
+    assert [command.split()[0] for command in trainings] == ["python", "hvdgan"]
     for command, (steps, fewer) in zip(trainings, (("500", "4"), ("1000", "8")), strict=True):
         done = run(shlex.split(command.replace(f"--max-steps {steps}", f"--max-steps {fewer}")), tmp_path)
         assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def test_make_test_runs_these_tests():
 
 
 def test_every_command_was_recognised():
-    known = ("make demo", "make test", "python ", "horovodrun ", "source .venv/bin/activate")
+    known = ("make demo", "make test", "python ", "hvdgan launch ", "source .venv/bin/activate")
     assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 8
 
 

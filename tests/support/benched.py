@@ -18,7 +18,7 @@ def benched(factory: pytest.TempPathFactory) -> Path:
 
 
 def _bench(folder: Path) -> None:
-    files = ["--json", "bench.json", "--plot", "bench.png", "--html", "bench.html", "--timeline", "line.json"]
+    files = ["--json", "bench.json", "--plot", "bench.png", "--html", "bench.html", "--trace", "line.json"]
     command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo", *files]
     done = run(command, folder, forked=True)
     assert done.returncode == 0, done.stderr

@@ -51,7 +51,7 @@ class Job:
         # The array names its run folders itself.
         where = [] if script == "array.sbatch" else ["--run-dir", self.run_dir]
         arguments = [*SETTINGS, *where, *arguments]
-        env = {"HVDGAN_BRAKE": str(folder / "brake"), **env}
+        env = {"HVDGAN_BRAKE": str(folder / "brake"), "PYTHON": sys.executable, **env}
         self.number = cluster.slurm("sbatch", "--parsable", *words, *map(str, arguments), cwd=ROOT, **env)
 
     def brake(self, on: bool) -> None:

@@ -1,7 +1,6 @@
 """Starting real processes from tests: one, or several under a launcher, with a bound on their time."""
 
 import functools
-import importlib.util
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from hvdgan.cli.launching import built_with
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -20,14 +20,7 @@ SECONDS = 240
 Done = subprocess.CompletedProcess[str]
 
 
-def _links_mpi() -> bool:
-    """Whether Horovod here was built with MPI; asking horovodrun would load TensorFlow in every process of tests."""
-    found = importlib.util.find_spec("horovod")
-    libraries = Path(found.origin).parent.glob("tensorflow/mpi_lib*.so") if found and found.origin else ()
-    return any("libmpi." in subprocess.check_output(["ldd", library], text=True, timeout=60) for library in libraries)
-
-
-HAS_MPI = shutil.which("mpirun") is not None and _links_mpi()
+HAS_MPI = shutil.which("mpirun") is not None and "mpi" in built_with()
 CONTROLLERS = ["gloo", "mpi"] if HAS_MPI else ["gloo"]
 EACH_CONTROLLER = [pytest.param("gloo", marks=pytest.mark.long), "mpi"] if HAS_MPI else ["gloo"]
 """for tests that take long: CI runs them over Gloo where there is no MPI"""

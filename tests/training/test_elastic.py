@@ -31,17 +31,19 @@ ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequence[str] = FLAGS) -> tuple[int, str]:
-    """Train by launch/elastic.sh on two hosts to the end; its exit code and all its output."""
+    """Train by hvdgan launch on two hosts to the end; its exit code and all its output."""
     (folder / "hosts").write_text("localhost slots=1\n127.0.0.1:1  # the same machine\n")
     (folder / "faults").mkdir(exist_ok=True)
     for fault in faults:
         (folder / "faults" / fault).touch()
     flags = [word for pair in zip(usual[::2], usual[1::2], strict=True) if pair[0] not in words for word in pair]
-    command = ["bash", ROOT / "launch" / "elastic.sh", "--interface", "lo", "--hostfile", "hosts", *COOLDOWN]
+    command = [sys.executable, *"-m hvdgan.launch --elastic --interface lo --hostfile hosts".split(), *COOLDOWN]
     process = subprocess.Popen(
-        [*map(str, command), *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
+        [*command, *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
         cwd=folder,
-        env=environment(**dict.fromkeys(ENV, str(folder / "faults")), VIRTUAL_ENV=sys.prefix),
+        env=environment(
+            **dict.fromkeys(ENV, str(folder / "faults")),
+        ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -133,40 +135,21 @@ def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
 @pytest.mark.timeout(500)
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])
-    assert code == 1, said
+    assert code in (1, 2), said  # of the rank that ended first: the one with the bug, or one that has heard of it
     # Rank 0 says so in its own words or, where it hears of the other's failure first, in those of its heartbeats.
     ended = "stopped: " in said or "this run ends here" in said
     assert "ValueError: a bug of the recipe" in said and ended and "resume at step" not in said, said
 
 
-def elastic_sh(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return run(["bash", ROOT / "launch" / "elastic.sh", *words], folder, seconds=60, VIRTUAL_ENV=sys.prefix, **env)
-
-
-def test_the_commands_of_the_documentation_are_what_the_script_takes(tmp_path):
+def test_the_commands_of_the_documentation_are_what_the_launcher_takes(tmp_path):
     (tmp_path / "hosts.txt").write_text("node1 slots=4\nnode2:4\n")
-    commands = re.findall(r"^launch/elastic\.sh (.*)$", (ROOT / "docs" / "elastic.md").read_text(), re.MULTILINE)
+    commands = re.findall(r"^hvdgan launch (.*)$", (ROOT / "docs" / "elastic.md").read_text(), re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
-        done = elastic_sh(tmp_path, "--print", *command.split())
+        done = run([sys.executable, "-m", "hvdgan.launch", "--print", *command.split()], tmp_path, seconds=60)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("horovodrun -np ") and "--host-discovery-script" in done.stdout
+        assert "--host-discovery-script" in done.stdout
         assert parse(command[command.index("--recipe") :].split())
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ("", "no hosts: give -H or --hostfile"),
-        ("-H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 processes to start with (-np)"),
-        ("-H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
-        ("-H a:4", "with one host the network of later hosts is unknown"),
-    ],
-)
-def test_a_mistake_is_one_line(tmp_path, words, complaint):
-    done = elastic_sh(tmp_path, *words.split())
-    assert done.returncode == 2 and done.stdout == "", done.stdout
-    assert len(done.stderr.splitlines()) == 1 and complaint in done.stderr
 
 
 @pytest.mark.parametrize("flags", [["--expect-size", "2"], ["--peer-timeout", "0"]])

@@ -95,9 +95,9 @@ class Bench:
             )
             path = folder / "spec.json"
             path.write_text(json.dumps(dataclasses.asdict(spec)), encoding="utf-8")
-            launcher = self.launcher.words(variant.count, self.cores)
-            command = [*launcher, sys.executable, "-m", "hvdgan.diagnostics.speed.worker", str(path)]
-            _run(command, folder / "output.txt", variant, self.timeout)
+            starter = self.launcher.starter(variant.count, self.cores)
+            command = [*starter.words, sys.executable, "-m", "hvdgan.diagnostics.speed.worker", str(path)]
+            _run(command, starter.environment, folder / "output.txt", variant, self.timeout)
             numbers = range(variant.count if variant.kind == "copies" else 1)
             try:
                 results = [json.loads((folder / f"result-{number}.json").read_text()) for number in numbers]
@@ -115,10 +115,10 @@ class Bench:
             yield Path(name)
 
 
-def _run(command: Sequence[str], log: Path, variant: Variant, timeout: float) -> None:
+def _run(command: Sequence[str], env: dict[str, str], log: Path, variant: Variant, timeout: float) -> None:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             code = process.wait(timeout)

@@ -4,12 +4,12 @@ import dataclasses
 import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
+from hvdgan.cli import launching
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.launching import Starter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Launcher:
     """A way to start processes.
 
     Args:
-        name: horovodrun or srun.
-        controller: gloo or mpi; None: horovodrun's default.
-        hosts: names and slots for horovodrun; empty: this host.
+        name: horovodrun, or mpirun, as the controller says; or srun.
+        controller: gloo or mpi; None: mpi where it is there.
+        hosts: names and slots, unless srun has them; empty: this host.
         nodes: number of nodes of the Slurm allocation.
     """
 
@@ -53,24 +53,22 @@ class Launcher:
         words = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
         return max(1, min(map(int, words)) // max(self.spread(count))) if words else 0
 
-    def words(self, count: int, cores: int) -> list[str]:
-        """Return the words to put before a command."""
+    def starter(self, count: int, cores: int) -> Starter:
+        """Start a number of processes, each with so many cores under srun; 0: as Slurm has it."""
         if self.name == "srun":
-            mpi = os.environ.get("SRUN_MPI", "pmix")
-            words = ["srun", f"--mpi={mpi}", "--kill-on-bad-exit=1", f"--nodes={len(self.spread(count))}"]
             # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
-            return [*words, f"--ntasks={count}", *([f"--cpus-per-task={cores}"] if cores else [])]
+            return launching.srun(
+                f"--nodes={len(self.spread(count))}",
+                f"--ntasks={count}",
+                *([f"--cpus-per-task={cores}"] if cores else []),
+            )
         if count == 1 and not self.hosts:
-            return []
-        local = Path(sys.executable).with_name("horovodrun")
-        found = str(local) if local.exists() else shutil.which("horovodrun")
-        if found is None:
-            raise UserError(f"--ranks: {count} processes need horovodrun, which is not here; launch/setup.sh builds it")
-        controller = [f"--{self.controller}"] if self.controller else []
-        # horovodrun fills one host after another, so it is offered only the slots that it shall use.
-        names = [name for name, _ in self.hosts]
-        hosts = [f"{name}:{placed}" for name, placed in zip(names, self.spread(count), strict=False) if placed]
-        return [found, *controller, "-np", str(count), *(["-H", ",".join(hosts)] if hosts else [])]
+            return Starter([], launching.environment())
+        # A launcher fills one host after another, so it is offered only the slots that it shall use.
+        spread = zip(self.hosts, self.spread(count), strict=False)
+        slots = [(name, placed) for (name, _), placed in spread if placed]
+        ways = {None: launching.over_any, "gloo": launching.horovodrun, "mpi": launching.mpirun}
+        return ways[self.controller](count, slots)
 
 
 def choose_launcher(name: str, controller: str | None, hosts: Sequence[str]) -> Launcher:
@@ -90,11 +88,5 @@ def choose_launcher(name: str, controller: str | None, hosts: Sequence[str]) -> 
     if name == "srun" or (name == "auto" and allocated and not hosts and not controller):
         chosen = "srun"
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-    return Launcher(chosen, controller, tuple(map(_slots, hosts)), int(nodes) if nodes.isdigit() else 1)
-
-
-def _slots(host: str) -> tuple[str, int]:
-    name, _, slots = host.rpartition(":")
-    if not re.fullmatch(r"[\w.-]+", name) or not slots.isdecimal() or int(slots) == 0:
-        raise UserError(f"--hosts {host}: expected HOST:SLOTS with commas between, such as node1:4,node2:4")
-    return name, int(slots)
+    slots = launching.read_hosts(",".join(hosts), "--hosts") if hosts else []
+    return Launcher(chosen, controller, tuple(slots), int(nodes) if nodes.isdigit() else 1)

@@ -1,0 +1,75 @@
+"""The lines of the ranks as hvdgan launch shows them; tests/commands/test_launch.py has signals and exit codes."""
+
+import pytest
+
+from hvdgan.cli.supervision import Lines, Said
+
+
+def shown(*parts, after_tag=b""):
+    """What is shown of what is read in parts, part by part, then of what has no end."""
+    lines = Lines(Said(), after_tag)
+    return [*(b"".join(lines.feed(part)) for part in parts), b"".join(lines.rest())]
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        # Gloo and Open MPI, and what horovodrun itself says.
+        ("[0]<stderr>:step 1\n[1]<stderr>:lost\n[12]<stdout>:x\n", "step 1\nrank 1: lost\nrank 12: x\n"),
+        ("[1,0]<stdout>:step 1\n[1,1]<stderr>:lost\n", "step 1\nrank 1: lost\n"),
+        ("of horovodrun\n[0] of what?\n<stderr>:\n", "of horovodrun\n[0] of what?\n<stderr>:\n"),
+        # Open MPI tags each piece of a line, between which another rank may speak.
+        ("[1,0]<stderr>:step 1[1,0]<stderr>:\n", "step 1\n"),
+        ("[1,0]<stderr>:step[1,1]<stderr>:lost\n[1,0]<stderr>: 1\n", "rank 1: lost\nstep 1\n"),
+        # A progress bar, and a line that ends with both.
+        ("[0]<stderr>: 10%\r[0]<stderr>: 20%\r[0]<stderr>:\n", " 10%\r 20%\r\n"),
+        ("[1]<stderr>: 10%\r[1]<stderr>:\n", "rank 1:  10%\r"),
+        # What another rank leaves empty is not shown; rank 0's lines stay as they are.
+        ("[1]<stdout>:\n[0]<stdout>:\n[1]<stdout>:  \n", "\n"),
+        # An error that names its rank, the same of another one, and one about another.
+        ("[1]<stderr>:hvdgan: rank 1: no data\n", "hvdgan: rank 1: no data\n"),
+        ("[1]<stderr>:hvdgan: rank 1: no\n[0]<stderr>:hvdgan: rank 0: no\n", "hvdgan: rank 1: no\n"),
+        ("[1]<stderr>:hvdgan: rank 12 is lost\n", "rank 1: hvdgan: rank 12 is lost\n"),
+        # horovodrun's own end of a run that has failed, and an error of its own.
+        (
+            'Traceback (most recent call last):\n  File "x"\nRuntimeError: Horovod detected that one or more processes '
+            "exited with non-zero status\nProcess name: 0\nExit code: 2\n",
+            "",
+        ),
+        *(2 * (text,) for text in ["Traceback (most recent call last):\n  File\nValueError: no ssh\nmore\n"]),
+        # srun tags nothing.
+        (
+            "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
+            "hvdgan: rank 1: no\nhvdgan: rank 2: other\n",
+        ),
+        ("[0]<stderr>:Traceback (most recent call last):\n", "Traceback (most recent call last):\n"),
+        # What never ends.
+        ("[0]<stderr>:half", "half"),
+        ("[1]<stderr>:half[0]<stderr>:step 1\nhorovodrun", "step 1\nhorovodrunrank 1: half"),
+        ("", ""),
+    ],
+)
+def test_lines_of_ranks(read, expected):
+    assert b"".join(shown(read.encode())).decode() == expected
+
+
+def test_what_follows_each_tag_is_not_shown():
+    """Open MPI 5 adds a space; without it a tag would be none."""
+    read = b"[1,0]<stderr>:  5%\r[1,1]<stderr>: lost\n[1,0]<stderr>:x\n"
+    assert b"".join(shown(read, after_tag=b" ")) == b" 5%\rrank 1: lost\n[1,0]<stderr>:x\n"
+
+
+@pytest.mark.parametrize(("level", "is_shown"), [("2", False), ("0", True)])
+def test_what_horovodruns_own_tensorflow_prints_is_dropped_unless_it_is_wanted(monkeypatch, level, is_shown):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    news = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+    news += b"I0000 00:00:1 port.cc:153] oneDNN custom operations are on. You may see\n"
+    assert b"".join(shown(news + b"of horovodrun\n")) == (news if is_shown else b"") + b"of horovodrun\n"
+
+
+def test_each_line_is_shown_at_once_and_as_it_was():
+    """A letter, a tag and a byte that is no text are cut by the reads."""
+    assert shown(b"[0]<std", b"err>:\xc3", b"\xa9t\xc3\xa9\n", b"[", b"1]<stderr>:\xff\xfe", b"\r") == [
+        *(b"", b"", "été\n".encode()),
+        *(b"", b"", b"rank 1: \xff\xfe\r", b""),
+    ]

@@ -1,0 +1,424 @@
+"""hvdgan launch and the scripts of launch/: their commands are shown by fake launchers, and some runs are real.
+
+Modules: cli.launching.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from launching import CONTROLLERS, ROOT, SECONDS, environment, run
+
+LAUNCH = [sys.executable, "-m", "hvdgan.launch"]
+SCRIPTS = {"single_node.sh": [], "multi_node.sh": [], "mpirun.sh": ["--mpi"], "elastic.sh": ["--elastic"]}
+TRAIN = [sys.executable, "-m", "hvdgan.train"]
+# What a launcher would be called with, and the variables that count; then what it does, if anything.
+PRETENDED = """#!/bin/sh
+printf '%s\\0' "$0" "$@" >"$HVDGAN_NOTES/words"
+env -0 >"$HVDGAN_NOTES/environment"
+eval "$HVDGAN_ACTS"
+"""
+HOROVODRUN = "import os, sys\nos.execvp('pretended', ['pretended', *sys.argv[1:]])\n"
+VERSIONS = {
+    "Open MPI 4.1.4": "echo 'mpirun (Open MPI) 4.1.4'; echo; echo 'Report bugs to http://www.open-mpi.org'",
+    "Open MPI 5.0.11": "echo 'mpirun (Open MPI) 5.0.11'",
+    "MPICH 4.2.0": "echo 'HYDRA build details:'; echo '    Version:                                 4.2.0'",
+    "Intel MPI 2021.1": "echo 'Intel(R) MPI Library for Linux* OS, Version 2021.1 Build 2020'",
+    "something else": "echo 'Other 1.2.3'",
+    "broken": "echo 'mpirun: error while loading shared libraries' >&2; exit 127",
+}
+BUILDS = {"both": b"N4gloo libmpi.so.40", "gloo": b"N4gloo", "mpi": b"libmpi.so.40"}
+AWKWARD = ["--run-dir", "a folder/it's", "--recipe", "x:Y", "--note", "", "*", "$HOME"]
+
+
+class Machine:
+    """A PATH with pretended launchers in front of the real tools, and a pretended Horovod."""
+
+    def __init__(self, folder):
+        self.bin, self.notes, self.horovod = folder / "bin", folder / "notes", folder / "fake" / "horovod"
+        for path in (self.bin, self.notes, self.horovod / "runner", self.horovod / "tensorflow"):
+            path.mkdir(parents=True)
+        for path in (self.horovod / "__init__.py", self.horovod / "runner" / "__init__.py"):
+            path.touch()
+        (self.horovod / "runner" / "launch.py").write_text(HOROVODRUN)
+        self.has("pretended", PRETENDED)
+        self.has("nvidia-smi", "#!/bin/sh\nexit 9\n")
+        self.mpi("Open MPI 4.1.4")
+        self.built("both")
+
+    def has(self, name, script):
+        (self.bin / name).write_text(script)
+        (self.bin / name).chmod(0o755)
+
+    def built(self, build):
+        (self.horovod / "tensorflow" / "mpi_lib.so").write_bytes(BUILDS[build])
+
+    def mpi(self, flavour):
+        version = f'if [ "$*" = --version ]; then {VERSIONS[flavour]}; exit; fi'
+        self.has("mpirun", PRETENDED.replace("#!/bin/sh\n", f"#!/bin/sh\n{version}\n"))
+
+    def environment(self, **more):
+        env = environment(**{"HVDGAN_NOTES": str(self.notes), "HVDGAN_ACTS": "", "VIRTUAL_ENV": "/one", **more})
+        env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
+        env["PYTHONPATH"] = os.pathsep.join([str(self.horovod.parent), env["PYTHONPATH"]])
+        return {name: value for name, value in env.items() if name != "CUDA_VISIBLE_DEVICES" or name in more} | more
+
+    def run(self, *words, command=LAUNCH, **more):
+        env = self.environment(**more)
+        return subprocess.run(
+            [*command, *words], env=env, cwd=self.notes, capture_output=True, text=True, timeout=60, errors="replace"
+        )
+
+    def started(self, *words, **more):
+        """The words and the environment with which the launcher is called."""
+        done = self.run(*words, **more)
+        assert done.returncode == 0, done.stderr
+        found = (self.notes / "words").read_text().split("\0")[1:-1]
+        # What it says is what it did.
+        assert done.stderr.startswith("+ ") and shlex.split(done.stderr)[-len(found) :] == found
+        pairs = (line.partition("=") for line in (self.notes / "environment").read_text().split("\0")[:-1])
+        return found, {name: value for name, _, value in pairs}
+
+    def printed(self, *words, **more):
+        """What --print prints, as words."""
+        done = self.run("--print", *words, **more)
+        assert done.returncode == 0 and not list(self.notes.iterdir()), done.stderr
+        found = shlex.split(done.stdout)
+        return ["horovodrun", *found[3:]] if found[:3] == [sys.executable, "-m", "horovod.runner.launch"] else found
+
+    def refused(self, *words, **more):
+        """The one line of a command that starts nothing."""
+        done = self.run(*words, **more)
+        assert done.returncode == 2 and not list(self.notes.iterdir()) and not done.stdout, done.stderr
+        assert done.stderr.startswith("hvdgan: ") and done.stderr.count("\n") == 1
+        return done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_scripts_hand_over(machine, script):
+    more = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_ID": "5"} if script == "single_node.sh" else {}
+    words = ["-np", "2", *(["-H", "a:1,b:1"] if script != "single_node.sh" else []), "--print", *AWKWARD]
+    done = machine.run(*words, command=[ROOT / "launch" / script], **more)
+    assert done.returncode == 0, done.stderr
+    expected = machine.run(*SCRIPTS[script], *words).stdout
+    assert shlex.split(done.stdout)[-len(AWKWARD) :] == AWKWARD
+    assert done.stdout.replace("/python3 ", "/python ") == expected.replace("/python3 ", "/python ")
+
+
+def test_one_process_needs_no_launcher(machine):
+    machine.has("python", PRETENDED)
+    done = machine.run(*AWKWARD, command=[ROOT / "launch" / "local.sh"])
+    assert done.returncode == 0, done.stderr
+    assert (machine.notes / "words").read_text().split("\0")[1:-1] == ["-m", "hvdgan.train", *AWKWARD]
+
+
+@pytest.mark.parametrize("way", ["--gloo", "--mpi"])
+def test_a_command_gets_its_arguments_as_they_are(machine, way):
+    assert machine.started(way, "-np", "3", *AWKWARD)[0][-11:] == [*TRAIN, *AWKWARD]
+    assert machine.started(way, "-np", "3", "train", *AWKWARD)[0][-11:] == [*TRAIN, *AWKWARD]
+    # Even words that would be the launcher's own.
+    for words in (["doctor", "-np", "7", "--help"], ["-m", "hvdgan.doctor", "--", "-np", "7", "--help"]):
+        assert machine.started(way, "-np", "3", *words)[0][-4:] == ["hvdgan.doctor", "-np", "7", "--help"]
+
+
+def test_a_rank_for_each_gpu_or_core(machine):
+    cores = str(len(os.sched_getaffinity(0)))
+    assert machine.printed("--gloo")[:4] == ["horovodrun", "--gloo", "-np", cores]
+    assert machine.printed("--gloo", OMP_NUM_THREADS="1")[3] == cores
+    machine.has("nvidia-smi", '#!/bin/sh\nfor gpu in 0 1 2; do echo "GPU $gpu: H100"; done\n')
+    assert machine.printed("--gloo")[3] == "3"
+    assert machine.printed("--gloo", CUDA_VISIBLE_DEVICES="0,2")[3] == "2"
+    for hidden in ("", "-1", "NoDevFiles", "-1,0"):
+        assert machine.printed("--gloo", CUDA_VISIBLE_DEVICES=hidden)[3] == cores
+    assert machine.printed("--gloo", CUDA_VISIBLE_DEVICES="0,2,-1,3")[3] == "2"  # CUDA stops at -1
+    assert machine.printed("--mpi")[2:5] == ["3", "-H", "localhost:3"]
+
+
+@pytest.mark.parametrize(
+    ("build", "flavour", "chosen"),
+    [
+        ("both", "Open MPI 4.1.4", "mpirun"),
+        ("both", "Open MPI 5.0.11", "mpirun"),
+        ("both", "MPICH 4.2.0", "mpirun"),
+        ("both", "broken", "horovodrun"),
+        ("both", "Intel MPI 2021.1", "horovodrun"),
+        ("gloo", "Open MPI 4.1.4", "horovodrun"),
+        ("mpi", "Open MPI 5.0.11", "mpirun"),
+    ],
+)
+def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine, build, flavour, chosen):
+    machine.built(build)
+    machine.mpi(flavour)
+    assert machine.printed("-np", "2")[0] == machine.printed("-H", "a:2")[0] == chosen
+    if build != "mpi":
+        assert machine.printed("-H", "a:2", "--interface", "ib0")[0] == "horovodrun"
+
+
+def test_what_is_set_already_stays(machine):
+    _, found = machine.started("-np", "1", SLURM_CPUS_PER_TASK="6")
+    expected = {"PYTHONUNBUFFERED": "1", "HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_START_TIMEOUT": "300"}
+    expected |= {"NCCL_DEBUG": "WARN", "SRUN_CPUS_PER_TASK": "6", "OMPI_MCA_btl": "^openib"}
+    assert expected.items() <= found.items()
+    own = dict.fromkeys(expected, "mine") | {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONUNBUFFERED": ""}
+    _, found = machine.started("-np", "1", **own)
+    assert own.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "hosts", "ranks"),
+    [
+        (["-H", "node1:4,node2:3"], "node1:4,node2:3", "7"),
+        (["-H", "node1:4, node2"], "node1:4,node2:1", "5"),
+        (["--hosts=10.0.0.1,node-2.x", "--slots", "4"], "10.0.0.1:4,node-2.x:4", "8"),
+        (["--hostfile", "hosts"], "a:4,b:2,c:1", "7"),
+        (["--hostfile", "hosts", "--slots", "3", "-np", "6"], "a:4,b:2,c:3", "6"),
+    ],
+)
+def test_lists_of_hosts(machine, words, hosts, ranks):
+    machine.has("hosts", "# ours\n a slots=4\n\nb:2   # the old one\nc\n")
+    words = [str(machine.bin / word) if word == "hosts" else word for word in words]
+    expected = ["horovodrun", "--gloo", "-np", ranks, "-H", hosts, "--disable-cache"]
+    assert machine.printed("--gloo", *words)[:7] == expected
+    assert machine.printed("--mpi", *words)[1:5] == ["-np", ranks, "-H", hosts]
+    if "-np" not in words:
+        assert machine.run(*words, "--list-hosts").stdout.split() == hosts.split(",")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "hosts"),
+    [("4(x2),3", "n1:4,n2:4,n7:3"), ("2(x3)", "n1:2,n2:2,n7:2"), ("1,2,3", "n1:1,n2:2,n7:3"), ("1", "n1:1,n2:1,n7:1")],
+)
+def test_the_hosts_of_the_allocation(machine, tasks, hosts):
+    machine.has("scontrol", '#!/bin/sh\n[ "$*" = "show hostnames n[1-2,7]" ] && printf "n1\\nn2\\nn7\\n"\n')
+    allocation = {"SLURM_JOB_NODELIST": "n[1-2,7]", "SLURM_TASKS_PER_NODE": tasks, "SLURM_JOB_ID": "5"}
+    assert machine.printed("--gloo", **allocation)[4:6] == ["-H", hosts]
+    # What the user names comes first.
+    assert machine.printed("--gloo", "-H", "other:2", **allocation)[4:6] == ["-H", "other:2"]
+    # An elastic run leaves out those that Slurm reports as down, or that do not answer.
+    machine.has("sinfo", "#!/bin/sh\nprintf 'n1 alloc\\nn2 down\\nn7 alloc*\\n'\n")
+    assert machine.run("--list-hosts", **allocation).stdout == hosts.partition(",")[0] + "\n"
+
+
+def test_ssh_and_networks(machine):
+    words = ["-H", "a:1", "--interface", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity", "/my key", "--gloo"]
+    expected = ["--network-interfaces", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity-file", "/my key"]
+    assert machine.printed(*words)[7 : 7 + len(expected)] == expected
+
+
+@pytest.mark.parametrize("way", ["--gloo", "--mpi"])
+def test_ranks_on_other_hosts_get_what_they_need_and_no_secret(machine, way):
+    """horovodrun puts all that it has on ssh's command line, and mpirun what -x names into the other host."""
+    more = {"HOROVOD_X": "1", "NCCL_X": "a b", "SECRET_TOKEN": "x"}
+    words, found = machine.started(way, "-H", "a:2,b:2", **more)
+    names = {words[place + 1] for place, word in enumerate(words) if word == "-x"} if way == "--mpi" else set(found)
+    assert {"PATH", "PYTHONPATH", "HOROVOD_X", "NCCL_X", "NCCL_DEBUG"} <= names and "SECRET_TOKEN" not in names
+    _, found = machine.started(way, "-np", "2", **more)
+    assert found["SECRET_TOKEN"] == "x"  # on this machine a rank has all that its user has
+
+
+def test_flags_of_each_mpi(machine):
+    """Those of Open MPI are the same for 4 and 5: two dashes, which both know."""
+    for flavour in ("Open MPI 4.1.4", "Open MPI 5.0.11"):
+        machine.mpi(flavour)
+        words, found = machine.started("--mpi", "-H", "a:2,b:2")
+        assert words[:8] == ["-np", "4", "-H", "a:2,b:2", "--map-by", "slot", "--bind-to", "none"]
+        assert not [word for word in words if word.startswith("-") and len(word) > 3 and not word.startswith("--")]
+        assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
+        (tags,) = (place for place, word in enumerate(words) if word in ("--tag-output", "--output"))
+        expected = ["--tag-output"] if flavour.startswith("Open MPI 4") else ["--output", "tag"]
+        assert words[tags : words.index("-m") - 1] == expected
+    machine.mpi("MPICH 4.2.0")
+    words, found = machine.started("--mpi", "-H", "a:2,b:2", SECRET_TOKEN="x")
+    assert words[:7] == ["-n", "4", "-hosts", "a:2,b:2", "-bind-to", "none", "-genvlist"]
+    assert "PATH" in words[7].split(",") and "SECRET_TOKEN" not in words[7]
+    assert words[8:10] == ["-prepend-pattern", "[%r]<stdout>:"]
+    assert found["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
+
+
+def test_an_mpirun_of_the_users_choice(machine):
+    machine.mpi("broken")
+    machine.has("other", f"#!/bin/sh\n{VERSIONS['Open MPI 5.0.11']}\n")
+    other = str(machine.bin / "other")
+    assert machine.printed("-np", "2", MPIRUN=other)[:5] == [other, "-np", "2", "-H", "localhost:2"]
+
+
+def test_an_elastic_run(machine):
+    machine.has("hosts", "a:2\nb slots=2\n")
+    words = ["--elastic", "--hostfile", str(machine.bin / "hosts"), "--min-np", "2", "--max-np", "3"]
+    found, variables = machine.started(*words, "--cooldown", "5,60", "--elastic-timeout", "9", "--recipe", "dcgan")
+    assert found[:8] == ["--gloo", "-np", "3", "--min-np", "2", "--max-np", "3", "--blacklist-cooldown-range"]
+    assert found[8:11] == ["5", "60", "--host-discovery-script"] and "--elastic-timeout 9" in " ".join(found)
+    listed = subprocess.run(found[11], shell=True, capture_output=True, text=True, env=machine.environment())
+    assert listed.stdout == "a:2\nb:2\n"
+    assert variables["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "120"
+    assert variables["PATH"].split(os.pathsep)[0].rpartition("/")[2].startswith("hvdgan-launch-")  # its own ssh
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("-np 0", "-np 0: expected a whole number of at least 1"),
+        ("-np two", "-np two: expected a whole number"),
+        ("-np", "-np needs a value"),
+        ("-m -- x", "-m needs a value"),
+        ("--print=yes", "--print: takes no value"),
+        ("trian", "trian: no flag of hvdgan launch and no command of hvdgan"),
+        ("../train", "../train: no flag of hvdgan launch and no command of hvdgan"),
+        ("-H a:x", "-H: a:x is not HOST or HOST:SLOTS"),
+        ("-H a;b", "-H: a;b is not HOST"),
+        ("-H -oProxyCommand:1", "-H: -oProxyCommand:1 is not HOST"),
+        ("-H ,", "-H: names no host"),
+        ("-H a:2 -np 3", "-np 3: the hosts have 2 slots"),
+        ("--hostfile /nowhere", "--hostfile /nowhere: cannot be read"),
+        ("--hostfile /dev/null", "--hostfile: names no host"),
+        ("-H a --ssh-port ssh", "--ssh-port ssh: expected a whole number"),
+        ("--gloo --mpi", "--gloo and --mpi: choose one"),
+        ("--mpi -H a --interface ib0", "is for Gloo"),
+        ("--srun", "--srun: is for Slurm jobs, and this is none"),
+        ("--stage-data x", "--stage-data: is for Slurm jobs"),
+        ("--launcher torchrun", "--launcher torchrun: expected gloo, mpi or srun"),
+        ("--elastic", "--elastic: no hosts; give -H or --hostfile"),
+        ("--elastic -H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
+        ("--elastic -H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 ranks to start with (-np)"),
+        ("--elastic -H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 ranks to start with (-np)"),
+        ("--elastic -H a:4", "with one host the network of later hosts is unknown"),
+        ("--elastic -H a,b --cooldown 9,5", "--cooldown 9,5: expected LOW,HIGH in seconds"),
+    ],
+)
+def test_mistakes(machine, words, complaint):
+    assert complaint in machine.refused(*words.split())
+
+
+@pytest.mark.parametrize(
+    ("build", "flavour", "words", "complaint"),
+    [
+        ("both", "broken", "--mpi", "mpirun is missing or does not run; --gloo needs no MPI"),
+        ("both", "something else", "--mpi", "mpirun is Other 1.2.3; expected Open MPI 4 or 5, or MPICH"),
+        ("both", "Intel MPI 2021.1", "--mpi", "mpirun is Intel MPI 2021.1; expected Open MPI 4 or 5"),
+        ("gloo", "Open MPI 4.1.4", "--mpi", "this Horovod was built without MPI; take --gloo"),
+        ("mpi", "Open MPI 4.1.4", "--gloo", "this Horovod was built without Gloo; take --mpi"),
+        ("mpi", "Open MPI 4.1.4", "--elastic -H a:1,b:1", "this Horovod was built without Gloo"),
+    ],
+)
+def test_what_this_horovod_or_mpi_cannot_do(machine, build, flavour, words, complaint):
+    machine.built(build)
+    machine.mpi(flavour)
+    assert complaint in machine.refused(*words.split())
+
+
+def test_without_horovod_it_says_so_and_needs_nothing_but_python(machine):
+    bare = [sys.executable, "-S", "-m", "hvdgan.launch"]
+    done = machine.run("-np", "2", command=bare, PYTHONPATH=str(ROOT))
+    assert done.returncode == 2 and "Horovod, which is not installed for this Python" in done.stderr
+    job = {"PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "5"}
+    done = machine.run("--print", "--image", "x.sif", "train", command=bare, **job)
+    assert done.returncode == 0 and done.stdout.startswith("srun ") and done.stdout.endswith("-m hvdgan.train\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "code"),
+    [
+        ("", 3, 3),
+        # horovodrun makes 1 of any exit code, and srun kills its last task.
+        ("Process 0 exit with status code 75.\\nProcess name: 0\\nExit code: 75\\n", 1, 75),
+        ("Process name: 1\\nExit code: 2\\n", 1, 2),
+        ("Process name: 1\\nExit code: -9\\n", 1, 137),
+        ("srun: error: n1: task 0: Exited with exit code 75\\n", 137, 75),
+        ("Exit code: 75\\n", 0, 0),
+    ],
+)
+def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine, said, own, code):
+    assert machine.run("-np", "1", HVDGAN_ACTS=f"printf '{said}' >&2; exit {own}").returncode == code
+
+
+@pytest.mark.parametrize(
+    ("send", "number"), [(os.killpg, signal.SIGINT), (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)]
+)
+def test_a_signal_before_there_are_ranks_ends_the_launcher(machine, send, number):
+    acts = """trap 'printf "[0]<stderr>:saved\\n[1]<stderr>:gone\\n" >&2; exit 75' TERM
+    printf '[0]<stderr>:begun\\n' >&2; while :; do sleep 0.1; done"""
+    process = subprocess.Popen(
+        [*LAUNCH, "--gloo", "-np", "2"],
+        env=machine.environment(HVDGAN_ACTS=acts),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert "begun\n" in iter(process.stderr.readline, "")
+    send(process.pid, number)
+    assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
+
+
+TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 0".split()
+TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
+
+
+def begun(folder, command):
+    """A run that has made some steps; its output is in the file `said`."""
+    metrics = folder / "a run" / "metrics.jsonl"
+    with (folder / "said").open("w") as said:
+        process = psutil.Popen(command, cwd=folder, env=environment(), stdout=said, stderr=said, start_new_session=True)
+    end = time.monotonic() + SECONDS
+    while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+        if process.poll() is not None or time.monotonic() > end:
+            process.terminate()
+            raise AssertionError((folder / "said").read_text())
+        time.sleep(0.2)
+    return process
+
+
+def ranks_of(process):
+    """The ranks below a process, by their numbers."""
+    found = [each for each in process.children(recursive=True) if each.cmdline()[1:3] == TRAIN[1:]]
+    numbers = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK")
+    return {next(int(each.environ()[name]) for name in numbers if name in each.environ()): each for each in found}
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_run_that_stops_on_request_and_resumes(tmp_path, controller):
+    """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
+    command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
+    process = begun(tmp_path, command)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
+    reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert (tmp_path / "a run/checkpoints/latest").read_text().strip() == f"step-{reached:08d}"
+
+    done = run([*command, "--max-steps", str(reached + 2)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    name = "mpirun" if controller == "mpi" else "horovodrun"
+    assert f"\n2 rank(s) on 1 host(s), launcher {name}" in done.stderr and ">:" not in done.stdout + done.stderr
+    assert "\ndone: " in done.stderr and "rank 1: " not in done.stderr
+    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_a_mistake_of_the_trainers_is_told_once_with_its_exit_code(tmp_path, controller):
+    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--nonsense", "3"], tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "--nonsense" in line and not line.startswith("+ ")]
+    assert len(lines) == 1 and lines[0].startswith("hvdgan: rank "), done.stderr
+    assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_when_a_rank_is_killed_all_end_with_its_exit_code(tmp_path, controller):
+    process = begun(tmp_path, [*LAUNCH, "-np", "2", f"--{controller}", *TINY])
+    ranks = ranks_of(process)
+    assert ranks.keys() == {0, 1}
+    ranks[1].kill()
+    code = process.wait(timeout=SECONDS)
+    assert code == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
+    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]
