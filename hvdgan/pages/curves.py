@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from bokeh.core.json_encoder import serialize_json
@@ -21,6 +22,9 @@ _DASHES = ("solid", "dashed", "dotted", "dashdot")
 _ALL_POINTS = 50_000
 """points of all curves of a page, of about 11 bytes each"""
 _LABEL = 60
+_LOOK: dict[str, Any] = {"height": 220, "sizing_mode": "stretch_width", "window_axis": "x", "min_border_left": 52}
+_LOOK |= {"tools": [], "toolbar_location": None, "outline_line_color": None}
+_LOOK |= {"background_fill_color": None, "border_fill_color": None}
 _MOST_MARKS = 200
 
 
@@ -113,24 +117,14 @@ class Charts:
         if not lines:
             return None
         curves = [line.series.curve(self.points) for line in lines]
-        lows, highs = zip(*((values.min(), values.max()) for _, values in curves), strict=True)
-        may_be_log = bool(min(lows) > 0)
-        is_log = may_be_log and max(highs) / min(lows) > 100
+        low, high = (float(most([most(values.tolist()) for _, values in curves])) for most in (min, max))
+        may_be_log = low > 0
+        is_log = may_be_log and high / low > 100
+        span = abs(high) / 5 or 1.0  # of a curve that is a straight line
         plot = figure(
-            name=f"chart{self.count}",
-            height=220,
-            sizing_mode="stretch_width",
-            toolbar_location=None,
-            x_range=self._range,
-            y_range=DataRange1d(only_visible=True, range_padding=0.08, default_span=abs(highs[0]) / 5 or 1.0),
-            y_axis_type="log" if is_log else "linear",
-            window_axis="x",
-            tools=[],
-            min_border_left=52,
-            background_fill_color=None,
-            border_fill_color=None,
-            outline_line_color=None,
+            name=f"chart{self.count}", x_range=self._range, y_axis_type="log" if is_log else "linear", **_LOOK
         )
+        plot.y_range = DataRange1d(only_visible=True, range_padding=0.08, default_span=span)
         strip = plot.vstrip(x0="first", x1="last", source=self._shaded, line_width=0, level="underlay")
         strip.tags = ["band"]
         for dash, source in self.marks.items():
@@ -144,13 +138,8 @@ class Charts:
             if len(steps) <= 30:
                 dots = plot.scatter("step", "shown", source=renderer.data_source, size=5, line_width=0)
                 dots.tags = ["dots", line.colour % COLOURS]
-            hover = HoverTool(
-                renderers=[renderer],
-                mode="vline",
-                line_policy="nearest",
-                tooltips=[(plain(line.label, _LABEL), "@value"), ("step", "@at{0,0}")],
-            )
-            plot.add_tools(hover)
+            tips = [(plain(line.label, _LABEL), "@value"), ("step", "@at{0,0}")]
+            plot.add_tools(HoverTool(renderers=[renderer], mode="vline", line_policy="nearest", tooltips=tips))
         if best:
             source = ColumnDataSource({"step": [best[0]], "shown": [best[1]]})
             circle = plot.scatter("step", "shown", source=source, size=12, fill_alpha=0, line_width=2)

@@ -57,27 +57,18 @@ def _state(run: RunFacts) -> State:
     return "failed" if is_known else "unknown"
 
 
-def _are_elsewhere(run: RunFacts) -> bool:
-    """Whether the events tell of checkpoints, and the folder has none: it was copied without its large files."""
-    told = run.journal.waited or run.journal.restarts or any(end.is_saved for end in run.journal.of(End))
-    return bool(told) and not run.checkpoints
-
-
 def _sentence(run: RunFacts, state: State) -> str:
     end, step = run.journal.last_step or run.setting("max_steps", int), run.done
     of = f" of {end:,}" if end and end != step else ""
-    saved = f"the newest checkpoint is of step {run.newest:,}" if run.newest is not None else "there is no checkpoint"
-    if run.checkpoints and run.newest is None:
-        saved = "no checkpoint is whole"
-    elif _are_elsewhere(run):
-        saved = "its checkpoints are not in this folder"
+    none = "no checkpoint is whole" if run.checkpoints else "there is no checkpoint"
+    saved = none if run.newest is None else f"the newest checkpoint is of step {run.newest:,}"
     if state == "running":
         seconds = (run.metrics.steady("step_seconds") or 0.0) + (run.metrics.steady("between_seconds") or 0.0)
         left = ((end or step) - step) * seconds
         return f"Running at step {step:,}{of}" + (f", about {duration(left)} left" if left > 0 else "")
     return {
         "finished": f"Finished at step {step:,}{of}",
-        "stopped": f"Stopped at step {step:,}{of}" + (", and saved" if run.newest is not None else f"; {saved}"),
+        "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),
         "failed": f"Failed after step {step:,}{of}; {saved}",
         "unknown": f"State unknown at step {step:,}{of}: {_why_unknown(run)}",
     }[state]
@@ -108,9 +99,7 @@ def _resume(run: RunFacts) -> str:
         return "The same command resumes it:"
     if run.checkpoints:
         return "No checkpoint is whole: bring one back, or start anew in another run folder."
-    if _are_elsewhere(run):
-        return "The events tell of checkpoints: resume the run in the folder that has them, or bring them here."
-    return "Nothing is saved yet: the same command begins it anew:"
+    return "Nothing is saved here: the same command begins it anew:"
 
 
 def _history(run: RunFacts) -> list[str]:

@@ -99,7 +99,7 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, kind, scheme, 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("finished", ["Finished at step 24", "esumed from a checkpoint twice", "eval/hole_psnr", "judge/loss"]),
+        ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/hole_psnr", "judge/loss"]),
         ("failed", ["Failed after step", "loss or gradients are not finite", "The same command resumes it"]),
         ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
         ("compared", ["2 runs compared", "--recipe", "completion", "Finished at step 24"]),

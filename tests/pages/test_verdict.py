@@ -32,7 +32,6 @@ RECOVERY = Recovery(ranks=1, step=50, last_step=100)
 SAVED = End(state="stopped", text="stopped after step 40 of 100 (rank 0: SIGUSR1) and saved", is_saved=True)
 FULL = End(state="failed", text="the disk is full")
 KEPT = "the newest checkpoint is of step"
-NOTHING = {True: "its checkpoints are not in this folder", False: "there is no checkpoint"}
 DEAD = f"host {os.uname().nodename}, pid 4194305\n"
 """a lock file of a process that is gone: no pid is as large"""
 ENDINGS = {
@@ -76,10 +75,8 @@ def test_where_nothing_is_saved_it_says_so(tmp_path, name):
     ending, step, state, sentence = ENDINGS[name]
     verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
     begin = sentence.partition(", and saved")[0].partition(";")[0]
-    assert (verdict.state, verdict.sentence) == (state, f"{begin}; {NOTHING[name == 'asked to stop']}")
-    elsewhere = "The events tell of checkpoints: resume the run in the folder that has them, or bring them here."
-    nothing = "Nothing is saved yet: the same command begins it anew:"
-    assert verdict.resume == (elsewhere if name == "asked to stop" else nothing)
+    assert (verdict.state, verdict.sentence) == (state, f"{begin}; there is no checkpoint")
+    assert verdict.resume == "Nothing is saved here: the same command begins it anew:"
     assert report.main([str(tmp_path)]) == 0 and verdict.resume in (tmp_path / "report.html").read_text()
     (run_folders.checkpoint(tmp_path, step) / MANIFEST).unlink()
     verdict = judged(tmp_path, [START, *ending], step, is_saved=False)

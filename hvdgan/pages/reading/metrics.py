@@ -43,11 +43,14 @@ def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[n
         return steps, values
     parts = points // 2 - 1
     part = ((steps - steps[0]) / max(float(steps[-1]) - float(steps[0]), 1.0) * parts).astype(np.int64)
-    by_value = np.lexsort((values, part))
-    ends = np.flatnonzero(np.diff(part[by_value], prepend=-1))
-    extremes = by_value[np.concatenate([ends, np.append(ends[1:], len(steps)) - 1])]
-    kept = np.unique(np.concatenate([[0, len(steps) - 1], extremes]))
-    return steps[kept], values[kept]
+    begins = np.flatnonzero(np.diff(part, prepend=-1))
+    counts = np.diff(np.append(begins, len(steps)))
+    kept = [np.array([0, len(steps) - 1])]
+    for extreme in (np.minimum, np.maximum):
+        places = np.flatnonzero(values == np.repeat(extreme.reduceat(values, begins), counts))
+        kept.append(places[np.diff(part[places], prepend=-1) > 0])  # the first of each part
+    chosen = np.unique(np.concatenate(kept))
+    return steps[chosen], values[chosen]
 
 
 class Series:
@@ -79,7 +82,8 @@ class Series:
         self.not_finite += int((~good).sum())
         self._steps, self._values = np.append(self._steps, steps[good]), np.append(self._values, values[good])
         if are_steady:
-            self._steady = [self._steady[0] + good.sum(), self._steady[1] + float(values[good].sum())]
+            with np.errstate(over="ignore"):
+                self._steady = [self._steady[0] + good.sum(), self._steady[1] + float(values[good].sum())]
         if len(self._values) > _PENDING:
             self._steps, self._values = thin(self._steps, self._values, _KEPT)
 

@@ -34,11 +34,9 @@ class RunFacts:
         checkpoints: step and size (bytes) of each checkpoint, the newest first; a size of 0: it is not whole.
         grids: step and name of each grid of samples.
         holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
-        other_host: host whose process was the last to lock the folder, if it is not this one; its lock may not be seen
-            here.
+        other_host: host that was the last to lock the folder, if it is not this one; its lock may not be seen here.
         is_locked_anew: True if the lock was taken after the last event.
-        is_copy: True if nobody holds its lock as far as can be seen, and its lock file is missing, or names a process
-            of this host that is running: then the folder is a copy.
+        is_copy: True if nobody holds the lock, and its file is missing or names a process that is running.
     """
 
     folder: Folder

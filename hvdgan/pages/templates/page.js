@@ -99,7 +99,6 @@ async function draw({ document: saved, images, clock }) {
   };
   const paint = () => {
     const [ink, rule] = [css("--muted"), css("--rule")];
-    document.documentElement.toggleAttribute("data-dark", dark.matches);
     for (const { plot, tagged } of charts) {
       for (const axis of [...plot.below, ...plot.left])
         axis.setv({ major_label_text_color: ink, axis_label_text_color: ink, axis_line_color: rule, major_tick_line_color: rule, minor_tick_line_color: null });
@@ -148,7 +147,9 @@ async function draw({ document: saved, images, clock }) {
   addEventListener("beforeprint", () => {
     for (const { view, element } of charts) {
       element.querySelector(":scope > canvas")?.remove();
-      element.append(view.export("png").canvas);
+      const { canvas } = view.export("png");
+      canvas.classList.toggle("dark", dark.matches);  // painted for a dark page, and printed on paper
+      element.append(canvas);
     }
   });
   drag();
