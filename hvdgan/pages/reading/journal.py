@@ -61,7 +61,7 @@ class Journal:
     def last_step(self) -> int | None:
         """Step at which the run ends; None if it is not known."""
         latest = self.last(Start, Recovery, StageEnd)
-        return latest.last_step if latest else None
+        return latest.last_step if isinstance(latest, Start | Recovery | StageEnd) else None
 
     @property
     def skipped_files(self) -> list[str]:
@@ -71,7 +71,8 @@ class Journal:
     @property
     def lost(self) -> list[str]:
         """A line about each lost rank; several events may tell of one."""
-        starts, found = 0, {}
+        starts = 0
+        found: dict[tuple[int, str, int], str] = {}
         for event in self.of(Start, LostRank):
             starts += isinstance(event, Start)
             if isinstance(event, LostRank):

@@ -132,7 +132,7 @@ class Metrics:
         """number of records in which each rank has waited longest for its data"""
         self._resumed = collections.deque(resumptions)
         self._stage: Any = ...
-        self._seconds = 0.0
+        self._spent = (0, 0.0)
 
     def steady(self, name: str) -> float | None:
         """Return Series.steady of a metric; None if the run does not have it."""
@@ -142,7 +142,6 @@ class Metrics:
     def add(self, records: Iterable[Facts]) -> None:
         """Add records in their order; in the first one of a start or of a stage graphs are traced."""
         kinds: dict[tuple[tuple[str, ...], bool], list[Facts]] = collections.defaultdict(list)
-        before = self.last_step
         for record in records:
             step, stage = record.get("step"), record.get("stage")
             if not is_step(step):
@@ -160,9 +159,10 @@ class Metrics:
         if times:
             steps, each = map(np.concatenate, zip(*times, strict=True))
             order = np.argsort(steps, kind="stable")
-            spent = np.diff(steps[order], prepend=before).clip(0) * each[order]
-            self.clock.add(steps[order], self._seconds + np.cumsum(spent))
-            self._seconds += float(spent.sum())
+            before, seconds = self._spent
+            spent = seconds + np.cumsum(np.diff(steps[order], prepend=before).clip(0) * each[order])
+            self.clock.add(steps[order], spent)
+            self._spent = (int(steps.max()), float(spent[-1])) if len(steps) else self._spent
 
     def _begin_stage(self, stage: Any, step: int, done: Any) -> None:
         """Note the stage of a record that is the first of it; those of more than _MOST_STAGES are one."""
@@ -192,7 +192,7 @@ class Metrics:
             if name == "wait_rank" and are_steady:
                 self.waited.update(int(rank) for rank in numbers[good] if 0 <= rank < _MOST_RANKS and rank == int(rank))
         measured = seconds["step_seconds"] > 0
-        return steps[measured], sum(seconds.values())[measured]
+        return steps[measured], (seconds["step_seconds"] + seconds["between_seconds"])[measured]
 
     def add_evaluations(self, evaluations: Sequence[Facts]) -> None:
         """Add the curves of metrics that hvdgan.evaluate has measured, if all was measured as the latest was."""
