@@ -8,7 +8,7 @@
 #   benchmarks/gpu.sh --time-budget 480 --timeout 120    # on a machine that is gone after ten minutes
 #   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
 #
-#   --out DIR            new folder for result.json, page.html, logs and runs (default: gpu-TIME)
+#   --out DIR            new folder for result.json, page.md, logs and runs (default: gpu-TIME)
 #   --only PART,...      parts to run: build, equality, resume, tests, peers, scaling, recipes, options (default: all)
 #   --recipe NAME,...    recipes to train in the part recipes (default: all)
 #   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)

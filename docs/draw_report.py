@@ -8,6 +8,7 @@ It takes about three minutes, and needs Chromium and its driver; a run that is t
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,9 @@ def main() -> None:
         browser = Browser(Path(folder) / "profile")
         try:
             browser.open(run / "report.html", width=WIDTH)
+            while not browser.run("return document.documentElement.dataset.drawn"):
+                time.sleep(0.1)
+            time.sleep(1.0)  # for a last layout
             browser.picture(ROOT / "docs" / "report.png", HEIGHT)
         finally:
             browser.close()

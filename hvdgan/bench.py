@@ -33,7 +33,6 @@ from hvdgan.diagnostics.speed.launches import Bench, Variant
 from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
 from hvdgan.distributed.cuda import gpu_names
-from hvdgan.pages import bench_page
 from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
@@ -97,12 +96,10 @@ class Request:
     """file for all figures, as JSON"""
     plot: Path | None = None
     """.png for the parts of a step and the efficiencies"""
-    html: Path | None = None
-    """file for a page with the tables and figures, to open and send on"""
     trace: Path | None = None
     """.json for Horovod's timeline of ten steps per stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json, --plot, --html and --trace write over existing files"""
+    """let --json, --plot and --trace write over existing files"""
 
 
 @command(name="bench", help_text=_HELP)
@@ -129,14 +126,11 @@ def main(
             timeline = request.trace if largest and repeat == 0 else None
             results[variant].append(bench.launch(variant, allreduce=largest, timeline=timeline))
     facts = _facts(request, training, results, weak, strong)
-    tables = report.tables(facts)
-    print("\n\n".join(map(str, tables)), flush=True)
+    print("\n\n".join(map(str, report.tables(facts))), flush=True)
     if request.json:
         outputs.write_json(request.json, facts)
     if request.plot:
         outputs.write(request.plot, lambda path: plot.draw(path, facts))
-    if request.html:
-        outputs.write_text(request.html, bench_page.make(facts, tables, report.NAMES))
 
 
 def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
@@ -166,13 +160,11 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
     if request.plot:
         outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
-    if request.html:
-        outputs.check_new(request.html, overwrite=request.overwrite, flag="--html")
     if request.trace:
         if max(request.ranks) == 1:
             raise UserError("--trace: shows the communication of two or more ranks; give some with --ranks")
         outputs.check_new(request.trace, overwrite=request.overwrite, flag="--trace")
-    files = {"--json": request.json, "--plot": request.plot, "--html": request.html, "--trace": request.trace}
+    files = {"--json": request.json, "--plot": request.plot, "--trace": request.trace}
     named: dict[Path, str] = {}
     for flag, path in files.items():
         if path and (other := named.setdefault(path.resolve(), flag)) != flag:
@@ -203,7 +195,6 @@ def _facts(
             **dataclasses.asdict(request),
             "json": None,
             "plot": None,
-            "html": None,
             "trace": None,
             "training": list(training),
         },

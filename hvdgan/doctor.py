@@ -25,7 +25,6 @@ from hvdgan.cli.types import Positive, Words
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.probe_process import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
-from hvdgan.pages import doctor_page
 
 _HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, hosts, run folder.
 
@@ -62,10 +61,8 @@ class Request:
     """time after which a check without an answer has failed (seconds)"""
     json: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
     """file for the results as JSON; - prints them instead of the table"""
-    html: Path | None = None
-    """file for a page with the results, to open and send on"""
     overwrite: bool = False
-    """let --json and --html write over existing files"""
+    """let --json write over an existing file"""
 
 
 @command(name="doctor", help_text=_HELP, one_process=False)
@@ -75,10 +72,6 @@ def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int
     file = None if request.json in (None, "-") else Path(str(request.json))
     if file and not rank:
         outputs.check_new(file, overwrite=request.overwrite, flag="--json")
-    if request.html and not rank:
-        outputs.check_new(request.html, overwrite=request.overwrite, flag="--html")
-        if file and file.resolve() == request.html.resolve():
-            raise UserError(f"--html {request.html}: --json is the same file; name another one")
     findings = run_probe(request.run_dir, request.max_bytes, request.seconds, request.timeout)
     if rank:
         _report_why_not_joined(findings, rank)
@@ -93,8 +86,6 @@ def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int
         print(table_of(rows), flush=True)
     if file:
         outputs.write_json(file, facts)
-    if request.html:
-        outputs.write_text(request.html, doctor_page.make(facts))
     return int(verdict == "fail")
 
 

@@ -33,8 +33,6 @@ class Request:
     """file to write; default: report.html in the run folder, or in the working folder for several runs"""
     overwrite: bool = False
     """write over an existing file that is no report of hvdgan; a report is always replaced"""
-    verify: bool = False
-    """read all tensors of all checkpoints of a single run, and report whether they are what was written"""
     sort_by: str | None = None
     """metric by which several runs are sorted, such as eval/fid; default: their --best-metric, or one they share"""
     sort_mode: Literal["min", "max"] | None = None
@@ -58,14 +56,8 @@ def main(
     if len(paths) == 1:
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
-        if request.verify:  # a run that ends must have its page, even if a slow disk takes long to read the checkpoints
-            outputs.write_text(out, run_page.make(run_folder.read(paths[0], verify=False)), shared=True)
-        text = run_page.make(run_folder.read(paths[0], verify=request.verify))
+        text = run_page.make(run_folder.read(paths[0]))
     else:
-        if request.verify:
-            raise UserError(
-                "--verify: expected a single run; python -m hvdgan.inspect RUN_DIR verifies one after another"
-            )
         text = comparison.make(paths, request.sort_by, request.sort_mode)
     outputs.write_text(out, text, shared=True)  # a run renews its page itself
     print(f"{out}: {len(text.encode()):,} bytes, {len(paths)} run{'s' * (len(paths) > 1)}")

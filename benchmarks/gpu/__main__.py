@@ -1,4 +1,4 @@
-"""Runs all parts one after another; writes result.json after each check, and page.html after each part.
+"""Runs all parts one after another; writes result.json after each check, and page.md after each part.
 
 benchmarks/gpu.sh starts it.
 """
@@ -33,7 +33,7 @@ PARTS = (
 """what tells most in the shortest time comes first, because a machine may be had for some minutes only"""
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _CPU_RANKS = 2
-_JSON, _PAGE = "result.json", "page.html"
+_JSON, _PAGE = "result.json", "page.md"
 
 
 class Parser(argparse.ArgumentParser):
@@ -170,7 +170,7 @@ def _write(setting: Setting, facts: dict[str, Any], *, with_page: bool = False) 
             write_text(setting.out / _PAGE, page.make(facts))
         except Exception as error:
             facts["page_error"] = "".join(traceback.format_exception(error)[-3:])
-            say(f"page.html cannot be made: {error!r}; send result.json alone")
+            say(f"page.md cannot be made: {error!r}; send result.json alone")
     write_json(setting.out / _JSON, facts)
 
 

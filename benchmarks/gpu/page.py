@@ -1,16 +1,11 @@
-"""The page of all results: one file that needs no other, to send to the project."""
+"""The page of all results, as Markdown: one file that needs no other, to send to the project."""
 
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hvdgan.diagnostics.speed import report
-from hvdgan.pages import bench_page
-from hvdgan.pages.template import fill
 
 Facts = Mapping[str, Any]
-_HERE = Path(__file__).parent
 
 
 def make(facts: Facts) -> str:
@@ -19,25 +14,7 @@ def make(facts: Facts) -> str:
     Args:
         facts: contents of result.json.
     """
-    parts = facts["parts"]
-    checks = [(part, check) for part in parts for check in part["checks"]]
-    failed = [(part, check) for part, check in checks if check["verdict"] == "failed"]
-    not_run = [(part, check) for part, check in checks if check["verdict"] == "not run"]
-    return fill(
-        "gpu.html.j2",
-        templates=_HERE,
-        state="failed" if failed else "finished" if facts["complete"] else "stopped",
-        sentence=sentence(facts),
-        failed=[(f"{part['title']}: {check['name']}", check["errors"], check["command"]) for part, check in failed],
-        not_run=[f"{part['title']}: {check['name']}: {check['found']}" for part, check in not_run],
-        facts=_machine(facts),
-        links=facts["machine"]["links"],
-        goals=[_goal(check) for _, check in checks if check.get("goal") and "reached" in check["goal"]],
-        installation=[[row["check"], row["verdict"], row["found"], row["hint"]] for row in facts["doctor"]["rows"]],
-        parts=[(part["name"], part["title"], [_row(check) for check in part["checks"]]) for part in parts],
-        benches=[bench for _, check in checks if (bench := _bench(check))],
-        command=facts["command"],
-    )
+    return "\n".join(_lines(facts)) + "\n"
 
 
 def sentence(facts: Facts) -> str:
@@ -51,7 +28,35 @@ def sentence(facts: Facts) -> str:
     return words if facts["complete"] else f"{words}; the rest has not run"
 
 
-def _machine(facts: Facts) -> list[tuple[str, str]]:
+def _lines(facts: Facts) -> Iterator[str]:
+    parts = facts["parts"]
+    checks = [(part, check) for part in parts for check in part["checks"]]
+    yield from ["# hvdgan on GPUs", "", f"{sentence(facts)}.", ""]
+    yield from _table(["what", "value"], _machine(facts))
+    for part, check in checks:
+        if check["verdict"] == "failed":
+            yield from [f"## Failed: {part['title']}: {check['name']}", ""]
+            yield from _block([check["command"], *check["errors"]])
+    left_out = [(part["title"], check) for part, check in checks if check["verdict"] == "not run"]
+    if left_out:
+        lines = [f"- {title}: {check['name']}: {check['found']}" for title, check in left_out]
+        yield from ["## What did not run", "", *lines, ""]
+    if goals := [_goal(check) for _, check in checks if check.get("goal") and "reached" in check["goal"]]:
+        yield from ["## Goals", "", "Ratios of images/s. A goal that is missed is no failure of a check.", ""]
+        yield from _table(["what", "ratio", "at least", "goal"], goals)
+    for part in parts:
+        yield from [f"## {part['title']}", ""]
+        yield from _table(["check", "verdict", "found", "s"], [_row(check) for check in part["checks"]])
+    for _, check in checks:
+        if measured := check["figures"].get("bench"):
+            yield from [f"## hvdgan.bench in {check['name']}", ""]
+            yield from _block("\n\n".join(map(str, report.tables(measured))).split("\n"))
+    rows = [[row["check"], row["verdict"], row["found"], row["hint"]] for row in facts["doctor"]["rows"]]
+    yield from ["## Installation", "", *_table(["check", "verdict", "found", "hint"], rows)]
+    yield from _block([facts["command"], *facts["machine"]["links"]])
+
+
+def _machine(facts: Facts) -> list[Sequence[str]]:
     machine, settings = facts["machine"], facts["settings"]
     gpus = [f"{gpu['name']}, {gpu['memory.total']}" for gpu in machine["gpus"]]
     named = "; ".join(f"{gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(gpus))
@@ -79,11 +84,13 @@ def _goal(check: Facts) -> list[str]:
     return [check["name"], f"{goal['ratio']:.3f}", f"{goal['bound']:.2f}", verdict]
 
 
-def _bench(check: Facts) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
-    """Return the title, the pictures and the tables of a measurement of hvdgan.bench; None for other checks."""
-    measured = check["figures"].get("bench")
-    if measured is None:
-        return None
-    prefix = re.sub(r"\W+", "-", check["name"])
-    pictures = bench_page.pictures(measured, report.NAMES, prefix=f"{prefix}-")
-    return f"hvdgan.bench in {check['name']}", pictures, report.tables(measured)
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """A table in Markdown; what a cell would break it with is left out or escaped."""
+    for cells in (heads, ["---"] * len(heads), *rows):
+        yield "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+    yield ""
+
+
+def _block(lines: Sequence[str]) -> list[str]:
+    """Lines as they are."""
+    return [*(f"    {line}" for text in lines for line in text.splitlines() or [""]), ""]

@@ -63,10 +63,11 @@ class Stage:
 class Start(Event):
     """A start of the run, new or resumed, with paragraphs in the log instead of a line.
 
-    `data`, `changed` and `machine` are lines for people.
+    `command` is what was typed, without its launcher; `data`, `changed` and `machine` are lines for people.
     """
 
     version: str
+    command: str
     recipe: str
     step: int
     last_step: int

@@ -1,62 +1,26 @@
 """The page of several runs: settings that differ, curves over each other, latest samples side by side."""
 
-import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints.direction import mode_of
 from hvdgan.cli.errors import UserError
-from hvdgan.pages import settings, verdict
-from hvdgan.pages.curves import Chart, Marks, draw
-from hvdgan.pages.drawing import number
+from hvdgan.pages import verdict
+from hvdgan.pages.curves import Charts, Line, number
 from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading import run_folder
-from hvdgan.pages.reading.metrics import Band
 from hvdgan.pages.reading.run_folder import RunFacts
-from hvdgan.pages.reading.thinning import POINTS, Series
-from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.pages.template import fill
 
 _MOST_CHARTS = 16
-_ALL_PICTURES = 2_000_000
-_ALL_POINTS = 100_000
+_NO_CHARTS = ("bad_files", "wait_rank", "wait_seconds", "wait_seconds_max", "between_seconds", "step_seconds")
+_MOST_SETTINGS = 60
+_ALL_PICTURES = 900_000
 _MOST_RUNS_DRAWN = 32
 _MOST_GRIDS_TRIED = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class ComparedRun:
-    """What the page keeps of a run.
-
-    Args:
-        name: name of the run folder, as short as it can be and still differ from the others.
-        config: settings; empty if they cannot be read.
-        series: curves by the name of the metric.
-        bands: stages.
-        state: sentence of the verdict.
-        folder: run folder, with remarks about what could not be read.
-        grids: step and name of the latest grids of samples, the newest first.
-        images_per_sec: mean of the run; None if unknown.
-    """
-
-    name: str
-    config: dict[str, Any]
-    series: dict[str, Series]
-    bands: list[Band]
-    state: str
-    folder: Folder
-    grids: list[tuple[int, str]]
-    images_per_sec: float | None
-
-    def best(self, metric: str, mode: str) -> tuple[float, int] | None:
-        """Return the best value of a metric and its step; None if the run has none."""
-        series = self.series.get(metric)
-        if series is None or not series.count:
-            return None
-        steps, values = series.curve()
-        at = int(values.argmin() if mode == "min" else values.argmax())
-        return float(values[at]), int(steps[at])
+Runs = dict[str, RunFacts]
 
 
 def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
@@ -71,35 +35,51 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
     Raises:
         UserError: no run has that metric.
     """
-    runs = [
-        _compared(run_folder.read(path, verify=False), name) for path, name in zip(paths, _names(paths), strict=True)
-    ]
+    runs = {name: run_folder.read(path) for path, name in zip(paths, _names(paths), strict=True)}
     metric = _metric(runs, sort_by)
-    mode = mode or _mode(runs, metric)
-    if metric:
-        sign = -1.0 if mode == "max" else 1.0
-        found = {run.name: run.best(metric, mode) for run in runs}
-        runs.sort(key=lambda run: sign * best[0] if (best := found[run.name]) else float("inf"))
-    drawn = runs[:_MOST_RUNS_DRAWN]
-    points = min(POINTS, _ALL_POINTS // (_MOST_CHARTS * len(drawn)))
-    charts, left_out = _charts(drawn, points)
-    differing = settings.differing([run.config for run in runs if run.config])
+    modes = [run.config.get("best_mode") for run in runs.values() if run.config.get("best_metric") == metric]
+    mode = mode or next((each for each in modes if each in ("min", "max")), mode_of(metric))
+    best = {name: run.metrics.series[metric].best(mode) for name, run in runs.items() if _has(run, metric)}
+    sign = -1.0 if mode == "max" else 1.0
+    runs = dict(sorted(runs.items(), key=lambda each: sign * best[each[0]][1] if each[0] in best else float("inf")))
+    drawn = dict(list(runs.items())[:_MOST_RUNS_DRAWN])
+    metrics = _metrics(drawn)
+    stages = [[(band.name, band.last) for band in run.metrics.bands] for run in drawn.values()]
+    charts = Charts(
+        len(drawn) * min(_MOST_CHARTS, len(metrics)),
+        bands=next(iter(drawn.values())).metrics.bands if all(each == stages[0] for each in stages) else [],
+        end=max(run.metrics.last_step for run in drawn.values()),
+    )
+    having = {each: [(at, name) for at, name in enumerate(drawn) if _has(drawn[name], each)] for each in metrics}
+    shown = [
+        charts.draw(each, [Line(name, drawn[name].metrics.series[each], at) for at, name in having[each]])
+        for each in metrics[:_MOST_CHARTS]
+    ]
+    settings = _differing([run.config for run in runs.values() if run.config])
     return fill(
         "comparison.html.j2",
-        heading=f"{len(runs)} runs compared",
+        charts,
         metric=metric,
         mode=mode,
-        rows=[_row(run, metric, mode) for run in runs],
+        settings=[f"--{name.replace('_', '-')}" for name in settings[:_MOST_SETTINGS]],
+        settings_left_out=len(settings[_MOST_SETTINGS:]),
+        rows=[
+            [
+                name,
+                *([number(best[name][1]), f"{best[name][0]:,}"] if name in best else ["", ""] if metric else []),
+                f"{run.images_per_sec:,.0f}" if run.images_per_sec else "",
+                verdict.judge(run).sentence,
+                *(_shown(run.config[each]) if run.config else "unknown" for each in settings[:_MOST_SETTINGS]),
+            ]
+            for name, run in runs.items()
+        ],
         drawn=len(drawn),
-        differing=_differing(runs, differing[: settings.MOST]),
-        settings_left_out=len(differing[settings.MOST :]),
-        charts=charts,
-        left_out=left_out,
-        points=points,
+        curves=[chart for chart in shown if chart],
+        left_out=metrics[_MOST_CHARTS:],
         pictures=_pictures(drawn),
         remarks=[
-            f"{run.name}: {remark}"
-            for run in runs
+            f"{name}: {remark}"
+            for name, run in runs.items()
             for remark in [*run.folder.remarks, *([] if run.config else ["its settings cannot be read"])]
         ],
     )
@@ -108,87 +88,59 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
 def _names(paths: Sequence[Path]) -> list[str]:
     """Return the last part of each path, with as many parts before it as make all names differ."""
     parts = [path.resolve().parts for path in paths]
-    longest = max(map(len, parts))
-    for count in range(1, longest):
+    for count in range(1, max(map(len, parts))):
         names = ["/".join(each[-count:]) for each in parts]
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
 
 
-def _compared(run: RunFacts, name: str) -> ComparedRun:
-    grids, state = run.grids[: -_MOST_GRIDS_TRIED - 1 : -1], verdict.judge(run).sentence
-    config, measured = run.config or {}, run.metrics
-    return ComparedRun(name, config, measured.series, measured.bands, state, run.folder, grids, run.images_per_sec)
+def _has(run: RunFacts, metric: str) -> bool:
+    return metric in run.metrics.series and run.metrics.series[metric].count > 0
 
 
-def _metric(runs: Sequence[ComparedRun], sort_by: str | None) -> str:
+def _metric(runs: Runs, sort_by: str | None) -> str:
     """Return the metric by which runs are sorted; empty if no run has its --best-metric, and they share none."""
-    shared = [name for name in runs[0].series if all(name in run.series for run in runs)]
+    names = [[name for name in run.metrics.series if _has(run, name)] for run in runs.values()]
+    shared = [name for name in names[0] if all(name in each for each in names)]
     if sort_by is not None:
-        if not any(sort_by in run.series for run in runs):
+        if not any(sort_by in each for each in names):
             raise UserError(
                 f"--sort-by {sort_by}: no run has this metric; they share {', '.join(shared[:20]) or 'none'}"
             )
         return sort_by
-    chosen = [name for run in runs if isinstance(name := run.config.get("best_metric"), str)]
+    chosen = [run.setting("best_metric", str) for run in runs.values()]
     wanted = [
-        *(name for name in chosen if any(name in run.series for run in runs)),  # one may have died before it had any
+        *(name for name in chosen if any(name in each for each in names)),  # one may have died before it had any
         *(name for name in shared if name.startswith("eval/")),
         *(name for name in shared if name.endswith("/loss")),
     ]
     return next(iter(wanted), "")
 
 
-def _mode(runs: Sequence[ComparedRun], metric: str) -> str:
-    """Return --best-mode of the first run whose --best-metric it is, else what mode_of() says."""
-    modes = [run.config.get("best_mode") for run in runs if run.config.get("best_metric") == metric]
-    return next((mode for mode in modes if mode in ("min", "max")), mode_of(metric))
+def _metrics(runs: Runs) -> list[str]:
+    """Return the metrics of the charts: evaluations first, then losses, speed last."""
+    names = dict.fromkeys(name for run in runs.values() for name in run.metrics.series)
+    wanted = [name for name in names if name not in _NO_CHARTS]
+    return sorted(wanted, key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
 
 
-def _row(run: ComparedRun, metric: str, mode: str) -> list[str]:
-    best = run.best(metric, mode) if metric else None
-    middle = [number(best[0]), f"{best[1]:,}"] if best else ["", ""] if metric else []
-    return [run.name, *middle, run.state, f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""]
+def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """List the settings that are not the same in all runs, except --run-dir and options that a recipe lacks."""
+    shared = [name for name in configs[0] if all(name in each for each in configs)] if configs else []
+    return [name for name in shared if name != "run_dir" and len({_shown(each[name]) for each in configs}) > 1]
 
 
-def _differing(runs: Sequence[ComparedRun], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    rows = [
-        ["run", *map(settings.flag, names)],
-        *([run.name, *(_value(run.config, name) for name in names)] for run in runs),
-    ]
-    if len(names) > len(runs):
-        rows = [["setting" if each == "run" else each for each in row] for row in zip(*rows, strict=True)]
-    return rows[0], rows[1:] if names else []
+def _shown(value: Any) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _value(config: dict[str, Any], name: str) -> str:
-    return settings.value_of(config, name) if config else "unknown"
-
-
-def _pictures(runs: Sequence[ComparedRun]) -> list[tuple[str, int, Picture]]:
+def _pictures(runs: Runs) -> list[tuple[str, int, Picture]]:
     """Load the latest grid of each run that can be decoded: name of the run, step and picture."""
     found = []
-    for run in runs:
-        for step, file in run.grids:
+    for name, run in runs.items():
+        for step, file in run.grids[: -_MOST_GRIDS_TRIED - 1 : -1]:
             if picture := load(run.folder, f"samples/{file}", _ALL_PICTURES // len(runs)):
-                found.append((run.name, step, picture))
+                found.append((name, step, picture))
                 break
     return found
-
-
-def _charts(runs: Sequence[ComparedRun], points: int) -> tuple[list[Chart], list[str]]:
-    """Draw each metric with a line per run: evaluations first, then losses, speed last; name what is left out."""
-    names = list(dict.fromkeys(name for run in runs for name in run.series if name != "bad_files"))
-    names.sort(key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
-    first = [(run.bands[0].name, run.bands[-1].name, len(run.bands)) if run.bands else None for run in runs]
-    bands = runs[0].bands if len(set(first)) == 1 else []
-    end = max((run.bands[-1].last for run in runs if run.bands), default=0)
-    charts: list[Chart] = []
-    for name in names[:_MOST_CHARTS]:
-        having = [run for run in runs if name in run.series]
-        series, labels = [run.series[name] for run in having], [run.name for run in having]
-        colours, marks = [runs.index(run) for run in having], Marks(bands, end=end)
-        if chart := draw(name, series, marks, f"c{len(charts)}", labels, colours, points):
-            charts.append(chart)
-    return charts, names[_MOST_CHARTS:]

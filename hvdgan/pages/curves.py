@@ -1,29 +1,51 @@
-"""Charts of a page as inline SVG: lines over steps, with stages as bands, in the colours of the page's style."""
+"""Charts of a page by Bokeh: lines over steps, with stages as bands, which the page's script makes answer."""
 
 import dataclasses
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from bokeh.core.json_encoder import serialize_json
+from bokeh.document import Document
+from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, DataRange1d, HoverTool, Range1d, Span
+from bokeh.plotting import figure
+from bokeh.resources import Resources
+from markupsafe import Markup
 
-from hvdgan.pages.drawing import BAND, COLOURS, INK, MARK, RULE, colour, number, picture
-from hvdgan.pages.reading.metrics import LARGEST, Band
-from hvdgan.pages.reading.thinning import POINTS, Series
+from hvdgan.pages.reading.metrics import POINTS, Band, Series
 from hvdgan.pages.reading.untrusted import plain
 
-_LABEL = 16
-_DASHES = {"-": "none", "--": "5 2", ":": "1.5 1.5", "-.": "6 2 1.5 2"}  # of matplotlib, and of the key in the legend
+COLOURS = 8
+"""number of colours of lines in the page's style; further lines are dashed"""
+_DASHES = ("solid", "dashed", "dotted", "dashdot")
+_ALL_POINTS = 50_000
+"""points of all curves of a page, of about 11 bytes each"""
+_LABEL = 60
+_LOOK: dict[str, Any] = {"height": 220, "sizing_mode": "stretch_width", "window_axis": "x", "min_border_left": 52}
+_LOOK |= {"tools": [], "toolbar_location": None, "outline_line_color": None}
+_LOOK |= {"background_fill_color": None, "border_fill_color": None}
+_MOST_MARKS = 200
+
+
+def number(value: float) -> str:
+    """Return a number with four digits that count."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def script() -> str:
+    """Return the script of Bokeh, which draws the charts."""
+    return Resources(mode="inline", components=["bokeh"]).js_raw[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One curve of a chart, and what stands in its legend.
+    """One curve of a chart.
 
     Args:
         label: name of the curve.
-        series: points.
-        colour: index of its colour.
+        series: points; at least one.
+        colour: index of its colour, and beyond COLOURS of its dashes.
     """
 
     label: str
@@ -31,173 +53,132 @@ class Line:
     colour: int
 
     @property
-    def style(self) -> str:
-        """Style of its line, for matplotlib: dashed where colours repeat."""
-        return list(_DASHES)[self.colour // COLOURS % len(_DASHES)]
-
-    @property
-    def key(self) -> str:
-        """Lengths of the dashes of its key in the legend, as SVG has them."""
-        return _DASHES[self.style]
+    def dash(self) -> str:
+        """Dashes of the line, as Bokeh and CSS name them."""
+        return _DASHES[self.colour // COLOURS % len(_DASHES)]
 
     @property
     def numbers(self) -> tuple[str, str, str]:
-        """Latest, least and greatest value."""
+        """Last, smallest and largest value."""
         _, values = self.series.curve()
-        return number(self.series.last), number(float(values.min())), number(float(values.max()))
+        return number(values[-1]), number(values.min()), number(values.max())
 
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart and its legend.
+    """A chart: its id, heading and lines, and whether its axis is, or may become, a logarithmic one."""
 
-    Args:
-        title: heading of the chart.
-        svg: picture, safe to put in a page.
-        lines: curves, for the legend.
-        is_log: True if its axis is logarithmic.
-    """
-
+    id: str
     title: str
-    svg: str
     lines: Sequence[Line]
     is_log: bool
+    may_be_log: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Marks:
-    """What is marked in a chart besides its lines.
+class Charts:
+    """The charts of a page, which share the axis of the steps and the crosshair.
 
     Args:
+        series: number of all curves, by which they share the points of a page.
         bands: stages.
-        restarts: steps at which the run was resumed.
-        skipped: steps of skipped updates.
-        best: step and value of the best checkpoint; None: not in this chart.
-        end: step at which all charts of the page end; 0: that of the lines.
+        marks: steps at which lines stand, by the dashes of these.
+        end: last step.
+        images: images per step; 0 if they are not known.
+        clock: steps, and the seconds until them; None if they are not known.
     """
 
-    bands: Sequence[Band] = ()
-    restarts: Sequence[int] = ()
-    skipped: Sequence[int] = ()
-    best: tuple[int, float] | None = None
-    end: int = 0
+    def __init__(
+        self,
+        series: int,
+        *,
+        bands: Sequence[Band] = (),
+        marks: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        end: int = 0,
+        images: int = 0,
+        clock: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self.points = max(50, min(POINTS, _ALL_POINTS // max(1, series)))
+        self.has_images, self.has_time = images > 0, clock is not None and len(clock[0]) > 0
+        self.count = 0
+        self._document = Document()
+        self._range = Range1d(0, max(1, end))
+        self._spans = Span(dimension="height", line_width=1, line_color="#888888", line_dash="dotted")
+        self._bands = list(bands) if len(bands) > 1 else []
+        shaded = [[band.first, band.last] for band in self._bands[1::2]]
+        self._shaded = ColumnDataSource({"first": [each[0] for each in shaded], "last": [each[1] for each in shaded]})
+        thinned = {dash: list(steps[:: len(steps) // _MOST_MARKS + 1]) for dash, steps in marks.items() if steps}
+        self.marks = {dash: ColumnDataSource({"step": steps}) for dash, steps in thinned.items()}
+        pairs = zip(*(each.tolist() for each in clock), strict=True) if clock else ()
+        self._scale = {"images": images, "clock": [[0, 0], *([step, round(seconds, 1)] for step, seconds in pairs)]}
 
+    def draw(self, title: str, lines: Sequence[Line], best: tuple[int, float] | None = None) -> Chart | None:
+        """Draw a chart, with a circle at the step and value that are the best; None if no line has a point."""
+        lines = [line for line in lines if line.series.count]
+        if not lines:
+            return None
+        curves = [line.series.curve(self.points) for line in lines]
+        low, high = (float(most([most(values.tolist()) for _, values in curves])) for most in (min, max))
+        may_be_log = low > 0
+        is_log = may_be_log and high / low > 100
+        span = abs(high) / 5 or 1.0  # of a curve that is a straight line
+        plot = figure(
+            name=f"chart{self.count}", x_range=self._range, y_axis_type="log" if is_log else "linear", **_LOOK
+        )
+        plot.y_range = DataRange1d(only_visible=True, range_padding=0.08, default_span=span)
+        strip = plot.vstrip(x0="first", x1="last", source=self._shaded, line_width=0, level="underlay")
+        strip.tags = ["band"]
+        for dash, source in self.marks.items():
+            plot.vspan(x="step", source=source, line_width=1, line_dash=dash, level="underlay").tags = ["mark"]
+        drawn = [
+            plot.line("step", "shown", source=self._source(*curve), line_width=1.6, line_dash=line.dash)
+            for line, curve in zip(lines, curves, strict=True)
+        ]
+        for line, (steps, _), renderer in zip(lines, curves, drawn, strict=True):
+            renderer.tags = ["line", line.colour % COLOURS]
+            if len(steps) <= 30:
+                dots = plot.scatter("step", "shown", source=renderer.data_source, size=5, line_width=0)
+                dots.tags = ["dots", line.colour % COLOURS]
+            tips = [(plain(line.label, _LABEL), "@value"), ("step", "@at{0,0}")]
+            plot.add_tools(HoverTool(renderers=[renderer], mode="vline", line_policy="nearest", tooltips=tips))
+        if best:
+            source = ColumnDataSource({"step": [best[0]], "shown": [best[1]]})
+            circle = plot.scatter("step", "shown", source=source, size=12, fill_alpha=0, line_width=2)
+            circle.tags = ["best"]
+        plot.y_range.renderers = drawn
+        zoom = BoxZoomTool(dimensions="width")
+        plot.add_tools(zoom, CrosshairTool(overlay=self._spans))
+        plot.toolbar.active_drag = zoom
+        self._document.add_root(plot)
+        self.count += 1
+        return Chart(plot.name, title, lines, is_log, may_be_log)
 
-def draw(
-    title: str,
-    series: Sequence[Series],
-    marks: Marks,
-    prefix: str,
-    labels: Sequence[str] = (),
-    colours: Sequence[int] = (),
-    points: int = POINTS,
-) -> Chart | None:
-    """Draw a chart."""
-    named = zip(series, labels or [each.name for each in series], colours or range(len(series)), strict=True)
-    lines = [Line(label, each, colour) for each, label, colour in named if each.count]
-    if not lines:
-        return None
-    curves = [line.series.curve(points) for line in lines]
-    values = np.concatenate([values for _, values in curves])
-    is_log = bool((values > 0).all()) and float(values.max()) / float(values.min()) > 100
-    return Chart(title, _svg(title, lines, curves, marks, prefix, is_log=is_log), lines, is_log)
+    def as_json(self) -> Markup:
+        """The charts as JSON that can stand in a page, for its script."""
+        text = serialize_json({"document": self._document.to_json(deferred=False), **self._scale})
+        return Markup(text.replace("<", "\\u003c"))
 
+    def _source(self, steps: np.ndarray, values: np.ndarray) -> ColumnDataSource:
+        """Return the points of a curve, which is broken where a whole stage has none of it."""
+        at = self._gaps(steps)
+        is_small = np.abs(values).max() < 3e38 and (np.abs(values[values != 0]) > 1e-30).all()
+        shown = np.insert(values, at, np.nan).astype(np.float32 if is_small else np.float64)
+        kind = np.int32 if steps[-1] < 1 << 31 else np.float64
+        return ColumnDataSource({"step": np.insert(steps, at, steps[at - 1]).astype(kind), "shown": shown})
 
-def _svg(
-    title: str,
-    lines: Sequence[Line],
-    curves: Sequence[tuple[np.ndarray, np.ndarray]],
-    marks: Marks,
-    prefix: str,
-    *,
-    is_log: bool,
-) -> str:
-    def paint(axes: Any) -> None:
-        for line, (steps, values) in zip(lines, curves, strict=True):
-            at = _gaps(steps, marks.bands)
-            axes.plot(
-                np.insert(steps.astype(float), at, np.nan),
-                np.insert(np.clip(values, -LARGEST, LARGEST), at, np.nan),
-                color=colour(line.colour),
-                linestyle=line.style,
-                linewidth=1.3,
-                marker="o" if len(steps) <= 30 else "",
-                markersize=3,
-            )
-        axes.set_yscale("log" if is_log else "linear")
-        _mark(axes, marks)
-        _dress(axes)
-
-    return picture(paint, f"{_in_words(title, lines, curves)}{_marks_in_words(marks)}", prefix)
-
-
-def _gaps(steps: np.ndarray, bands: Sequence[Band]) -> np.ndarray:
-    """Return the places of a curve where it is broken: where a whole stage has no point of it.
-
-    A stage that is shorter than two parts of a thinned curve may have lost its points, and does not break it.
-    """
-    least = 4 * (steps[-1] - steps[0]) / POINTS
-    long = [band for band in bands if band.last - band.first > least]
-    ends = [band.last for band in long if not ((steps > band.first) & (steps <= band.last)).any()]
-    return np.unique(np.searchsorted(steps, ends))
-
-
-def _mark(axes: Any, marks: Marks) -> None:
-    first, last = (-0.02 * marks.end, 1.02 * marks.end) if marks.end else axes.get_xlim()
-    for index, band in enumerate(marks.bands if len(marks.bands) > 1 else ()):
-        if index % 2:
-            axes.axvspan(band.first, band.last, color=BAND, linewidth=0, zorder=0)
-        if (band.last - band.first) / (last - first) > 0.12:
-            name = plain(band.name, _LABEL).partition("…")[0]
-            middle = (band.first + band.last) / 2
-            transform = axes.get_xaxis_transform()
-            axes.text(middle, 1.02, name, transform=transform, ha="center", va="bottom", color=INK, fontsize=8)
-    for step in marks.restarts:
-        axes.axvline(step, color=MARK, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-    if marks.skipped:
-        low = [0.02] * len(marks.skipped)
-        axes.plot(marks.skipped, low, "x", color=MARK, markersize=4, transform=axes.get_xaxis_transform())
-    if marks.best:
-        axes.plot(*marks.best, "o", markersize=9, markerfacecolor="none", markeredgecolor=MARK, markeredgewidth=1.5)
-    axes.set_xlim(first, last)
-
-
-def _dress(axes: Any) -> None:
-    axes.grid(axis="y", color=RULE, linewidth=0.6)
-    axes.set_xlabel("step", color=INK, fontsize=8, loc="right", labelpad=1)
-    axes.locator_params(axis="x", nbins=6, integer=True)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_major_formatter(lambda value, _: number(value))  # matplotlib's own needs its mathematical text
-    axes.yaxis.set_minor_formatter(lambda value, _: "")
-
-
-def _in_words(title: str, lines: Sequence[Line], curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
-    """Say what the chart shows, for readers who do not see it."""
-    parts = [
-        f"{plain(line.label, 60)} from {number(values[0])} at step {steps[0]:,} to {number(values[-1])} at step "
-        f"{steps[-1]:,}, least {number(values.min())}, greatest {number(values.max())}"
-        for line, (steps, values) in itertools.islice(zip(lines, curves, strict=True), 8)
-    ]
-    more = f"; and {len(lines) - 8} more" if len(lines) > 8 else ""
-    return f"Line chart of {plain(title, 60)} over the steps: {'; '.join(parts)}{more}."
-
-
-def _marks_in_words(marks: Marks) -> str:
-    """Say what is marked in a chart besides its lines."""
-
-    def listed(steps: Sequence[int]) -> str:
-        shown = ", ".join(f"{step:,}" for step in steps[:8])
-        return f"{shown} and {len(steps) - 8:,} more" if len(steps) > 8 else shown
-
-    found = [f"Resumed at step {listed(marks.restarts)}"] if marks.restarts else []
-    found += [f"Skipped updates at step {listed(marks.skipped)}"] if marks.skipped else []
-    found += [f"Best checkpoint at step {marks.best[0]:,}"] if marks.best else []
-    return "".join(f" {each}." for each in found)
+    def _gaps(self, steps: np.ndarray) -> np.ndarray:
+        """Return the places of a curve where a stage lies that has no point of it, and is long enough to have some."""
+        least = 4 * (steps[-1] - steps[0]) / self.points
+        long = [band for band in self._bands if band.last - band.first > least]
+        ends = [band.last for band in long if not ((steps > band.first) & (steps <= band.last)).any()]
+        at = np.unique(np.searchsorted(steps, np.array(ends, np.int64)))
+        return at[(at > 0) & (at < len(steps))]
 
 
 def by_kind(series: Sequence[Series]) -> dict[str, list[Series]]:
-    """Group metrics that share an axis, those with the same last word as judge/loss and fool/loss; losses first."""
+    """Group metrics that share a chart: the real and fake ones, and those with the same last word as judge/loss."""
     groups: dict[str, list[Series]] = {}
     for each in series:
-        groups.setdefault(each.name.rpartition("/")[2], []).append(each)
-    return dict(sorted(groups.items(), key=lambda group: (group[0] != "loss", group[0])))
+        _, _, word = each.name.rpartition("/")
+        kind = "real and fake" if word.startswith(("real", "fake")) else word
+        groups.setdefault(kind, []).append(each)
+    return dict(sorted(groups.items(), key=lambda group: (group[0] != "loss", group[0] != "real and fake", group[0])))

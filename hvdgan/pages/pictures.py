@@ -24,8 +24,8 @@ class Picture:
 
     Args:
         uri: data: URI of a PNG or a WebP.
-        width: width (pixels).
-        height: height (pixels).
+        width: width of the file (pixels); the picture in the page may have fewer.
+        height: height of the file (pixels).
     """
 
     uri: Markup
@@ -39,15 +39,16 @@ def load(folder: Folder, name: str, most: int) -> Picture | None:
     if path is None:
         return None
     try:
-        image = _decoded(path)
+        image, size = _decoded(path)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, MemoryError) as error:
         folder.remarks.append(f"{name} cannot be decoded, and is not shown: {error}")
         return None
     kind, data = _encoded(image, most, try_png=path.stat().st_size < 2 * most)
-    return Picture(Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}"), *image.size)
+    return Picture(Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}"), *size)
 
 
-def _decoded(path: Path) -> Image.Image:
+def _decoded(path: Path) -> tuple[Image.Image, tuple[int, int]]:
+    """Return a picture that is not too large, and the size of the file's."""
     if (size := path.stat().st_size) > _LARGEST_FILE:
         raise ValueError(f"{size:,} bytes are too many")
     with warnings.catch_warnings():
@@ -56,8 +57,9 @@ def _decoded(path: Path) -> Image.Image:
             if image.width * image.height > _MOST_PIXELS:
                 raise ValueError(f"{image.width:,} x {image.height:,} pixels are too many")
             plain = image.convert("L" if image.mode in ("1", "L", "I;16", "I") else "RGB")
+    pixels = plain.size
     plain.thumbnail((_SIDES[0], _SIDES[0]), Image.Resampling.LANCZOS)
-    return plain
+    return plain, pixels
 
 
 def _encoded(image: Image.Image, most: int, *, try_png: bool) -> tuple[str, bytes]:

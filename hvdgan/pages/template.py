@@ -1,4 +1,4 @@
-"""Fills the templates of pages: everything is escaped and made printable, and only the page's own script may run."""
+"""Fills the templates of pages: everything is escaped and made printable, and only the page's own scripts may run."""
 
 import base64
 import hashlib
@@ -10,30 +10,30 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hvdgan import __version__
-from hvdgan.pages.drawing import COLOURS
-from hvdgan.pages.reading.thinning import POINTS
+from hvdgan.pages.curves import COLOURS, Charts, script
 from hvdgan.pages.reading.untrusted import plain
 
 _FOLDER = Path(__file__).parent / "templates"
 
 
-def fill(name: str, *, templates: Path = _FOLDER, **values: Any) -> str:
-    """Fill a template."""
+def fill(name: str, charts: Charts, **values: Any) -> str:
+    """Fill a template; without charts the script that would draw them is left out."""
     environment = Environment(
-        loader=FileSystemLoader([templates, _FOLDER]),
+        loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         finalize=_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = (_FOLDER / "filmstrip.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts = [script()] if charts.count else []
+    scripts.append((_FOLDER / "page.js").read_text(encoding="utf-8"))
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
     environment.globals |= {
+        "charts": charts,
         "colours": COLOURS,
-        "points": POINTS,
-        "script": Markup(script),
-        "script_hash": f"sha256-{digest}",
+        "scripts": [Markup(each) for each in scripts],
+        "hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests)),
         "style": Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M:%S"),

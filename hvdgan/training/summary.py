@@ -5,8 +5,10 @@ import json
 import os
 import platform
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -107,6 +109,7 @@ def start_of(run: Run, of_ranks: Sequence[Device], step: int) -> Start:
     job, restart = requeued() or ("", 0)
     return Start(
         version=__version__,
+        command=_command(),
         recipe=run.config.recipe,
         step=step,
         last_step=run.last_step,
@@ -126,6 +129,14 @@ def start_of(run: Run, of_ranks: Sequence[Device], step: int) -> Start:
             "; ".join(devices.by_host(of_ranks)),
         ],
     )
+
+
+def _command() -> str:
+    """The command line of this process, with short names of Python and of a script."""
+    program = Path(sys.argv[0])
+    is_module = program.suffix == ".py" and program.parent.name == "hvdgan"
+    first = ["python", "-m", f"hvdgan.{program.stem}"] if is_module else [program.name]
+    return shlex.join([*first, *sys.argv[1:]])
 
 
 def _lines(run: Run, start: Start, folder: str) -> list[str]:

@@ -5,16 +5,17 @@ import contextlib
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
 import browsing
 import hostile_runs
+import run_folders
 import saved
 from hvdgan import report
 from launching import SECONDS, environment
@@ -77,30 +78,35 @@ def pages(tmp_path_factory, resumed):
     return made
 
 
+def opened(browser, page, **view):
+    """Open a page, and wait until its charts are drawn."""
+    browser.open(page, **view)
+    drawn = "return document.documentElement.dataset.drawn || !document.getElementById('curves')"
+    WebDriverWait(browser.driver, 60).until(lambda _: browser.run(drawn))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["finished", "failed", "running", "compared"])
-def test_a_page_is_silent_complete_and_accessible(browser, pages, tmp_path, kind, scheme, width):
-    browser.open(pages[kind], width=width, scheme=scheme)
+def test_a_page_is_silent_complete_and_accessible(browser, pages, kind, scheme, width):
+    opened(browser, pages[kind], width=width, scheme=scheme)
     assert browser.console() == []
     assert browser.requests() == [pages[kind].as_uri()]
     assert browser.run(browsing.FAULTS) == []
     assert browser.violations() == []
-    browser.picture(tmp_path / "page.png")
-    assert (tmp_path / "page.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/hole_psnr", "judge/loss"]),
-        ("failed", ["Failed after step", "loss or gradients are not finite", "python -m hvdgan.train --config"]),
+        ("failed", ["Failed after step", "loss or gradients are not finite", "The same command resumes it"]),
         ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
         ("compared", ["2 runs compared", "--recipe", "completion", "Finished at step 24"]),
     ],
 )
 def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
-    browser.open(pages[kind])
+    opened(browser, pages[kind])
     find = "return window.find(%s, true, false, true)"  # with upper and lower case, forwards, and from the top again
     assert [word for word in words if not browser.run(find % json.dumps(word))] == []
     assert not browser.run(find % json.dumps("no such words"))
@@ -108,43 +114,157 @@ def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
 
 def test_the_filmstrip_steps_by_keyboard_and_buttons(browser, pages):
     browser.open(pages["finished"])
-    keys = (
-        "document.querySelector('.film button').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
-    )
     shown = "return [...document.querySelectorAll('.frame')].filter(one => !one.hidden).map(one => one.innerText)"
     last = browser.run(shown)
     assert last == ["Generated, step 24"]
-    browser.run(keys % "ArrowLeft")
+    slider = browser.driver.find_element("css selector", ".film input")
+    slider.send_keys(Keys.ARROW_LEFT)
     assert browser.run(shown) == ["Generated, step 16"]
     browser.run("document.querySelectorAll('.film button')[1].click()")
     assert browser.run(shown) == last
-    slider = browser.driver.find_element("css selector", ".film input")
-    slider.send_keys("\ue012")  # the left arrow, from a real keyboard's event
-    assert browser.run(shown) == ["Generated, step 16"]
-    assert browser.run("return document.activeElement.matches(':focus-visible')")
     back = browser.driver.find_element("css selector", ".film button")
-    back.send_keys("\ue012", "\ue012", "\ue012", "\ue012")  # to the first frame, and the button keeps the focus
+    back.send_keys(*[Keys.ARROW_LEFT] * 4)  # to the first frame, and the button keeps the focus
     assert browser.run("return document.querySelector('.film button').getAttribute('aria-disabled')") == "true"
-    browser.driver.switch_to.active_element.send_keys("\ue014", "\ue014", "\ue014", "\ue014")
+    browser.driver.switch_to.active_element.send_keys(*[Keys.ARROW_RIGHT] * 4)
     assert browser.run(shown) == last
 
 
+CHARTS = "const charts = [...Bokeh.index].map((view) => view.model).filter((one) => one.x_range);"
+LINES = "const lines = (of) => of.renderers.filter((one) => one.tags[0] === 'line');"
+
+
+TIPS = """
+const inside = (one) => (one.shadowRoot ? all(one.shadowRoot) : []);
+const all = (root) => [...root.querySelectorAll("*")].flatMap((one) => [one, ...inside(one)]);
+return all(document).filter((one) => one.matches(".bk-Tooltip")).map((one) => one.shadowRoot.textContent);
+"""
+ENDS = f"{CHARTS} return charts.map((one) => [one.x_range.start, one.x_range.end])"
+
+
+def end(browser):
+    """The end of the axis of the first chart."""
+    return browser.run(ENDS)[0][1]
+
+
+def settle(browser, selector, value):
+    """Set a control as a user does."""
+    kind = "checked" if isinstance(value, bool) else "value"
+    browser.run(
+        f"const one = document.querySelector('{selector}'); one.{kind} = {json.dumps(value)};"
+        "one.dispatchEvent(new Event('input')); one.dispatchEvent(new Event('change'));"
+    )
+
+
+def pointer(browser, kind, place, **more):
+    """Move or press the pointer at a part of the width of the first chart."""
+    script = "const one = document.querySelector('.plot'); one.scrollIntoView({block: 'center'});"
+    box = browser.run(f"{script} const at = one.getBoundingClientRect(); return [at.x, at.y, at.width, at.height]")
+    where = {"x": box[0] + place * box[2], "y": box[1] + 0.4 * box[3], "button": "left", "buttons": 1, "clickCount": 1}
+    if kind == "mouseMoved" and not more:
+        where |= {"button": "none", "buttons": 0}
+    browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, **where})
+
+
+@pytest.fixture(scope="module", params=[1_000, 500_000])
+def long_page(request, tmp_path_factory):
+    """The page of a run with as many records."""
+    run = run_folders.write(
+        tmp_path_factory.mktemp("long"), config='{"global_batch_size": 16}', told=[run_folders.START]
+    )
+    run_folders.long_metrics(run / "metrics.jsonl", range(1, request.param + 1))
+    assert report.main([str(run)]) == 0
+    assert (run / "report.html").stat().st_size < 3_000_000
+    return request.param, run / "report.html"
+
+
+def test_charts_answer_at_any_length(browser, long_page):
+    """The axis, a zoom that all charts share, values under the pointer, smoothing, hidden lines, log axes."""
+    count, page = long_page
+    opened(browser, page)
+    assert browser.console() == []
+    assert browser.run(ENDS) == [[pytest.approx(-0.01 * count), pytest.approx(1.01 * count)]] * len(browser.run(ENDS))
+    for kind, most, label in (("images", 16 * count, "images"), ("time", count * 0.06 / 60, "minutes")):
+        if kind == "time" and count > 100_000:
+            most, label = most / 60, "hours"
+        settle(browser, "[name=x]", kind)
+        assert end(browser) == pytest.approx(1.01 * most, rel=0.01)
+        assert browser.run(f"{CHARTS} return charts[0].below[0].axis_label") == label
+        last = f"{CHARTS} {LINES} return lines(charts[0])[0].data_source.get_array('step').at(-1)"
+        assert browser.run(last) == pytest.approx(most, rel=0.01)
+    settle(browser, "[name=x]", "step")
+    settle(browser, "[name=zoom]", True)
+    pointer(browser, "mouseMoved", 0.5)
+    WebDriverWait(browser.driver, 20).until(lambda _: any("fool/loss" in tip for tip in browser.run(TIPS)))
+    pointer(browser, "mousePressed", 0.4)
+    for place in (0.45, 0.5, 0.6):
+        pointer(browser, "mouseMoved", place, pressed=True)
+    pointer(browser, "mouseReleased", 0.6)
+    WebDriverWait(browser.driver, 20).until(lambda _: end(browser) < 0.9 * count)
+    found = browser.run(ENDS)
+    assert all(each == found[0] for each in found) and found[0][0] > 0.1 * count
+    browser.run("document.querySelector('.options button').click()")
+    assert end(browser) == pytest.approx(1.01 * count)
+    spread = f"{CHARTS} {LINES} const shown = [...lines(charts[0])[0].data_source.get_array('shown')];"
+    spread += "return Math.max(...shown) - Math.min(...shown)"
+    before = browser.run(spread)
+    settle(browser, "[name=smooth]", "0.9")
+    assert browser.run(spread) < before / 2
+    settle(browser, "[name=smooth]", "0")
+    assert browser.run(spread) == pytest.approx(before)
+    browser.run("document.querySelector('.key').click()")
+    assert browser.run(f"{CHARTS} {LINES} return lines(charts[0]).map((one) => one.visible)") == [False, True]
+    assert browser.run("return document.querySelector('.key').getAttribute('aria-pressed')") == "false"
+    scale = f"{CHARTS} return charts[0].y_scale.type"
+    settle(browser, ".log", browser.run(scale) != "LogScale")
+    settle(browser, ".log", True)
+    assert browser.run(scale) == "LogScale"
+    settle(browser, ".log", False)
+    assert browser.run(scale) == "LinearScale" and browser.console() == []
+
+
 def test_stages_and_resumptions_are_drawn_in_the_page(browser, pages):
-    browser.open(pages["finished"])
-    chart = browser.run("return document.querySelector('#metrics').closest('section').querySelector('svg').innerHTML")
-    assert [name for name in ("completion", "discriminator", "joint") if name not in chart] == []
-    assert chart.count("var(--mark)") >= 2 and "var(--band)" in chart
+    opened(browser, pages["finished"])
+    marks = "const tagged = (tag) => charts[0].renderers.filter((one) => one.tags[0] === tag);"
+    marks += "const of = (tag, name) => tagged(tag).map((one) => [...one.data_source.get_array(name)]);"
+    found = browser.run(f"{CHARTS} {marks} return [of('band', 'first'), of('band', 'last'), of('mark', 'step')]")
+    assert found == [[[8]], [[16]], [[6, 14]]]
 
 
-def test_the_printed_page_is_a4_and_shows_the_samples(browser, pages):
-    browser.open(pages["finished"])
+def test_a_click_on_a_heading_sorts_the_runs(browser, pages):
+    opened(browser, pages["compared"])
+    names = "return [...document.querySelectorAll('#runs ~ .table tbody th')].map((one) => one.innerText)"
+    first = browser.run(names)
+    head = "document.querySelector('#runs ~ .table thead button').click()"
+    browser.run(head)
+    assert browser.run(names) == sorted(first)
+    browser.run(head)
+    assert browser.run(names) == sorted(first, reverse=True)
+    assert browser.run("return document.querySelector('#runs ~ .table th').ariaSort") == "descending"
+
+
+def test_without_scripts_a_line_says_what_is_missing(browser, pages):
+    browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.open(pages["finished"])
+        text = browser.driver.find_element("css selector", "main").text
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert "This browser runs no scripts" in text and "judge/loss" in text and "smoothing" not in text
+
+
+def test_the_printed_page_is_a4_and_shows_samples_and_charts(browser, pages):
+    opened(browser, pages["finished"], scheme="dark")
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"]
     boxes = re.findall(rb"/MediaBox ?\[([^]]+)\]", base64.b64decode(printed))
     sizes = {tuple(round(float(number)) for number in box.split()) for box in boxes}
     assert sizes == {(0, 0, 595, 842)}, "points of A4"
+    charts = browser.run("return document.querySelectorAll('.plot').length")
+    assert charts == browser.run("return document.querySelectorAll('.plot > canvas').length")
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert browser.run("return getComputedStyle(document.querySelector('.controls')).display") == "none"
-    assert browser.run("return getComputedStyle(document.querySelector('.frame:not([hidden]) img')).display") != "none"
+    style = "return getComputedStyle(document.querySelector('%s')).display"
+    hidden = [".controls", ".options", ".plot > :not(canvas)"]
+    assert [browser.run(style % each) for each in hidden] == ["none"] * 3
+    assert browser.run(style % ".frame:not([hidden]) img") != "none" != browser.run(style % ".plot > canvas")
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
 
 
@@ -170,11 +290,9 @@ def test_hostile_contents_are_never_executed(browser, tmp_path, name):
     for each in names:
         hostile_runs.write(tmp_path / "runs" / each, each)
     assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
-    browser.open(tmp_path / "page.html")
-    assert browser.run("return [window.struck === undefined, document.querySelectorAll('[onerror]').length]") == [
-        True,
-        0,
-    ]
+    opened(browser, tmp_path / "page.html")
+    struck = "return [window.struck === undefined, document.querySelectorAll('[onerror]').length]"
+    assert browser.run(struck) == [True, 0]
     assert browser.console() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
     assert browser.run(browsing.FAULTS) == []
     assert browser.violations() == []
@@ -211,20 +329,3 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, pages, tmp_path)
     browser.open(page)
     assert browser.run("return window.struck") is None
     assert any("Content Security Policy" in line for line in browser.console())
-
-
-def test_the_command_of_a_failed_run_resumes_it(browser, resumed, pages, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    shutil.copytree(resumed, run)
-    shutil.rmtree(run / "checkpoints" / "step-00000024")
-    (run / ".lock").write_text("")  # it names this process, which would make the folder a copy
-    log, told = run / "log.txt", run / "events.jsonl"
-    told.write_text("".join(line for line in told.open() if '"event": "end"' not in line))
-    assert report.main([str(run)]) == 0
-    browser.open(run / "report.html")
-    command = browser.run("return document.querySelector('pre code').innerText").split()
-    assert command[:3] == ["python", "-m", "hvdgan.train"] and Path(command[-1]) == run
-    from hvdgan.train import main
-
-    assert main(command[3:]) == 0
-    assert re.search("done: 24 steps", log.read_text()) and 24 in saved.steps(run)

@@ -44,7 +44,7 @@ def test_one_rank_two_and_two_copies_are_measured(measured):
     with Image.open(folder / "bench.png") as picture:
         assert picture.width > 800
     assert "PROJECTION, not a measurement" in printed
-    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "bench.html", "line.json", "out.txt"}
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "line.json", "out.txt"}
 
 
 def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):

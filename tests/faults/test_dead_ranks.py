@@ -83,5 +83,5 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
         assert f"{named}{what}" in (run_dir / "log.txt").read_text()
         # A process that ends keeps its lock for a moment.
         wait_until(lambda: not held_by(run_dir), BOUND, said.read_text)
-        verdict = judge(run_folder.read(run_dir, verify=False))
+        verdict = judge(run_folder.read(run_dir))
         assert f"{named}{what}" in verdict.reason and "lost a rank once" in verdict.history

@@ -34,7 +34,8 @@ def test_noise_that_cannot_be_compressed_stays_within_the_size(tmp_path, channel
     Image.fromarray(pixels.squeeze()).save(tmp_path / "a.png")
     picture = load(Folder(tmp_path), "a.png", 80_000)
     image, size = shown(picture)
-    assert size <= 80_000 and image.size == (picture.width, picture.height)
+    assert size <= 80_000 and (picture.width, picture.height) == (800, 1200)
+    assert image.width / image.height == pytest.approx(2 / 3, abs=0.01)
 
 
 def test_a_picture_of_another_kind_or_of_too_many_pixels_is_named(tmp_path):

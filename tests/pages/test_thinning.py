@@ -1,16 +1,14 @@
-"""Thinned curves keep their extremes, in bounded memory."""
+"""Curves are read in bounded memory, and thinned ones keep their extremes.
+
+Modules: pages.reading.metrics.
+"""
 
 import numpy as np
 
-from hvdgan.pages.reading.thinning import POINTS, Series, thin
+from hvdgan.pages.reading.metrics import POINTS, Metrics, Series, thin
 
 
-def test_a_short_curve_stays_as_it_is_and_is_put_in_order():
-    steps, values = thin(np.array([3, 1, 2]), np.array([30.0, 10.0, 20.0]))
-    assert steps.tolist() == [1, 2, 3] and values.tolist() == [10.0, 20.0, 30.0]
-
-
-def test_each_part_keeps_its_least_and_its_greatest_value():
+def test_each_part_keeps_its_smallest_and_its_largest_value():
     values = np.sin(np.arange(100_000) / 7)
     values[[12_345, 54_321]] = [9, -9]
     steps, kept = thin(np.arange(100_000), values, 100)
@@ -22,9 +20,10 @@ def test_each_part_keeps_its_least_and_its_greatest_value():
         assert inside.max() > 0.99 and inside.min() < -0.99
 
 
-def test_a_constant_curve_becomes_short():
-    steps, _ = thin(np.arange(50_000), np.ones(50_000))
-    assert len(steps) <= POINTS
+def test_a_short_curve_is_put_in_order_and_a_constant_one_becomes_short():
+    steps, values = thin(np.array([3, 1, 2]), np.array([30.0, 10.0, 20.0]))
+    assert steps.tolist() == [1, 2, 3] and values.tolist() == [10.0, 20.0, 30.0]
+    assert len(thin(np.arange(50_000), np.ones(50_000))[0]) <= POINTS
 
 
 def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
@@ -37,3 +36,16 @@ def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_f
     assert len(steps) <= POINTS and kept.max() == 50.0 and kept.min() == np.nanmin(values)
     assert (series.count, series.not_finite) == (199_999, 1)
     assert np.isclose(series.steady, np.nanmean(values)) and series.last == values[-1]
+    assert series.best("max") == (77, 50.0) and series.best("min")[1] == np.nanmin(values)
+
+
+def test_the_clock_adds_the_seconds_of_all_steps_and_leaves_tracing_out_of_the_means():
+    """A record holds the mean of the steps since the one before; evaluations have no time."""
+    metrics = Metrics(resumptions=[20])
+    times = {10: (2.0, 0.5), 20: (1.0, 0.0), 30: (3.0, 0.0), 40: (1.0, 0.0)}
+    for step, (seconds, between) in times.items():
+        metrics.add([{"step": step, "stage": "a", "step_seconds": seconds, "between_seconds": between}])
+        metrics.add([{"step": step, "stage": "a", "eval/fid": 1.0}])
+    steps, seconds = metrics.clock.curve()
+    assert steps.tolist() == [10, 20, 30, 40] and seconds.tolist() == [25.0, 35.0, 65.0, 75.0]
+    assert metrics.steady("step_seconds") == 1.0

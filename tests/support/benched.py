@@ -1,4 +1,4 @@
-"""One small measurement of hvdgan.bench with all that it can write, for the tests of its figures and of its page."""
+"""One small measurement of hvdgan.bench with all that it can write, for the tests of its figures."""
 
 import sys
 from pathlib import Path
@@ -13,12 +13,12 @@ SMALL = ["--ranks", "1,2", "--local-batch-size", "4", "--steps", "2", "--repeats
 
 
 def benched(factory: pytest.TempPathFactory) -> Path:
-    """The folder with bench.json, bench.png, bench.html, line.json, and out.txt: what the command has printed."""
+    """The folder with bench.json, bench.png, line.json, and out.txt: what the command has printed."""
     return made_once(factory, "bench", _bench)
 
 
 def _bench(folder: Path) -> None:
-    files = ["--json", "bench.json", "--plot", "bench.png", "--html", "bench.html", "--trace", "line.json"]
+    files = ["--json", "bench.json", "--plot", "bench.png", "--trace", "line.json"]
     command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo", *files]
     done = run(command, folder, forked=True)
     assert done.returncode == 0, done.stderr

@@ -107,7 +107,7 @@ for (const one of document.querySelectorAll("svg"))
     faults.push("a chart without words");
 for (const one of document.querySelectorAll("th")) if (!one.scope) faults.push("th without scope");
 for (const one of document.querySelectorAll("button,input,a"))
-  if (!(one.textContent.trim() || one.ariaLabel)) faults.push("a control without a name");
+  if (!(one.textContent.trim() || one.ariaLabel || one.labels?.length)) faults.push("a control without a name");
 const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
 if (new Set(ids).size !== ids.length) faults.push("an id twice");
 for (const one of document.querySelectorAll("nav a"))

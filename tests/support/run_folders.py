@@ -15,6 +15,7 @@ from hvdgan.cli import events
 TIME = "2026-11-25 10:22:31"
 START = events.Start(
     version="0.1.0",
+    command="python -m hvdgan.train --recipe tiny:Tiny",
     recipe="tiny:Tiny",
     step=0,
     last_step=10,

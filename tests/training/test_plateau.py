@@ -58,7 +58,7 @@ def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
     log = (tmp_path / "whole" / "log.txt").read_text()
     assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
-    verdict = judge(run_folder.read(tmp_path / "whole", verify=False))
+    verdict = judge(run_folder.read(tmp_path / "whole"))
     assert (verdict.sentence, verdict.resume) == ("Finished at step 9", "")
     for stop in (3, 8):
         assert train(tmp_path, f"cut-{stop}", "--max-steps", str(stop)) == 0

@@ -68,5 +68,5 @@ def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch):
     assert main(words) == 0
     (line,) = [line for line in logged(folder / "run").splitlines() if " rank(s) on " in line]
     assert line.endswith(f"images each per step; {said}")
-    history = judge(run_folder.read(folder / "run", verify=False)).history
+    history = judge(run_folder.read(folder / "run")).history
     assert history == [f"requeued by Slurm, latest as {said}"]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.diagnostics.speed.report import NAMES
-from hvdgan.pages.bench_page import bars_of
 
 
 def draw(path: Path, facts: Mapping[str, Any]) -> None:
@@ -20,7 +19,7 @@ def draw(path: Path, facts: Mapping[str, Any]) -> None:
 
     figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    bars = bars_of(facts["runs"])
+    bars = _bars(facts["runs"])
     bottom = [0.0] * len(bars)
     for part, name in NAMES.items():
         values = [max(stage[part]["median"], 0.0) * 1e3 for _, stage in bars]
@@ -38,6 +37,15 @@ def draw(path: Path, facts: Mapping[str, Any]) -> None:
     right.legend()
     figure.suptitle(facts["title"])
     figure.savefig(path, dpi=110)
+
+
+def _bars(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return a label and the times of each launch and stage."""
+    return [
+        (f"{run['ranks']} {'rank' if run['ranks'] == 1 else run['kind']} x {run['local_batch_size']}, {name}", stage)
+        for run in runs
+        for name, stage in run["stages"].items()
+    ]
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

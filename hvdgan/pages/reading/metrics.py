@@ -1,73 +1,27 @@
-"""The metrics of a run, from metrics.jsonl, read line by line in bounded memory."""
+"""The metrics of a run, from metrics.jsonl, read in bounded memory: of long curves each part keeps its extremes."""
 
-import bisect
 import collections
 import contextlib
 import dataclasses
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 
-from hvdgan.pages.reading.thinning import Series
-from hvdgan.pages.reading.untrusted import Folder, plain
-from hvdgan.pages.reading.waits import Waits
+from hvdgan.pages.reading.untrusted import Facts, Folder
 
 FILE = "metrics.jsonl"
 MOST_METRICS = 100
 """number of metrics that are kept; those that come later are counted"""
+POINTS = 1000
+"""largest number of points of a curve that is drawn"""
 LARGEST = 1e300
 """magnitude up to which numbers are drawn"""
+_KEPT, _PENDING = 2000, 16_000
+_MOST_RANKS = 100_000
 _MOST_STAGES = 200
-_WAITING = 40_000
-"""values of records that are read as columns at once, about"""
-_NO_METRICS = frozenset({"step", "stage", "stage_step"})
 _COMPARED = ("features", "resize", "samples", "real_samples", "weights", "bins")
-Waiting = dict[tuple[tuple[str, ...], bool], list[tuple[Any, ...]]]
-"""records that are read as columns: their values, by the names of the metrics and whether they are steady"""
-
-
-@dataclasses.dataclass
-class Band:
-    """Consecutive steps of one stage.
-
-    Args:
-        name: name of the stage.
-        first: number of steps done before.
-        last: number of steps done at the latest record.
-    """
-
-    name: str
-    first: int
-    last: int
-
-
-@dataclasses.dataclass
-class Metrics:
-    """All metrics of a run, by name."""
-
-    series: dict[str, Series] = dataclasses.field(default_factory=dict)
-    """curves by the name of the metric"""
-    bands: list[Band] = dataclasses.field(default_factory=list)
-    """stages in the order in which they were run"""
-    last_step: int = 0
-    """number of steps done at the latest record"""
-    stage: Any = ...
-    """stage of the latest record, as the file has it; ...: there is none yet"""
-    left_out: int = 0
-    """values of metrics beyond MOST_METRICS, and values that are no numbers"""
-    compared: str = ""
-    """what the curves of add_evaluations() were measured with, if other records were measured with something else"""
-
-    waits: Waits = dataclasses.field(default_factory=Waits)
-    """rank of each record that has waited longest for its data"""
-
-    def steady(self, name: str) -> float | None:
-        """Return Series.steady of a metric; None if the run does not have it."""
-        series = self.series.get(name)
-        return series.steady if series else None
 
 
 def is_step(value: Any) -> TypeGuard[int]:
@@ -76,21 +30,191 @@ def is_step(value: Any) -> TypeGuard[int]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Check whether a value of a file is a number that can be drawn; matplotlib scales no axis beyond LARGEST."""
+    """Check whether a value of a file is a number that can be drawn."""
     return type(value) in (int, float) and abs(value) < LARGEST
+
+
+def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """Thin a curve; the smallest and the largest value of each part of the steps stay, and so do both ends."""
+    if (np.diff(steps) < 0).any():
+        order = np.argsort(steps, kind="stable")
+        steps, values = steps[order], values[order]
+    if len(steps) <= points:
+        return steps, values
+    parts = points // 2 - 1
+    part = ((steps - steps[0]) / max(float(steps[-1]) - float(steps[0]), 1.0) * parts).astype(np.int64)
+    begins = np.flatnonzero(np.diff(part, prepend=-1))
+    counts = np.diff(np.append(begins, len(steps)))
+    kept = [np.array([0, len(steps) - 1])]
+    for extreme in (np.minimum, np.maximum):
+        places = np.flatnonzero(values == np.repeat(extreme.reduceat(values, begins), counts))
+        kept.append(places[np.diff(part[places], prepend=-1) > 0])  # the first of each part
+    chosen = np.unique(np.concatenate(kept))
+    return steps[chosen], values[chosen]
+
+
+class Series:
+    """The values of one metric, read in portions.
+
+    Args:
+        name: name of the metric.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
+        """number of finite values"""
+        self.not_finite = 0
+        """number of values that were NaN, infinite, too large, or null, which stands for them in JSON"""
+        self._steps, self._values = np.empty(0, np.int64), np.empty(0)
+        self._steady = [0, 0.0]
+
+    @property
+    def steady(self) -> float | None:
+        """Mean of the values in whose records no graph was traced; None if it is not a number above 0."""
+        mean = self._steady[1] / max(1, self._steady[0])
+        return mean if 0 < mean < LARGEST else None
+
+    def add(self, steps: np.ndarray, values: np.ndarray, *, are_steady: bool = True) -> None:
+        """Add values, and thin the curve if it has become long."""
+        good = np.abs(values) < LARGEST  # NaN is not
+        self.count += int(good.sum())
+        self.not_finite += int((~good).sum())
+        self._steps, self._values = np.append(self._steps, steps[good]), np.append(self._values, values[good])
+        if are_steady:
+            with np.errstate(over="ignore"):
+                self._steady = [self._steady[0] + good.sum(), self._steady[1] + float(values[good].sum())]
+        if len(self._values) > _PENDING:
+            self._steps, self._values = thin(self._steps, self._values, _KEPT)
+
+    def curve(self, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+        """Return the curve: steps in ascending order and their values, at most `points` of them."""
+        return thin(self._steps, self._values, points)
+
+    def best(self, mode: str) -> tuple[int, float]:
+        """Return step and value of the smallest or, if the mode is max, of the largest value."""
+        steps, values = self.curve()
+        at = int(values.argmax() if mode == "max" else values.argmin())
+        return int(steps[at]), float(values[at])
+
+    @property
+    def last(self) -> float:
+        """Value of the latest step."""
+        return float(self.curve()[1][-1])
+
+
+@dataclasses.dataclass
+class Band:
+    """Consecutive steps of one stage: its name, and the numbers of steps done before it and at its latest record."""
+
+    name: str
+    first: int
+    last: int
+
+
+class Metrics:
+    """All metrics of a run, by name."""
+
+    def __init__(self, resumptions: Sequence[int] = ()) -> None:
+        self.series: dict[str, Series] = {}
+        """curves by the name of the metric"""
+        self.bands: list[Band] = []
+        """stages in the order in which they were run"""
+        self.last_step = 0
+        """number of steps done at the latest record"""
+        self.clock = Series("seconds")
+        """seconds of all steps, and of the work between them, until a step"""
+        self.compared = ""
+        """what the curves of add_evaluations() were measured with, if not all records were measured with the same"""
+        self.left_out = 0
+        """values of metrics beyond MOST_METRICS, values that are no numbers, and records without a step"""
+        self.waited: collections.Counter[int] = collections.Counter()
+        """number of records in which each rank has waited longest for its data"""
+        self._resumed = collections.deque(resumptions)
+        self._stage: Any = ...
+        self._spent = (0, 0.0)
+
+    def steady(self, name: str) -> float | None:
+        """Return Series.steady of a metric; None if the run does not have it."""
+        series = self.series.get(name)
+        return series.steady if series else None
+
+    def add(self, records: Iterable[Facts]) -> None:
+        """Add records in their order; in the first one of a start or of a stage graphs are traced."""
+        kinds: dict[tuple[tuple[str, ...], bool], list[Facts]] = collections.defaultdict(list)
+        for record in records:
+            step, stage = record.get("step"), record.get("stage")
+            if not is_step(step):
+                self.left_out += 1
+                continue
+            is_traced = stage != self._stage
+            if is_traced:
+                self._begin_stage(stage, step, record.get("stage_step"))
+            while self._resumed and self._resumed[0] < step:
+                self._resumed.popleft()
+                is_traced = True
+            self.last_step = self.bands[-1].last = max(self.last_step, step)
+            kinds[tuple(record), not is_traced].append(record)
+        times = [self._add_columns(names, rows, are_steady=are_steady) for (names, are_steady), rows in kinds.items()]
+        if times:
+            steps, each = map(np.concatenate, zip(*times, strict=True))
+            order = np.argsort(steps, kind="stable")
+            before, seconds = self._spent
+            spent = seconds + np.cumsum(np.diff(steps[order], prepend=before).clip(0) * each[order])
+            self.clock.add(steps[order], spent)
+            self._spent = (int(steps.max()), float(spent[-1])) if len(steps) else self._spent
+
+    def _begin_stage(self, stage: Any, step: int, done: Any) -> None:
+        """Note the stage of a record that is the first of it; those of more than _MOST_STAGES are one."""
+        self._stage, before = stage, self.last_step
+        if len(self.bands) < _MOST_STAGES:
+            first = step - done if is_step(done) and before <= step - done else before
+            self.bands.append(Band(stage if isinstance(stage, str) else "", first, first))
+
+    def _add_columns(
+        self, names: Sequence[str], rows: Sequence[Facts], *, are_steady: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Add records with the same names; return their steps and the seconds of a step."""
+        columns = dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
+        steps = np.array(columns["step"], np.int64)
+        seconds = {name: np.zeros(len(steps)) for name in ("step_seconds", "between_seconds")}
+        for name, values in columns.items():
+            if name in ("step", "stage", "stage_step"):
+                continue
+            numbers, good = _numbers(values)
+            if name not in self.series and len(self.series) >= MOST_METRICS:
+                good[:] = False
+            self.left_out += len(values) - int(good.sum())
+            if good.any():
+                self.series.setdefault(name, Series(name)).add(steps[good], numbers[good], are_steady=are_steady)
+            if name in seconds:
+                seconds[name] = np.nan_to_num(np.where(good, numbers, 0.0), posinf=0.0).clip(0, 1e9)
+            if name == "wait_rank" and are_steady:
+                self.waited.update(int(rank) for rank in numbers[good] if 0 <= rank < _MOST_RANKS and rank == int(rank))
+        measured = seconds["step_seconds"] > 0
+        return steps[measured], (seconds["step_seconds"] + seconds["between_seconds"])[measured]
+
+    def add_evaluations(self, evaluations: Sequence[Facts]) -> None:
+        """Add the curves of metrics that hvdgan.evaluate has measured, if all was measured as the latest was."""
+        found: dict[str, dict[int, float]] = {}
+        measured_with = [", ".join(f"{key} {each[key]}" for key in _COMPARED if key in each) for each in evaluations]
+        if len(set(measured_with)) > 1:
+            self.compared = measured_with[-1]
+        for record, how in zip(evaluations, measured_with, strict=True):
+            for name, value in record.items():
+                is_new = name.startswith("eval/") and name not in self.series
+                if is_new and how == measured_with[-1] and is_number(value):
+                    found.setdefault(name, {})[record["step"]] = value
+        for name, values in list(found.items())[: max(0, MOST_METRICS - len(self.series))]:
+            self.series[name] = Series(name)
+            self.series[name].add(np.array([*values], np.int64), np.array([*values.values()], np.float64))
 
 
 def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
     """Read the metrics of a run folder; a file that is missing leaves them empty."""
-    metrics, resumed = Metrics(), collections.deque(resumptions)
-    waiting: Waiting = collections.defaultdict(list)
+    metrics = Metrics(resumptions)
     for records in folder.records(FILE):
-        for (names, _), group in itertools.groupby(records, key=_kind):
-            _add(metrics, names, list(group), resumed, waiting)
-        if sum(len(names) * len(rows) for (names, _), rows in waiting.items()) > _WAITING:
-            _add_waiting(metrics, waiting)
-    _add_waiting(metrics, waiting)
-    _end_stage(metrics)
+        metrics.add(records)
     if metrics.left_out:
         folder.remarks.append(
             f"{FILE}: values without a step, beyond {MOST_METRICS} metrics, or that are no numbers are left out "
@@ -99,106 +223,10 @@ def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
     return metrics
 
 
-def _kind(record: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
-    """What consecutive records share: the names of their values, and their stage."""
-    return tuple(record), record.get("stage")
-
-
-def _add(
-    metrics: Metrics,
-    names: tuple[str, ...],
-    records: list[dict[str, Any]],
-    resumed: collections.deque[int],
-    waiting: Waiting,
-) -> None:
-    """Add consecutive records of one kind to those that are waiting; the first after a start or of a stage apart."""
-    good = [record for record in records if is_step(record.get("step"))]
-    metrics.left_out += len(records) - len(good)
-    if not good:
-        return
-    steps = [record["step"] for record in good]
-    traced: set[int] = set()
-    if good[0].get("stage") != metrics.stage:
-        _begin_stage(metrics, good[0])
-        traced.add(0)
-    latest = max(steps)
-    while resumed and resumed[0] < latest:
-        traced.add(bisect.bisect_right(steps, resumed.popleft(), hi=len(steps) - 1))
-    metrics.last_step = max(metrics.last_step, latest)
-    rows = [tuple(record.values()) for record in good]
-    waiting[names, False] += [rows[place] for place in traced]
-    waiting[names, True] += [row for place, row in enumerate(rows) if place not in traced] if traced else rows
-
-
-def add_evaluations(metrics: Metrics, evaluations: Sequence[dict[str, Any]]) -> None:
-    """Add the curves of metrics that were measured after or beside the training alone, by hvdgan.evaluate."""
-    found: dict[str, dict[int, float]] = {}
-    measured_with = [", ".join(f"{what} {each[what]}" for what in _COMPARED if what in each) for each in evaluations]
-    if len(set(measured_with)) > 1:
-        metrics.compared = plain(measured_with[-1])
-    for record, how in zip(evaluations, measured_with, strict=True):
-        for name, value in record.items():
-            is_new = name.startswith("eval/") and name not in metrics.series
-            if is_new and how == measured_with[-1] and is_number(value):
-                found.setdefault(name, {})[record["step"]] = value
-    for name, values in list(found.items())[: max(0, MOST_METRICS - len(metrics.series))]:
-        metrics.series[name] = Series(name)
-        steps = sorted(values)
-        metrics.series[name].add(np.array(steps, np.int64), np.array([values[step] for step in steps], np.float64))
-
-
-def _begin_stage(metrics: Metrics, record: dict[str, Any]) -> None:
-    """Note the stage of a record that is the first of it."""
-    _end_stage(metrics)
-    metrics.stage, step, done = record.get("stage"), record["step"], record.get("stage_step")
-    if len(metrics.bands) < _MOST_STAGES:
-        before = metrics.last_step
-        first = step - done if is_step(done) and before <= step - done else before
-        metrics.bands.append(Band(metrics.stage if isinstance(metrics.stage, str) else "", first, max(step, first)))
-
-
-def _end_stage(metrics: Metrics) -> None:
-    """Note the latest step of the stage whose records have been read; those of further stages are not bands."""
-    if metrics.bands and len(metrics.bands) < _MOST_STAGES:
-        metrics.bands[-1].last = max(metrics.bands[-1].last, metrics.last_step)
-
-
-def _add_waiting(metrics: Metrics, waiting: Waiting) -> None:
-    """Add the records that are waiting to the curves."""
-    for (names, are_steady), rows in waiting.items():
-        if not rows:
-            continue
-        columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-        steps = np.array(columns["step"], np.int64)
-        if columns.keys() >= Waits.NAMES:
-            metrics.waits.add(*(_numbers(columns[name])[0] for name in ("wait_rank", "wait_seconds_max")))
-        for name, values in columns.items():
-            if name in _NO_METRICS:
-                continue
-            numbers, good = _numbers(values)
-            metrics.left_out += len(values) - int(good.sum())
-            if not good.any():
-                continue
-            if name not in metrics.series:
-                if len(metrics.series) >= MOST_METRICS:
-                    metrics.left_out += int(good.sum())
-                    continue
-                metrics.series[name] = Series(name)
-            metrics.series[name].add(steps[good], numbers[good], are_steady=are_steady)
-    waiting.clear()
-
-
 def _numbers(values: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return values as numbers, with NaN for null and for numbers out of range, and which of them are one of these."""
-    kinds = set(map(type, values))
-    good = np.ones(len(values), bool)
-    if kinds <= {float, int}:
+    if set(map(type, values)) <= {float, int}:
         with contextlib.suppress(OverflowError):
-            return np.array(values, np.float64), good
-    if not kinds <= {float, int, type(None)}:
-        good = np.array([value is None or type(value) in (float, int) for value in values])
-    return np.array([float(value) if _fits(value) else math.nan for value in values], np.float64), good
-
-
-def _fits(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < 1 << 1000)
+            return np.array(values, np.float64), np.ones(len(values), bool)
+    good = np.array([value is None or type(value) in (float, int) for value in values])
+    return np.array([value if is_number(value) else math.nan for value in values], np.float64), good
