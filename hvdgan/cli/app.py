@@ -5,15 +5,17 @@ import io
 import os
 import select
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Dict
+from cyclopts.exceptions import UnknownOptionError
 
 from hvdgan.cli import start
-from hvdgan.cli.errors import RankFailed, RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 from hvdgan.cli.launcher import launched
 
 
@@ -95,34 +97,70 @@ def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[
     return decorate
 
 
-def run_app(
+class HelpPage:
+    """The help of a command: a flag in one column, what it means in the other.
+
+    Args:
+        text: first lines, in paragraphs; those that begin with a space are printed as they are.
+        shown: names of the flags to show, such as --data; None: all.
+    """
+
+    _WIDTH, _FLAGS = 80, 24
+
+    def __init__(self, text: str, shown: Collection[str] | None) -> None:
+        self._text = text
+        self._shown = shown
+
+    def render_usage(self, console: Any, options: Any, usage: Any) -> None:
+        """Print the first line."""
+        self._print(console, str(usage).strip())
+
+    def render_description(self, console: Any, options: Any, description: Any) -> None:
+        """Print what the command does."""
+        for paragraph in self._text.split("\n\n"):
+            is_text = not paragraph.startswith(" ")
+            self._print(console, "", *(textwrap.wrap(paragraph, self._WIDTH) if is_text else [paragraph]))
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        """Print a group of flags, one below the other."""
+        entries = [e for e in panel.entries if self._shown is None or self._shown & {*e.positive_names}]
+        if panel.format == "parameter" and entries:
+            self._print(console, "", f"{panel.title}:", *(line for each in entries for line in self._lines(each)))
+
+    def _lines(self, entry: Any) -> list[str]:
+        names = " ".join(filter(None, [entry.positional_label, *entry.positive_names]))
+        notes = [f"[{', '.join(entry.choices)}]"] if entry.choices else []
+        notes += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
+        notes += ["[required]"] if entry.required else []
+        meaning = " ".join([*str(getattr(entry.description, "primary_renderable", "")).split(), *notes])
+        indent = " " * self._FLAGS
+        lines = textwrap.wrap(meaning, self._WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
+        if len(names) + 4 > self._FLAGS:
+            return [f"  {names}", *lines]
+        return [f"  {names:{self._FLAGS - 2}}{lines[0][self._FLAGS :]}", *lines[1:]]
+
+    @staticmethod
+    def _print(console: Any, *lines: str) -> None:
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def app_of(
     command: Callable[..., Any],
-    arguments: Sequence[str],
     *,
     name: str,
     help_text: str,
-    saved: dict[str, Any] | None = None,
+    saved: Mapping[str, Any] | None = None,
     source: str = "",
-) -> Any:
-    """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
-
-    Args:
-        command: function whose parameters are the flags.
-        arguments: words of the command line, without the program's name.
-        name: name of the module, such as "train".
-        help_text: first lines of --help.
-        saved: values that the flags override.
-        source: file that `saved` was read from, for error messages.
-
-    Raises:
-        UserError: a flag or value is not possible; one line names both.
-    """
+    shown: Collection[str] | None = None,
+) -> App:
+    """Make the parser of a function whose parameters are the flags; see run_app()."""
     app = App(
         name=f"python -m hvdgan.{name}",
-        help="\n\n".join(" ".join(paragraph.split()) for paragraph in help_text.split("\n\n")),
         version_flags=(),
         help_format="plaintext",
-        default_parameter=Parameter(negative=()),
+        help_formatter=HelpPage(help_text, shown),
+        default_parameter=Parameter(negative_iterable=()),
         config=Dict({key: value for key, value in (saved or {}).items() if value is not None}, source=source),
         result_action="return_value",
         print_error=False,
@@ -130,28 +168,63 @@ def run_app(
         suppress_keyboard_interrupt=False,  # exit_code() says what Ctrl-C means
     )
     app.default(command)
+    return app
+
+
+def run_app(command: Callable[..., Any], arguments: Sequence[str], *, instead: Mapping[str, str] = {}, **app: Any) -> Any:  # noqa: B006
+    """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
+
+    Args:
+        command: function whose parameters are the flags.
+        arguments: words of the command line, without the program's name.
+        instead: answers to flags of other programs, by their names.
+        app: name of the module, such as "train"; help_text, the first lines of --help; values `saved` that the flags
+            override, with their `source` for messages; names `shown` of the flags in --help.
+
+    Raises:
+        UserError: a flag or value is not possible; one line names both.
+    """
     try:
-        return app(list(arguments))
+        return app_of(command, **app)(list(arguments))
+    except UnknownOptionError as error:
+        flag = (error.token.keyword or error.token.value).partition("=")[0]
+        answer = f"{flag}: no flag of hvdgan; {instead[flag]}" if flag in instead else in_one_line(error)
+        raise UserError(answer) from error
     except CycloptsError as error:
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(in_one_line(error)) from error
 
 
-def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted") -> int:
+def at_once(answer: Callable[[list[str]], object]) -> None:
+    """End this process if answer() of the words of the command line is true, or refuses them.
+
+    A command calls this before it imports TensorFlow, which takes seconds.
+    """
+    answers: list[object] = []
+    code = exit_code(lambda: answers.append(answer(sys.argv[1:])), imported=False)
+    if code or answers[0]:
+        sys.exit(code)
+
+
+def exit_code(
+    work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True
+) -> int:
     """Do the work of a command, and turn its errors into one line and an exit code.
 
     Args:
         work: function that may raise anything and may return an exit code.
         interrupted: message after Ctrl-C.
+        imported: True if the command has imported all that it needs.
 
     Returns:
         The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted, 141 the output is no longer read.
     """
-    start.imported()
+    if imported:
+        start.imported()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
     if sys.stderr is not None and not isinstance(sys.stderr, TolerantStderr):
         with contextlib.redirect_stderr(TolerantStderr(sys.stderr)):
-            return exit_code(work, interrupted=interrupted)
+            return exit_code(work, interrupted=interrupted, imported=imported)
     try:
         code = work() or 0
         sys.stdout.flush()

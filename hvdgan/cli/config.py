@@ -1,8 +1,9 @@
 """The settings of a run, with the same names in Python, on the command line and in config.json."""
 
 import dataclasses
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -129,3 +130,19 @@ class Config(AverageConfig):
 
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
+
+
+def to_json(config: Config, options: Any = None) -> dict[str, Any]:
+    """Make one flat object of all settings, by their names on the command line, as config.json has them.
+
+    Args:
+        config: settings of a run.
+        options: instance of the Options of its recipe; None: leave them out.
+    """
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name in ("arrays", "evaluation") else {name: value}
+    return json.loads(json.dumps({**values, **(dataclasses.asdict(options) if options else {})}, default=str))

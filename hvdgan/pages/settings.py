@@ -1,26 +1,18 @@
 """The settings of a run that differ from their defaults, as far as the defaults are known without TensorFlow."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from hvdgan.cli.config import Config
+from hvdgan.cli.config import Config, to_json
 
 MOST = 200
 """number of settings that a page lists"""
-_NESTED = ("arrays", "evaluation")
 
 
 def defaults() -> dict[str, Any]:
     """Return the defaults of all settings except the recipe's options, with the names of config.json."""
-    values: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(Config()).items():
-        if name == "tfrecord":
-            values |= {f"tfrecord_{key}": each for key, each in value.items()}
-        else:
-            values |= value if name in _NESTED else {name: value}
-    return _flat(json.loads(json.dumps(values, default=str)))
+    return _flat(to_json(Config()))
 
 
 def changed(config: dict[str, Any]) -> list[tuple[str, str, str]]:

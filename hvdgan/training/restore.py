@@ -15,7 +15,7 @@ from hvdgan.cli.files.outputs import write_json
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import run_folder
 from hvdgan.training.changes import check_checkpoint, check_settings, drop_incomparable
-from hvdgan.training.command import Resume, read_json
+from hvdgan.training.command import Resume
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.run import KnownMaps, Run, folder_of
 from hvdgan.training.saving import snapshot
@@ -131,7 +131,7 @@ def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
     elif candidates := files.newest_first(run.checkpoints):
         _restore_newest(run, candidates, resume, resume_point)
     elif run.config_path.is_file():
-        before = read_json(run.config_path)
+        before = read_settings(run.config_path)
         resume_point.remarks += check_settings(run, run.config_path, before, resume.allow_changed)
     if not resume_point.step and resume.init_from is not None:
         resume_point.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
