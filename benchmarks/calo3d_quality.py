@@ -81,7 +81,7 @@ def draw(folder: Path, energy: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """Draw a shower for each energy and angle with hvdgan.sample, (N, D, H, W) GeV."""
     table, out = folder / "conditions.csv", folder / "samples.npz"
     np.savetxt(table, np.stack([energy, theta], axis=1), delimiter=",", header="energy,theta", comments="")
-    command = [sys.executable, "-m", "hvdgan.sample", str(folder / "run"), "--num", str(len(energy))]
+    command = [sys.executable, "-m", "hvdgan.sample", str(folder / "run"), "--samples", str(len(energy))]
     command += ["--conditions", str(table), "--out", str(out), "--batch-size", "100", "--overwrite"]
     subprocess.run(command, check=True)
     with np.load(out) as arrays:

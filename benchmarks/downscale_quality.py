@@ -84,7 +84,7 @@ def train(folder: Path, seed: int) -> dict[str, object]:
 def draw(folder: Path, test: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw ensembles by hvdgan.sample; returns inputs (N, h, h, C), true fields and members (M, N, H, H, C)."""
     out = folder / "drawn.npz"
-    flags = f"--data {test} --num {INPUTS * MEMBERS} --members {MEMBERS} --batch-size 40 --out {out} --overwrite"
+    flags = f"--data {test} --samples {INPUTS * MEMBERS} --members {MEMBERS} --batch-size 40 --out {out} --overwrite"
     subprocess.run([sys.executable, "-m", "hvdgan.sample", str(folder / "run"), *flags.split()], check=True)
     with np.load(out) as drawn, np.load(test) as fields:
         index = drawn["index"].reshape(INPUTS, MEMBERS)

@@ -117,9 +117,9 @@ def to_float(source: Samples) -> np.ndarray:
 def samples(run_dir: Path) -> np.ndarray:
     """Draw samples with hvdgan.sample, (N, H, W, 1) float32 in [-1, 1]; also writes grid.png into the run folder."""
     command = [sys.executable, "-m", "hvdgan.sample", str(run_dir)]
-    subprocess.run([*command, "--num", "64", "--out", str(run_dir / "grid.png"), "--overwrite"], check=True)
+    subprocess.run([*command, "--samples", "64", "--out", str(run_dir / "grid.png"), "--overwrite"], check=True)
     folder = run_dir / "drawn"
-    subprocess.run([*command, "--num", str(SAMPLES), "--separate", "--out", str(folder), "--overwrite"], check=True)
+    subprocess.run([*command, "--samples", str(SAMPLES), "--separate", "--out", str(folder), "--overwrite"], check=True)
     images = [np.asarray(Image.open(path), np.float32) for path in sorted(folder.glob("*.png"))]
     return np.stack(images)[..., None] / 127.5 - 1
 

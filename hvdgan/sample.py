@@ -39,10 +39,10 @@ class Request:
 
     out: Path
     """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data"""
-    num: Count = 64
+    samples: Count = 64
     """number of samples"""
     members: Count = 1
-    """samples in a row from each input of the data, each with noise of its own: an ensemble; --num counts them all"""
+    """samples in a row from each input of the data, each with its own noise: an ensemble; --samples counts them all"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     standing_statistics: Count | None = None
@@ -50,7 +50,7 @@ class Request:
     separate: bool = False
     """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
     seed: Seed = 0
-    """seed of the samples; sample i of a seed is the same for every --num"""
+    """seed of the samples; sample i of a seed is the same for every --samples"""
     class_: Annotated[CountOrNever | None, Parameter(name="--class")] = None
     """class to draw, from 0, for recipes with classes; default: those that the recipe draws"""
     condition: str | None = None
@@ -60,7 +60,7 @@ class Request:
     truncation: Fraction | None = None
     """factor that pulls styles towards their mean, from 0 (the mean) to 1 (unchanged), for recipes that truncate"""
     interpolate: tuple[Seed, Seed] | None = None
-    """two seeds A B: --num samples along a spherical interpolation from the first latents of A to those of B"""
+    """two seeds A B: --samples samples along a spherical interpolation from the first latents of A to those of B"""
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
@@ -98,11 +98,11 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
             class_=request.class_,
             truncation=truncation,
             interpolate=request.interpolate,
-            num=request.num,
+            num=request.samples,
         )
-        drawn = draw_batches(drawing, _inputs(trained, request), request.num, request.batch_size)
+        drawn = draw_batches(drawing, _inputs(trained, request), request.samples, request.batch_size)
         _write(recipe, request, drawn)
-    print(f"{request.out}: {request.num:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
+    print(f"{request.out}: {request.samples:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
@@ -166,8 +166,8 @@ def _check(recipe: Recipe, request: Request) -> None:
         (request.axes is not None and request.data is None, "--axes: is for arrays that --data names; leave it out"),
         (
             request.members > 1 and not recipe.shows_data,
-            f"{members}: the recipe of this run starts from no inputs; leave the flag out: --num gives the number of "
-            "samples",
+            f"{members}: the recipe of this run starts from no inputs; leave the flag out: --samples gives their "
+            "number",
         ),
     ):
         if is_wrong:
@@ -179,9 +179,9 @@ def _check(recipe: Recipe, request: Request) -> None:
             f"--interpolate: the draw() of {name} returns no float32 (B, ...) under the name latents, such as "
             'random.normal("latents", (64,))'
         )
-    if request.seed or request.members > 1 or request.num < 2:
+    if request.seed or request.members > 1 or request.samples < 2:
         raise UserError(
-            "--interpolate: has two seeds and one input; leave out --seed and --members, with --num 2 or more"
+            "--interpolate: has two seeds and one input; leave out --seed and --members, with --samples 2 or more"
         )
 
 

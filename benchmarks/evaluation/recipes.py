@@ -109,7 +109,7 @@ class Work:
 
         def run(folder: Path, batch: int, steps: int) -> Curve:
             flags = f"{recipe} --data {self._data} --out {folder} --steps {steps} --every {_every(steps)}"
-            length = f"--num {self._num} --batch-size {batch} --seed {seed}"
+            length = f"--samples {self._num} --batch-size {batch} --seed {seed}"
             script = str(Path(__file__).with_name("plain_keras.py"))
             _run([script, *f"{flags} {length} {RECIPES[recipe]}".split()])
             self._comparing = self._comparing or Comparing(self._data, self._features, self._num)

@@ -171,7 +171,9 @@ def app_of(
     return app
 
 
-def run_app(command: Callable[..., Any], arguments: Sequence[str], *, instead: Mapping[str, str] = {}, **app: Any) -> Any:  # noqa: B006
+def run_app(
+    command: Callable[..., Any], arguments: Sequence[str], *, instead: Mapping[str, str] | None = None, **app: Any
+) -> Any:
     """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
 
     Args:
@@ -188,8 +190,8 @@ def run_app(command: Callable[..., Any], arguments: Sequence[str], *, instead: M
         return app_of(command, **app)(list(arguments))
     except UnknownOptionError as error:
         flag = (error.token.keyword or error.token.value).partition("=")[0]
-        answer = f"{flag}: no flag of hvdgan; {instead[flag]}" if flag in instead else in_one_line(error)
-        raise UserError(answer) from error
+        known = (instead or {}).get(flag)
+        raise UserError(f"{flag}: no flag of hvdgan; {known}" if known else in_one_line(error)) from error
     except CycloptsError as error:
         raise UserError(in_one_line(error)) from error
 
@@ -205,9 +207,7 @@ def at_once(answer: Callable[[list[str]], object]) -> None:
         sys.exit(code)
 
 
-def exit_code(
-    work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True
-) -> int:
+def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True) -> int:
     """Do the work of a command, and turn its errors into one line and an exit code.
 
     Args:

@@ -77,7 +77,7 @@ class Config(AverageConfig):
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
-    """step after which the run ends, counted over all stages; default: the end of the last stage"""
+    """step at which the run stops, counted over all stages, as --steps where the recipe has no such option"""
     stages: Annotated[str | None, _TRAINING] = None
     """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
@@ -115,7 +115,7 @@ class Config(AverageConfig):
     log_every: Annotated[Count, _OUTPUT] = 50
     """steps between two lines of metrics in the log"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two grids of samples; 0: only at the end"""
+    """steps between two grids of samples, also at steps 0, 100 and 200; 0: only at the end"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3

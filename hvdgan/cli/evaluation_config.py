@@ -34,8 +34,8 @@ class EvaluationConfig(FeatureConfig):
 
     eval_every: Annotated[CountOrNever, EVALUATION] = 500
     """steps between two evaluations; 0: only at the end"""
-    eval_images: Annotated[CountOrNever, EVALUATION] = 5000
-    """number of held-out images per evaluation, always the same ones; 0: all"""
+    eval_held_out: Annotated[CountOrNever, EVALUATION] = 5000
+    """number of held-out samples per evaluation, always the same ones; 0: all"""
     eval_samples: Annotated[CountOrNever, EVALUATION] = 0
     """number of samples that an evaluation generates and compares with real ones; 0: none"""
     eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None

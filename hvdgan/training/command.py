@@ -208,9 +208,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     flags = _flags(str(name), recipe, default)
     with mistakes.of(recipe):  # its Options may refuse a value
         command: Command = mistakes.call(
-            lambda: run_app(
-                flags, words, name="train", help_text=_LONG, saved=saved, source=source, instead=_INSTEAD
-            ),
+            lambda: run_app(flags, words, name="train", help_text=_LONG, saved=saved, source=source, instead=_INSTEAD),
             what="Options",
         )
     return command

@@ -27,9 +27,15 @@ class Progress:
 
     def __init__(self, start_step: int, total_steps: int) -> None:
         self._bar = tqdm(
-            total=total_steps, initial=start_step, unit="step", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            total=total_steps, initial=start_step, file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
             disable=not sys.stderr.isatty(),
         )  # fmt: skip
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether stderr is a terminal, which has a bar."""
+        return not self._bar.disable
 
     def print(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
@@ -41,22 +47,32 @@ class Progress:
     def advance(self, stage: str) -> None:
         """Advance the bar by one step of this stage."""
         if not self._bar.disable:
-            self._bar.set_description(stage, refresh=False)
+            self._bar.set_description_str(stage, refresh=False)
             self._bar.update()
 
-    def show(self, step: int, stage: str, values: dict[str, float]) -> str | None:
-        """Show the losses, the speed and the time left."""
-        losses = " ".join(f"{name} {value:.4g}" for name, value in values.items() if name.endswith("/loss"))
-        speed = f"{losses} {values['images_per_sec']:.1f} images/s"
-        if not self._bar.disable:
-            self._bar.set_postfix_str(speed)
-            return None
+    def show(self, step: int, stage: str, values: dict[str, float]) -> str:
+        """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
+        losses = {name: f"{value:.4g}" for name, value in values.items() if name.endswith("/loss")}
+        if self.has_bar:
+            short = shortened([name.removesuffix("/loss") for name in losses])
+            named = " ".join(map(" ".join, zip(short, losses.values(), strict=True)))
+            self._bar.set_postfix_str(f"{values['images_per_sec']:.4g} images/s {named}")
         left = _clock((self._bar.total - step) * values["step_seconds"])
-        return f"step {step}/{self._bar.total} {stage} {speed}, {left} left"
+        named = " ".join(f"{name} {value}" for name, value in losses.items())
+        return f"step {step}/{self._bar.total} {stage} {named} {values['images_per_sec']:.1f} images/s, {left} left"
 
     def close(self) -> None:
         """Remove the bar."""
         self._bar.close()
+
+
+def shortened(names: list[str]) -> list[str]:
+    """The shortest beginnings that tell names apart, such as d and g: a terminal of 80 columns has room for no more."""
+    return [name[: next((n for n in range(1, len(name)) if _is_alone(name[:n], names)), len(name))] for name in names]
+
+
+def _is_alone(beginning: str, names: list[str]) -> bool:
+    return sum(name.startswith(beginning) for name in names) == 1
 
 
 def _clock(seconds: float) -> str:
@@ -154,8 +170,10 @@ class Record:
         if not self._is_root:
             return
         self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        if line := self._progress.show(step, stage, values):
-            self.say(line)
+        line = self._progress.show(step, stage, values)
+        self._write_line(line)
+        if not self._progress.has_bar:
+            self._print_line(line)
 
     def write_evaluation(
         self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str = "held out"

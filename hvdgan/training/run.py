@@ -277,7 +277,7 @@ def build(
     shared_errors.agree(digests_of_files(recipe), ranks, "the files of the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
+    evaluated = held_out.some(config.evaluation.eval_held_out).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state.sampling_nets, evaluated, ranks, config) if evaluated else None
     comparison = _on_all(
         ranks, recipe_class, lambda: _compared(config, parts, (source, evaluated), ranks), "the evaluation"

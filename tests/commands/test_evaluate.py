@@ -22,7 +22,7 @@ from launching import train as train_ranks
 from pooled import pooled
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
-FEW = ["--num", "120", "--eval-features", pooled(), "--batch-size", "16"]
+FEW = ["--samples", "120", "--eval-features", pooled(), "--batch-size", "16"]
 FIGURES = "frechet kid precision recall density coverage sliced_wasserstein histogram spectrum".split()
 
 
@@ -97,7 +97,7 @@ def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_pat
     assert train([*words, str(tmp_path / "whole")]) == 0
     assert train([*words, str(tmp_path / "resumed"), "--max-steps", "2"]) == 0
     train_ranks(tmp_path, *words, "resumed", ranks=2)
-    assert evaluate([str(tmp_path / "whole"), "--num", "120", "--all-checkpoints"]) == 0
+    assert evaluate([str(tmp_path / "whole"), "--samples", "120", "--all-checkpoints"]) == 0
     first, afterwards = records(tmp_path / "whole")[:2], records(tmp_path / "whole")[2:]
     same = ("step", "run_id", "samples_seen", "mirrored", "samples", "real_samples", "features_sha256", "weights")
     assert [record["samples_seen"] for record in first] == [16, 32] and first[0]["mirrored"] == ["width"]
@@ -119,7 +119,7 @@ def coloured(tmp_path_factory):
     digits, data = open_source(Config(image_size=8, channels=3)), str(folder.parent / "digits.npz")
     np.savez(data, images=digits.fetch_batch(np.arange(500)), labels=np.asarray(digits.labels)[:500])
     flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--data", data, "--steps", "2"]
-    assert train([*flags, "--run-dir", str(folder)]) == evaluate([str(folder), "--num", "120", *words]) == 0
+    assert train([*flags, "--run-dir", str(folder)]) == evaluate([str(folder), "--samples", "120", *words]) == 0
     (alone,) = records(folder)
     (folder / "evaluation.jsonl").unlink()
     return folder, alone, words
@@ -148,7 +148,7 @@ def test_held_out_samples_are_measured_as_in_training(tmp_path):
     flags = "--recipe vae_gan --nf 2 --latent-size 4 --global-batch-size 8 --max-steps 4 --learning-rate 0.05".split()
     assert train([*flags, "--run-dir", str(tmp_path)]) == 0
     for weights in ("averaged", "trained"):
-        assert evaluate([str(tmp_path), "--num", "20", "--weights", weights]) == 0
+        assert evaluate([str(tmp_path), "--samples", "20", "--weights", weights]) == 0
     averaged, trained = records(tmp_path)
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     (held_out,) = [each for each in logged if "eval/psnr" in each]
@@ -159,7 +159,7 @@ def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path)
     """The moving averages of two steps are far from the statistics of the samples."""
     flags = ["--recipe", "tiny:Tiny", "--norm", "batch", *TINY, "--steps", "2", "--run-dir", str(tmp_path / "run")]
     assert train(flags) == 0
-    words = [str(tmp_path / "run"), "--num", "120", "--batch-size"]
+    words = [str(tmp_path / "run"), "--samples", "120", "--batch-size"]
     for more in (["16"], ["16", "--standing-statistics", "5"], ["4", "--standing-statistics", "5"]):
         assert evaluate([*words, *more]) == 0
     found = records(tmp_path / "run")
@@ -173,7 +173,7 @@ def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path)
 
 MISTAKES = [
     (["nowhere"], "nowhere: no such folder"),
-    (["RUN", "--num", "5"], "the distances need at least 6"),
+    (["RUN", "--samples", "5"], "the distances need at least 6"),
     (["RUN", "--eval-features", "inception"], "python -m hvdgan.features fetch"),
     (["RUN", "--eval-features", "gone.keras"], "--eval-features gone.keras"),
     (["RUN", "--eval-features", "module:function"], "is called by features() of a recipe"),

@@ -19,7 +19,7 @@ from hvdgan.train import main as train
 from tiny_arrays import UNITS, volumes
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
-FEW = "--num 60 --batch-size 16".split()
+FEW = "--samples 60 --batch-size 16".split()
 COUNT = 130
 
 
@@ -140,7 +140,7 @@ def test_samples_that_were_written_over_are_measured_anew(tmp_path, what, suffix
     """All those that the fingerprint of arrays does not look at; a run that resumes sees the same data."""
     write(tmp_path / "samples", suffix)
     trained("tiny:Tiny", *(["--data", "samples"] if what == "data" else []))
-    words = ["run", "--num", str(COUNT), *(["--images", "samples"] if what == "images" else [])]
+    words = ["run", "--samples", str(COUNT), *(["--images", "samples"] if what == "images" else [])]
     for _ in range(2):
         assert evaluate(words) == evaluate(words) == 0
         write(tmp_path / "samples", suffix, most=30, numbers=sorted(set(range(COUNT)) - set(spread(COUNT).tolist())))
@@ -164,7 +164,7 @@ def test_broken_samples_are_counted_and_named_and_too_many_are_refused(tmp_path,
             path = tmp_path / "samples" / f"{number:03}.bmp"
             path.write_bytes(path.read_bytes()[:-20])
 
-    words = ["run", "--num", str(COUNT), "--images", "samples"]
+    words = ["run", "--samples", str(COUNT), "--images", "samples"]
     damage(7)
     assert evaluate(words) == 0
     assert [record["samples"] for record in records(tmp_path)] == [COUNT - 1]
@@ -187,7 +187,7 @@ def test_arrays_with_nan_are_named_and_the_recipes_features_get_no_conditions_of
         assert train([*words, "--report", "never"]) == 0
     samples[0, 1, 2, 3] = np.nan
     np.save("samples.npy", samples)
-    words = ["--num", "100", "--images", "samples.npy", "--eval-features", "recipe"]
+    words = ["--samples", "100", "--images", "samples.npy", "--eval-features", "recipe"]
     capsys.readouterr()
     assert evaluate(["Featured", *words]) == 0
     said = capsys.readouterr()

@@ -215,7 +215,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     for run, (words, given, said) in wanted.items():
         assert export.main([str(runs / run), "--out", str(tmp_path / run)]) == 0
         assert said in capsys.readouterr().out
-        assert sample.main([str(runs / run), "--num", "6", "--out", str(tmp_path / f"{run}.npy"), *words]) == 0
+        assert sample.main([str(runs / run), "--samples", "6", "--out", str(tmp_path / f"{run}.npy"), *words]) == 0
         np.savez(tmp_path / f"{run}.given.npz", **given)
     done = run_process([sys.executable, "-I", "-c", _SERVED, str(tmp_path)], tmp_path)
     assert done.returncode == 0, done.stderr

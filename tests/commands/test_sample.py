@@ -57,10 +57,10 @@ def draw(run, out, *arguments):
 
 def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
     for run in ("dcgan", "conditional"):
-        first = draw(runs / run, tmp_path / run / "first", "--num", 10, "--batch-size", 4)
-        fewer = draw(runs / run, tmp_path / run / "fewer", "--num", 3, "--batch-size", 4)
-        at_once = draw(runs / run, tmp_path / run / "at-once", "--num", 10, "--batch-size", 32)
-        other = draw(runs / run, tmp_path / run / "other", "--num", 10, "--seed", 1)
+        first = draw(runs / run, tmp_path / run / "first", "--samples", 10, "--batch-size", 4)
+        fewer = draw(runs / run, tmp_path / run / "fewer", "--samples", 3, "--batch-size", 4)
+        at_once = draw(runs / run, tmp_path / run / "at-once", "--samples", 10, "--batch-size", 32)
+        other = draw(runs / run, tmp_path / run / "other", "--samples", 10, "--seed", 1)
         np.testing.assert_array_equal(fewer, first[:3])
         assert np.abs(at_once.astype(int) - first).max() <= 1
         assert all((first[i] != first[j]).any() for i in range(10) for j in range(i))
@@ -68,8 +68,8 @@ def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
 
 
 def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
-    singles = draw(runs / "dcgan", tmp_path / "singles", "--num", 5)
-    assert sample.main([str(runs / "dcgan"), "--num", "5", "--out", str(tmp_path / "new" / "grid.png")]) == 0
+    singles = draw(runs / "dcgan", tmp_path / "singles", "--samples", 5)
+    assert sample.main([str(runs / "dcgan"), "--samples", "5", "--out", str(tmp_path / "new" / "grid.png")]) == 0
     grid = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
     assert grid.shape == (2 * 34 - 2, 3 * 34 - 2)
     np.testing.assert_array_equal(grid[34:66, 34:66], singles[4])
@@ -81,7 +81,7 @@ def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
     checkpoint = runs / "dcgan" / "checkpoints" / "step-00000001"  # also of a damaged run
-    four = "--num", 4, "--seed", 7, "--batch-size", 4
+    four = "--samples", 4, "--seed", 7, "--batch-size", 4
     averaged = draw(checkpoint, tmp_path / "averaged", *four)
     trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
     saved = load_file(checkpoint / "state.safetensors")
@@ -100,21 +100,21 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
 
 
 def test_a_path_goes_from_the_first_sample_of_one_seed_to_that_of_the_other(runs, tmp_path):
-    ends = [draw(runs / "dcgan", tmp_path / str(seed), "--num", 1, "--seed", seed)[0] for seed in (3, 4)]
-    path = draw(runs / "dcgan", tmp_path / "path", "--num", 20, "--interpolate", 3, 4)
+    ends = [draw(runs / "dcgan", tmp_path / str(seed), "--samples", 1, "--seed", seed)[0] for seed in (3, 4)]
+    path = draw(runs / "dcgan", tmp_path / "path", "--samples", 20, "--interpolate", 3, 4)
     np.testing.assert_array_equal(path[0], ends[0])
     assert np.abs(path[-1].astype(int) - ends[1]).max() <= 1
     whole = np.abs(path[-1].astype(int) - path[0]).mean()
     steps = np.abs(np.diff(path.astype(int), axis=0)).mean(axis=(1, 2))
     assert (steps > 0).all() and steps.max() < whole / 2
-    still = draw(runs / "conditional", tmp_path / "still", "--num", 3, "--interpolate", 5, 5)
-    first = draw(runs / "conditional", tmp_path / "first", "--num", 1, "--seed", 5)
+    still = draw(runs / "conditional", tmp_path / "still", "--samples", 3, "--interpolate", 5, 5)
+    first = draw(runs / "conditional", tmp_path / "first", "--samples", 1, "--seed", 5)
     assert np.abs(still.astype(int) - first[0]).max() <= 1  # classes and noise stay those of the first seed
 
 
 def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     means = [
-        draw(runs / "conditional", tmp_path / "-".join(words), "--num", 8, *words).astype(float).mean(axis=(1, 2))
+        draw(runs / "conditional", tmp_path / "-".join(words), "--samples", 8, *words).astype(float).mean(axis=(1, 2))
         for words in (["--class", "2"], ["--class", "9"], ["--class", "9", "--truncation", "0"])
     ]
     np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
@@ -123,16 +123,16 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
 
 def test_without_the_flag_what_else_is_named_classes_stays_and_the_labels_are_counted(runs, tmp_path):
     """A recipe may name its draws as it likes: a draw that is no integer (B,) does not stand in for the labels."""
-    means = draw(runs / "one_hot", tmp_path / "out", "--num", 3).astype(float).mean(axis=(1, 2))
+    means = draw(runs / "one_hot", tmp_path / "out", "--samples", 3).astype(float).mean(axis=(1, 2))
     np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
 
 
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
-    images = draw(runs / "completion", tmp_path / "own", "--num", 7, "--seed", 2, "--batch-size", 3)
+    images = draw(runs / "completion", tmp_path / "own", "--samples", 7, "--seed", 2, "--batch-size", 3)
     assert images.shape == (7, 32, 3 * 32)
     chosen = sample_indices(2, 0, 7, 6)
     np.testing.assert_array_equal(images[:, 0, -1], 40 * chosen)
-    digits = draw(runs / "completion", tmp_path / "digits", "--num", 40, "--data", "digits", "--batch-size", 40)
+    digits = draw(runs / "completion", tmp_path / "digits", "--samples", 40, "--data", "digits", "--batch-size", 40)
     source = builtin.digits(image_size=32, channels=1)
     originals = source.fetch_batch(sample_indices(0, 0, 40, len(source)))[..., 0]
     np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
@@ -201,9 +201,9 @@ def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint
 
 
 def test_it_overwrites_on_request(folder):
-    assert sample.main("dcgan --num 4 --out there.png --overwrite".split()) == 0
+    assert sample.main("dcgan --samples 4 --out there.png --overwrite".split()) == 0
     assert Image.open("there.png").size == (66, 66) and not list(folder.glob(".*"))
-    assert sample.main("dcgan --num 2 --out used --separate --overwrite".split()) == 0
+    assert sample.main("dcgan --samples 2 --out used --separate --overwrite".split()) == 0
     assert sorted(path.name for path in (folder / "used").iterdir()) == ["000000.png", "000001.png", "a.txt"]
 
 
@@ -212,7 +212,7 @@ def test_output_that_cannot_be_written_is_one_line_and_leaves_nothing(folder, ca
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Image.Image, "save", fail)
-    assert sample.main("dcgan --num 4 --out grid.png".split()) == 1
+    assert sample.main("dcgan --samples 4 --out grid.png".split()) == 1
     error = capsys.readouterr().err
     assert error == "hvdgan: grid.png cannot be written: [Errno 28] No space left on device\n"
     assert not list(folder.glob("*grid*"))
@@ -220,6 +220,6 @@ def test_output_that_cannot_be_written_is_one_line_and_leaves_nothing(folder, ca
 
 def test_the_command_needs_no_horovod(folder):
     (folder / "horovod.py").write_text("raise RuntimeError('horovod is imported')\n")
-    done = run_process([sys.executable, "-m", "hvdgan.sample", "dcgan", "--num", "2", "--out", "grid.png"], folder)
+    done = run_process([sys.executable, "-m", "hvdgan.sample", "dcgan", "--samples", "2", "--out", "grid.png"], folder)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert done.stdout == "grid.png: 2 samples from dcgan/checkpoints/step-00000002, step 2\n"

@@ -46,7 +46,7 @@ def folder(trained_folder, monkeypatch):
 
 def test_each_input_is_used_for_all_its_members_in_a_row(folder):
     """Each sample is what the generator makes of the input of its index and of the noise of its number."""
-    flags = ["run", "--num", "7", "--members", "3", "--seed", "5", "--batch-size", "4", "--overwrite"]
+    flags = ["run", "--samples", "7", "--members", "3", "--seed", "5", "--batch-size", "4", "--overwrite"]
     assert sample([*flags, "--out", "s.npz"]) == 0
     drawn, data = np.load("s.npz"), np.load("p.npz")
     index = drawn["index"]
@@ -64,21 +64,21 @@ def test_each_input_is_used_for_all_its_members_in_a_row(folder):
 
 def test_samples_of_an_input_do_not_depend_on_how_many_are_computed_at_a_time(folder):
     flags = ["run", "--members", "3", "--overwrite"]
-    assert sample([*flags, "--num", "9", "--batch-size", "2", "--out", "two.npz"]) == 0
-    assert sample([*flags, "--num", "5", "--batch-size", "16", "--out", "all.npz"]) == 0
+    assert sample([*flags, "--samples", "9", "--batch-size", "2", "--out", "two.npz"]) == 0
+    assert sample([*flags, "--samples", "5", "--batch-size", "16", "--out", "all.npz"]) == 0
     two, everything = np.load("two.npz"), np.load("all.npz")
     np.testing.assert_array_equal(two["index"][:5], everything["index"])
     np.testing.assert_allclose(two["samples"][:5], everything["samples"], rtol=1e-4, atol=1e-5)
 
 
 def test_the_index_counts_in_the_data_that_are_named_where_samples_start_from_data(folder):
-    assert sample(["run", "--num", "12", "--out", "s.npz", "--overwrite"]) == 0
+    assert sample(["run", "--samples", "12", "--out", "s.npz", "--overwrite"]) == 0
     assert sorted(np.load("s.npz")["index"]) == list(range(12))
-    assert sample(["run", "--num", "10", "--members", "2", "--data", "other.npz", "--out", "o.npz"]) == 0
+    assert sample(["run", "--samples", "10", "--members", "2", "--data", "other.npz", "--out", "o.npz"]) == 0
     assert sorted(np.load("o.npz")["index"]) == sorted(2 * list(range(5)))
-    assert sample(["tiny", "--num", "2", "--out", "t.npz"]) == 0
+    assert sample(["tiny", "--samples", "2", "--out", "t.npz"]) == 0
     assert set(np.load("t.npz").files) == {"samples"}
-    assert sample(["run", "--num", "3", "--interpolate", "1", "2", "--out", "i.npz"]) == 0  # between two members
+    assert sample(["run", "--samples", "3", "--interpolate", "1", "2", "--out", "i.npz"]) == 0  # between two members
     path = np.load("i.npz")
     assert len(set(path["index"])) == 1 and np.abs(np.diff(path["samples"], axis=0)).max(axis=(1, 2, 3)).min() > 1e-4
 
@@ -91,7 +91,7 @@ def test_arrays_from_0_to_255_are_no_pictures_and_8_bit_pictures_are(tmp_path, m
     np.save("first.npy", random.integers(0, 256, (16, 3, 8, 8), np.uint8))
     flags = "--recipe tiny:Tiny --values range:0,255 --global-batch-size 4 --steps 1".split()
     assert train([*flags, "--data", "f.npy", "--run-dir", "run"]) == 0
-    assert sample(["run", "--num", "3", "--seed", "5", "--out", "s.npy"]) == 0
+    assert sample(["run", "--samples", "3", "--seed", "5", "--out", "s.npy"]) == 0
     assert export(["run", "--network", "generator", "--out", "g.keras"]) == 0
     latents = SampleRandom(5, tf.range(3, dtype=tf.int64)).scoped("draw").normal("latents", (8,))
     expected = (load_trained(tmp_path / "run").nets("averaged").generator(latents).numpy() + 1) * 127.5
@@ -100,9 +100,9 @@ def test_arrays_from_0_to_255_are_no_pictures_and_8_bit_pictures_are(tmp_path, m
     np.testing.assert_allclose(drawn, expected, rtol=1e-4)
     np.testing.assert_allclose(keras.models.load_model("g.keras")(latents), expected, rtol=1e-4)
     assert train([*flags, "--data", "first.npy", "--axes", "CHW", "--run-dir", "first"]) == 0
-    assert sample(["first", "--num", "2", "--separate", "--out", "made"]) == 0
+    assert sample(["first", "--samples", "2", "--separate", "--out", "made"]) == 0
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["000000.png", "000001.png"]
-    assert evaluate(["first", "--num", "8", "--data", "first.npy"]) == 0
+    assert evaluate(["first", "--samples", "8", "--data", "first.npy"]) == 0
 
 
 MAPS = """
@@ -126,7 +126,7 @@ def test_an_edited_map_of_ones_own_is_refused(tmp_path, monkeypatch, capsys):
     flags = "--recipe tiny:Tiny --data f.npy --values edited_maps:squash,unsquash --global-batch-size 4".split()
     assert train([*flags, "--steps", "1", "--run-dir", "run"]) == 0
     capsys.readouterr()
-    draw = ["run", "--num", "2", "--overwrite", "--out", "s.npy"]
+    draw = ["run", "--samples", "2", "--overwrite", "--out", "s.npy"]
     assert sample(draw) == 0 and f"{tmp_path}/edited_maps.py" in capsys.readouterr().err  # it says what code it calls
     (tmp_path / "edited_maps.py").write_text(MAPS.format(scale=3.5))
     sys.modules.pop("edited_maps")

@@ -90,8 +90,8 @@ def test_the_command_draws_the_same_bits_twice_and_leaves_the_run_as_it_was(fold
     before = {path: path.read_bytes() for path in (folder / "batch").rglob("*") if path.is_file()}
     flags = ["batch", "--standing-statistics", "3", "--batch-size", "4"]
     for name, num in (("a", "12"), ("b", "12"), ("fewer", "8")):
-        assert sample([*flags, "--num", num, "--out", f"{tmp_path}/{name}.npy"]) == 0
-    assert sample(["batch", "--num", "12", "--batch-size", "4", "--out", f"{tmp_path}/moving.npy"]) == 0
+        assert sample([*flags, "--samples", num, "--out", f"{tmp_path}/{name}.npy"]) == 0
+    assert sample(["batch", "--samples", "12", "--batch-size", "4", "--out", f"{tmp_path}/moving.npy"]) == 0
     a, b, fewer, moving = (np.load(tmp_path / f"{name}.npy") for name in ("a", "b", "fewer", "moving"))
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(a[:8], fewer)
@@ -111,7 +111,7 @@ def test_conditions_are_those_of_the_data_whatever_a_sample_is_drawn_for(folder,
             yield one
 
     monkeypatch.setattr(standing, "data_inputs", noted)
-    flags = ["volumes", "--condition", "energy=50,theta=0.5", "--num", "4", "--out", str(tmp_path / "v.npy")]
+    flags = ["volumes", "--condition", "energy=50,theta=0.5", "--samples", "4", "--out", str(tmp_path / "v.npy")]
     assert sample([*flags, "--standing-statistics", "2", "--batch-size", "12"]) == 0
     assert len(set(energies)) == 24 and max(energies) - min(energies) > 0.5
 

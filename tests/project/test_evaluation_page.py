@@ -14,7 +14,7 @@ from launching import ROOT, run
 PAGE = (ROOT / "docs" / "evaluation.md").read_text()
 BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
-FEWER = {"--eval-samples": "40", "--eval-every": "2", "--samples": "40", "--num": "40"}
+FEWER = {"--eval-samples": "40", "--eval-every": "2", "--samples": "40"}
 
 
 def with_fewer(words):
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if "hvdgan.evaluate" in words], ids=" ".join)
 def test_an_evaluation_of_the_page_works(folder, words):
-    more = [] if "--samples" in words else ["--num", "40"]
+    more = [] if "--samples" in words else ["--samples", "40"]
     done = run([*with_fewer(words), *more], folder, forked=True)
     assert done.returncode == 0, done.stderr
     assert '"eval/sliced_wasserstein": ' in done.stdout

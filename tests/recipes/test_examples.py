@@ -31,7 +31,7 @@ def test_the_example_with_classes_trains_and_hvdgan_sample_draws_its_classes_and
     assert ["fool/loss" in record for record in records] == [False, False, True]
     assert all(record["judge/penalty"] > 0 for record in records)
     for words in ("--class 3", "--interpolate 1 2"):
-        drawn = ["--num", "4", "--out", f"{words.split()[0][2:]}.png"]
+        drawn = ["--samples", "4", "--out", f"{words.split()[0][2:]}.png"]
         done = run([sys.executable, "-m", "hvdgan.sample", str(path), *drawn, *words.split()], tmp_path, forked=True)
         assert done.returncode == 0, done.stderr
 

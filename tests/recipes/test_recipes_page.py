@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_for_volumes(tmp_path):
 def test_the_commands_for_fields(tmp_path):
     """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
     smaller = {r"benchmarks/": f"{ROOT}/benchmarks/", "--num 5000": "--num 24", "--size 64": "--size 16"}
-    smaller |= {"--nf 8": "--nf 2", "--steps 4000": "--steps 2", "--num 80": "--num 16"}
+    smaller |= {"--nf 8": "--nf 2", "--steps 4000": "--steps 2", "--samples 80": "--samples 16"}
     (block,) = [each for each in blocks("recipes.md", "sh") if "downscale" in each]
     for command in block.splitlines():
         for whole, small in smaller.items():
@@ -91,7 +91,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("command", commands("using.md"))
 def test_a_command_of_the_page_on_using(folder, command):
-    done = run(shlex.split(re.sub(r"--num \d+", "--num 3", command), comments=True), folder, forked=True)
+    done = run(shlex.split(re.sub(r"--samples \d+", "--samples 3", command), comments=True), folder, forked=True)
     assert done.returncode == 0, done.stderr
     out = re.search(r"--out (\S+)", command)
     assert done.stdout and (out is None or (folder / out[1]).exists())

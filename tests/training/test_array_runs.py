@@ -128,7 +128,7 @@ def test_other_maps_than_those_of_the_checkpoint_are_refused(folder, capsys):
 
 def test_samples_are_in_the_units_of_the_data(folder, capsys):
     assert main([*VOLUMES, "--run-dir", "run"]) == 0
-    flags = ["--num", "5", "--condition", "energy=50,theta=0.5"]
+    flags = ["--samples", "5", "--condition", "energy=50,theta=0.5"]
     for name in ("s.npz", "s.h5", "s.npy", "s.png"):
         assert sample(["run", "--out", name, *flags]) == 0
     drawn = np.load("s.npz")
@@ -136,9 +136,9 @@ def test_samples_are_in_the_units_of_the_data(folder, capsys):
     assert drawn["energy"] == pytest.approx([50] * 5, rel=1e-5) and drawn["theta"] == pytest.approx([0.5] * 5)
     assert (np.load("s.npy") == drawn["samples"]).all()
     (folder / "wanted.csv").write_text("theta,energy\n0.1,10\n0.2,20\n")
-    assert sample(["run", "--out", "w.npz", "--num", "3", "--conditions", "wanted.csv"]) == 0
+    assert sample(["run", "--out", "w.npz", "--samples", "3", "--conditions", "wanted.csv"]) == 0
     assert np.load("w.npz")["energy"] == pytest.approx([10, 20, 10], rel=1e-5)  # the rows in turn
-    assert sample(["run", "--out", "t.npz", "--num", "5"]) == 2
+    assert sample(["run", "--out", "t.npz", "--samples", "5"]) == 2
     assert "--condition energy=NUMBER,theta=NUMBER" in capsys.readouterr().err
 
 
@@ -162,7 +162,7 @@ def test_an_exported_network_gives_and_takes_the_units_of_the_data(folder):
 def test_an_evaluation_afterwards_gives_the_figures_that_training_wrote(folder):
     """Of held-out samples, and of generated ones, which are drawn with the conditions of the data."""
     assert main([*FIELDS, "--eval-samples", "40", "--eval-every", "4", "--run-dir", "run"]) == 0
-    assert evaluate(["run", "--num", "40"]) == 0
+    assert evaluate(["run", "--samples", "40"]) == 0
     first, second = map(json.loads, (folder / "run" / "evaluation.jsonl").read_text().splitlines())
     assert (first["by"], second["by"]) == ("training", "evaluate")
     logged = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -70,7 +70,7 @@ def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
     exported = keras.models.load_model(tmp_path / "new.keras")
     assert all(np.array_equal(a, b) for a, b in zip(exported.get_weights(), make_features().get_weights(), strict=True))
     make_features(1).save(tmp_path / "features.keras")
-    sample = [*MODULE, "hvdgan.sample", "run", "--num", "4", "--out", "four.png"]
+    sample = [*MODULE, "hvdgan.sample", "run", "--samples", "4", "--out", "four.png"]
     for command in (sample, [*export, "--overwrite"], [*evaluate, "32"]):
         assert "step-00000002: the frozen network features has other values than in training" in refused(
             command, tmp_path

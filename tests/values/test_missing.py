@@ -87,7 +87,7 @@ def test_a_run_draws_samples_with_missing_numbers_at_the_same_places(sst, tmp_pa
     words = "--recipe tiny:Tiny --data sst.npz --values standard --missing fill:0 --global-batch-size 4".split()
     assert train([*words, "--steps", "2", "--run-dir", "run"]) == 0
     assert train([*words, "--steps", "3", "--run-dir", "run"]) == 0
-    assert sample(["run", "--num", "3", "--out", "s.npy"]) == 0
+    assert sample(["run", "--samples", "3", "--out", "s.npy"]) == 0
     drawn = np.load("s.npy")
     np.testing.assert_array_equal(np.isnan(drawn), np.broadcast_to(LAND, drawn.shape))
     assert 250 < np.nanmean(drawn) < 330
