@@ -97,11 +97,11 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
 
 
 def _table(checkpoint: Path, record: dict[str, Any]) -> str:
-    """The figures of a record below each other; those that could not be computed are left out."""
-    figures = {name: value for name, value in record.items() if name.startswith("eval/") and value is not None}
+    """The figures of a record below each other."""
+    figures = {name: value for name, value in record.items() if name.startswith("eval/")}
     counts = f"{record['samples']:,} generated and {record['real_samples']:,} real samples"
     width = max(map(len, figures), default=0)
-    rows = (f"  {name:{width}}  {value:.6g}" for name, value in figures.items())
+    rows = (f"  {name:{width}}  {'undefined' if value is None else f'{value:.6g}'}" for name, value in figures.items())
     return "\n".join([f"{checkpoint}: {counts}, features: {record['features']}", *rows])
 
 

@@ -8,15 +8,14 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
-
-from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Dict
-from cyclopts.exceptions import UnknownOptionError
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hvdgan.cli import start
 from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 from hvdgan.cli.launcher import launched
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 class TolerantStderr:
@@ -153,8 +152,12 @@ def app_of(
     saved: Mapping[str, Any] | None = None,
     source: str = "",
     shown: Collection[str] | None = None,
-) -> App:
+) -> "App":
     """Make the parser of a function whose parameters are the flags; see run_app()."""
+    # Here, since the commands that start ranks need nothing but the standard library.
+    from cyclopts import App, Parameter
+    from cyclopts.config import Dict
+
     app = App(
         name=f"python -m hvdgan.{name}",
         version_flags=(),
@@ -186,6 +189,8 @@ def run_app(
     Raises:
         UserError: a flag or value is not possible; one line names both.
     """
+    from cyclopts.exceptions import CycloptsError, UnknownOptionError
+
     try:
         return app_of(command, **app)(list(arguments))
     except UnknownOptionError as error:
