@@ -11,9 +11,14 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command, leave
+
+if __name__ == "__main__":
+    at_once(refuse_missing)
+
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command, leave
 from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
 from hvdgan.cli.types import NonNegative
 from hvdgan.distributed import joining

@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command
+
+if __name__ == "__main__":
+    at_once(refuse_missing)
+
 import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.inference import sample_files

@@ -23,6 +23,7 @@ from hvdgan.cli.types import Count, Positive, Words
 if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
 
+_HELP = {"--help", "-h", "--help-all"}
 _COMMAND = Parameter(group=Group("Command", sort_key=0))
 _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun. The same command resumes it.
 
@@ -102,7 +103,8 @@ def parse(arguments: Sequence[str]) -> Command | None:
     Raises:
         UserError: a flag or value is not possible; one line names both.
     """
-    if answer(arguments):
+    if _HELP & {*arguments}:
+        answer(arguments)
         return None
     saved, source = _saved(arguments)
     command = _parse(arguments, without_replaced(saved, arguments), source, as_flags=True)
@@ -139,7 +141,7 @@ def answer(arguments: Sequence[str]) -> bool:
     """
     saved, _ = _saved(arguments)
     data, _, array = (_peek(arguments, "--data") or str(saved.get("data", Config.data))).partition(":")
-    if {"--help", "-h", "--help-all"} & {*arguments}:
+    if _HELP & {*arguments}:
         _print_help(arguments, str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)), data, array)
         return True
     is_path = not array and data not in ("digits", "synthetic") and not {*data} & {*"*?["}

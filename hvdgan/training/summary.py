@@ -241,7 +241,7 @@ def _ranks(run: Run, places: Sequence[Device]) -> str:
     hosts = len({place.host for place in places})
     counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
     again = requeued()
-    where = f"{ranks.size} rank(s) on {hosts} host(s)"
+    where = "one process" if ranks.size == 1 else f"{ranks.size} rank(s) on {hosts} host(s)"
     if ranks.size > 1:
         collectives = _collectives(ranks, on_gpu=places[0].gpu is not None)
         where += f", launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, {collectives}"
