@@ -14,8 +14,7 @@ from typing import Annotated, Any
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import at_once, command, leave
 
-if __name__ == "__main__":
-    at_once(refuse_missing)
+at_once(__name__, refuse_missing)
 
 from cyclopts import Parameter
 

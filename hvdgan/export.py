@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import at_once, command
 
-if __name__ == "__main__":
-    at_once(refuse_missing)
+at_once(__name__, refuse_missing)
 
 import keras
 import numpy as np

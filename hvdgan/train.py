@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from hvdgan.cli.app import at_once, leave, main_of
 from hvdgan.training.command import Command, answer, parse
 
-if __name__ == "__main__":
-    at_once(answer)
+at_once(__name__, answer)
 
 import tensorflow as tf
 

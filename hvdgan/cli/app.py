@@ -97,7 +97,7 @@ def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[
 
 
 class HelpPage:
-    """The help of a command: a flag in one column, what it means in the other.
+    """The help of a command: flags in one column, what they mean in the other.
 
     Args:
         text: first lines, in paragraphs; those that begin with a space are printed as they are.
@@ -107,18 +107,17 @@ class HelpPage:
     _WIDTH, _FLAGS = 80, 24
 
     def __init__(self, text: str, shown: Collection[str] | None) -> None:
-        self._text = text
-        self._shown = shown
+        self._text, self._shown = text, shown
 
     def render_usage(self, console: Any, options: Any, usage: Any) -> None:
         """Print the first line."""
-        self._print(console, str(usage).strip())
+        self._print(console, f"Usage: {usage}".strip())
 
     def render_description(self, console: Any, options: Any, description: Any) -> None:
         """Print what the command does."""
         for paragraph in self._text.split("\n\n"):
-            is_text = not paragraph.startswith(" ")
-            self._print(console, "", *(textwrap.wrap(paragraph, self._WIDTH) if is_text else [paragraph]))
+            as_it_is = paragraph.startswith(" ")
+            self._print(console, "", *([paragraph] if as_it_is else textwrap.wrap(paragraph, self._WIDTH)))
 
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         """Print a group of flags, one below the other."""
@@ -128,20 +127,16 @@ class HelpPage:
 
     def _lines(self, entry: Any) -> list[str]:
         names = " ".join(filter(None, [entry.positional_label, *entry.positive_names]))
-        notes = [f"[{', '.join(entry.choices)}]"] if entry.choices else []
-        notes += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
-        notes += ["[required]"] if entry.required else []
-        meaning = " ".join([*str(getattr(entry.description, "primary_renderable", "")).split(), *notes])
-        indent = " " * self._FLAGS
-        lines = textwrap.wrap(meaning, self._WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
-        if len(names) + 4 > self._FLAGS:
-            return [f"  {names}", *lines]
-        return [f"  {names:{self._FLAGS - 2}}{lines[0][self._FLAGS :]}", *lines[1:]]
+        words = str(getattr(entry.description, "primary_renderable", "")).split()
+        words += [f"[{', '.join(entry.choices)}]"] if entry.choices else []
+        words += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
+        lines = textwrap.wrap(" ".join(words), self._WIDTH - self._FLAGS) or [""]
+        first = [f"  {names}"] if len(names) + 4 > self._FLAGS else [f"  {names}".ljust(self._FLAGS) + lines.pop(0)]
+        return first + [" " * self._FLAGS + line for line in lines]
 
     @staticmethod
     def _print(console: Any, *lines: str) -> None:
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def app_of(
@@ -201,15 +196,18 @@ def run_app(
         raise UserError(in_one_line(error)) from error
 
 
-def at_once(answer: Callable[[list[str]], object]) -> None:
-    """End this process if answer() of the words of the command line is true, or refuses them.
+def at_once(module: str, answer: Callable[[list[str]], object]) -> None:
+    """End a command before it imports TensorFlow, if answer() of its words is true, or refuses them.
 
-    A command calls this before it imports TensorFlow, which takes seconds.
+    Args:
+        module: `__name__` of the command's module.
+        answer: function of the words of the command line.
     """
     answers: list[object] = []
-    code = exit_code(lambda: answers.append(answer(sys.argv[1:])), imported=False)
-    if code or answers[0]:
-        sys.exit(code)
+    if module == "__main__":
+        code = exit_code(lambda: answers.append(answer(sys.argv[1:])), imported=False)
+        if code or answers[0]:
+            sys.exit(code)
 
 
 def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True) -> int:

@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.average_config import TRAINING as _TRAINING
-from hvdgan.cli.average_config import AverageConfig
 from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
@@ -20,6 +20,7 @@ from hvdgan.cli.types import (
     ImageSize,
     Kind,
     NonNegative,
+    Positive,
     Precision,
     Seed,
     Words,
@@ -27,8 +28,10 @@ from hvdgan.cli.types import (
 )
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
+_TRAINING = Parameter(group=Group("Training", sort_key=4))
 _OUTPUT = Parameter(group=Group("Output", sort_key=5))
 _PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
+_EMA_DECAY = 0.995
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,25 @@ class PipelineConfig:
     """batches that are prepared ahead of the step"""
     cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
     """where decoded images are kept: not at all, or in the memory of each rank"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """Settings of the average; exactly one of the two is not None once it is made."""
+
+    ema_decay: Annotated[Decay | None, _TRAINING] = None
+    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
+    ema_half_life: Annotated[Positive | None, _TRAINING] = None
+    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
+
+    def __post_init__(self) -> None:
+        if self.ema_decay is not None and self.ema_half_life is not None:
+            raise UserError(
+                f"--ema-half-life {self.ema_half_life:.12g}, --ema-decay {self.ema_decay:.12g}: both set the same "
+                "average; give one of them"
+            )
+        if self.ema_half_life is None and self.ema_decay is None:
+            object.__setattr__(self, "ema_decay", _EMA_DECAY)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,3 +168,16 @@ def to_json(config: Config, options: Any = None) -> dict[str, Any]:
         else:
             values |= value if name in ("arrays", "evaluation") else {name: value}
     return json.loads(json.dumps({**values, **(dataclasses.asdict(options) if options else {})}, default=str))
+
+
+def without_replaced(saved: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Leave a saved average out if the command line has a flag for either kind of average.
+
+    Args:
+        saved: contents of a config.json, which always holds one of the two settings.
+        arguments: words of the command line.
+    """
+    fields = [field.name for field in dataclasses.fields(AverageConfig)]
+    flags = {f"--{name.replace('_', '-')}" for name in fields}
+    replaced = any(argument.partition("=")[0] in flags for argument in arguments)
+    return {name: value for name, value in saved.items() if not (replaced and name in fields)}

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import app_of, run_app
-from hvdgan.cli.average_config import without_replaced
-from hvdgan.cli.config import Config, to_json
+from hvdgan.cli.config import Config, to_json, without_replaced
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import EVALUATION

@@ -52,27 +52,17 @@ class Progress:
 
     def show(self, step: int, stage: str, values: dict[str, float]) -> str:
         """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
-        losses = {name: f"{value:.4g}" for name, value in values.items() if name.endswith("/loss")}
-        if self.has_bar:
-            short = shortened([name.removesuffix("/loss") for name in losses])
-            named = " ".join(map(" ".join, zip(short, losses.values(), strict=True)))
-            self._bar.set_postfix_str(f"{values['images_per_sec']:.4g} images/s {named}")
+        losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
+        if self.has_bar:  # at 80 columns the line has room for beginnings of names
+            short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
+            self._bar.set_postfix_str(f"{speed:.4g} images/s {short}")
         left = _clock((self._bar.total - step) * values["step_seconds"])
-        named = " ".join(f"{name} {value}" for name, value in losses.items())
-        return f"step {step}/{self._bar.total} {stage} {named} {values['images_per_sec']:.1f} images/s, {left} left"
+        named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
+        return f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"
 
     def close(self) -> None:
         """Remove the bar."""
         self._bar.close()
-
-
-def shortened(names: list[str]) -> list[str]:
-    """The shortest beginnings that tell names apart, such as d and g: a terminal of 80 columns has room for no more."""
-    return [name[: next((n for n in range(1, len(name)) if _is_alone(name[:n], names)), len(name))] for name in names]
-
-
-def _is_alone(beginning: str, names: list[str]) -> bool:
-    return sum(name.startswith(beginning) for name in names) == 1
 
 
 def _clock(seconds: float) -> str:
