@@ -31,8 +31,8 @@ def test_the_source_tells_what_the_class_has(name, monkeypatch):
 
 
 def test_choices_and_meanings_are_found():
-    found = options_in_source("dcgan").__annotations__
-    assert found["norm"].__args__[0].__args__ == ("batch", "none")
+    found = options_in_source("sngan").__annotations__
+    assert found["conditional"].__origin__.__args__ == ("auto", "none")
     assert "Adam's step size" in found["learning_rate"].__metadata__[0].help
 
 
@@ -46,7 +46,9 @@ class Late(Recipe):
 
 
 def test_options_that_only_an_import_can_tell_are_left_to_it(tmp_path, monkeypatch):
+    """They are made at run time, inherited or wrong."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "late_options.py").write_text(MADE_AT_RUN_TIME)
-    for name in ("late_options:Late", "late_options:Nobody", "no.such:GAN", "nosuch", "../x", "late_options:"):
+    late = ("late_options:Late", "late_options:Nobody", "late_options:")
+    for name in (*late, "tiny:Conditional", "tiny:Unowned", "no.such:GAN", "nosuch", "../x"):
         assert options_in_source(name) is None
