@@ -101,10 +101,10 @@ class HelpPage:
 
     Args:
         text: first lines, in paragraphs; those that begin with a space are printed as they are.
-        shown: names of the flags to show, such as --data; None: all.
+        shown: names of the flags to show, such as --data; a group has a title if it is shown whole; None: all.
     """
 
-    _WIDTH, _FLAGS = 80, 24
+    _FLAGS = 23
 
     def __init__(self, text: str, shown: Collection[str] | None) -> None:
         self._text, self._shown = text, shown
@@ -116,22 +116,24 @@ class HelpPage:
     def render_description(self, console: Any, options: Any, description: Any) -> None:
         """Print what the command does."""
         for paragraph in self._text.split("\n\n"):
-            as_it_is = paragraph.startswith(" ")
-            self._print(console, "", *([paragraph] if as_it_is else textwrap.wrap(paragraph, self._WIDTH)))
+            self._print(console, "", *([paragraph] if paragraph.startswith(" ") else textwrap.wrap(paragraph, 80)))
+        self._print(console, "")
 
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         """Print a group of flags, one below the other."""
         entries = [e for e in panel.entries if self._shown is None or self._shown & {*e.positive_names}]
         if panel.format == "parameter" and entries:
-            self._print(console, "", f"{panel.title}:", *(line for each in entries for line in self._lines(each)))
+            title = ["", f"{panel.title}:"] if entries == panel.entries else []
+            self._print(console, *title, *(line for each in entries for line in self._lines(each)))
 
     def _lines(self, entry: Any) -> list[str]:
         names = " ".join(filter(None, [entry.positional_label, *entry.positive_names]))
         words = str(getattr(entry.description, "primary_renderable", "")).split()
-        words += [f"[{', '.join(entry.choices)}]"] if entry.choices else []
+        if any(choice not in " ".join(words) for choice in entry.choices or ()):
+            words.append(f"[{', '.join(entry.choices)}]")
         words += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
-        lines = textwrap.wrap(" ".join(words), self._WIDTH - self._FLAGS) or [""]
-        first = [f"  {names}"] if len(names) + 4 > self._FLAGS else [f"  {names}".ljust(self._FLAGS) + lines.pop(0)]
+        lines = textwrap.wrap(" ".join(words), 80 - self._FLAGS, break_on_hyphens=False) or [""]
+        first = [f"  {names}"] if len(names) + 3 > self._FLAGS else [f"  {names}".ljust(self._FLAGS) + lines.pop(0)]
         return first + [" " * self._FLAGS + line for line in lines]
 
     @staticmethod

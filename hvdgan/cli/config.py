@@ -70,9 +70,9 @@ class Config(AverageConfig):
     """All settings of a run except the recipe's own options."""
 
     recipe: Annotated[str, _RUN] = "dcgan"
-    """name of a recipe of hvdgan, or your own as package.module:Attribute"""
+    """name, or package.module:Class of your own"""
     run_dir: Annotated[Path | None, _RUN] = None
-    """folder that receives everything that the run writes; default: runs/ and the recipe's name"""
+    """folder of the run; default: runs/ and the recipe's name"""
     seed: Annotated[Seed, _RUN] = 0
     """seed of the initial weights, the order of the data, and all random draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
@@ -82,7 +82,7 @@ class Config(AverageConfig):
 
     data: Annotated[str, DATA] = "digits"
     """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
-    your own as my_module:source, anything with len() and [i]"""
+    your own as my_module:source"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None
@@ -107,7 +107,8 @@ class Config(AverageConfig):
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
-    """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
+    """number format in which networks compute: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic
+    loss scale); weights stay float32"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
     share_gpu: Annotated[bool, _TRAINING] = False

@@ -27,7 +27,8 @@ def options_in_source(recipe: str) -> type | None:
         if options.bases:
             return None
         fields = [_field(*pair) for pair in zip(options.body, [*options.body[1:], None], strict=True)]
-        return dataclasses.make_dataclass("Options", [each for each in fields if each], kw_only=True)
+        of_here = {"__module__": __name__}  # cyclopts looks into no class of the standard library
+        return dataclasses.make_dataclass("Options", [each for each in fields if each], namespace=of_here)
     except (LookupError, ImportError, OSError, ValueError, SyntaxError):
         return None
 

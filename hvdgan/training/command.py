@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
 
 _HELP = {"--help", "-h", "--help-all"}
-_COMMAND = Parameter(group=Group("Command", sort_key=0))
-_SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun. The same command resumes it.
+_COMMAND = Parameter(group=Group("Command", sort_key=2))
+_SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
   python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
   horovodrun -np 4 python -m hvdgan.train --config examples/stylegan2.toml
 
-The flags that most runs need; --help-all lists all. --recipe NAME --help has the options of that recipe."""
+--help-all lists all flags; --recipe NAME --help has those of another recipe."""
 _LONG = """Train a GAN, alone or under horovodrun, mpirun or srun.
 
 Flags override the values of --config, which override the defaults; --no-NAME switches off what --NAME switches on."""
@@ -245,9 +245,9 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         Parameters
         ----------
         config_file:
-            file of settings, .toml, .yaml or .json, such as the config.json of a run; other flags override it
+            settings (.toml, .yaml, .json); flags override them
         dry_run:
-            print the networks, stages and ranks of the run, and write nothing
+            print the networks, stages and ranks; write nothing
         print_config:
             print all settings as TOML, for --config, and do nothing else
         expect_size:
@@ -255,7 +255,7 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         time_budget:
             time from the start of the process until the run is saved and ends with exit code 75 (minutes)
         metrics:
-            evaluations as in a paper: the FID of 50,000 samples against all real ones
+            fid50k_full: FID of 50,000 samples to all real ones
         """
         return Command(config, recipe, options, resume, dry_run, print_config, expect_size, time_budget, elastic)
 

@@ -50,5 +50,5 @@ def test_options_that_only_an_import_can_tell_are_left_to_it(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "late_options.py").write_text(MADE_AT_RUN_TIME)
     late = ("late_options:Late", "late_options:Nobody", "late_options:")
-    for name in (*late, "tiny:Conditional", "tiny:Unowned", "no.such:GAN", "nosuch", "../x"):
+    for name in (*late, "tiny:Conditional", "tiny:Staged", "no.such:GAN", "nosuch", "../x"):
         assert options_in_source(name) is None
