@@ -191,7 +191,8 @@ def run_app(
     try:
         return app_of(command, **app)(list(arguments))
     except UnknownOptionError as error:
-        flag = (error.token.keyword or error.token.value).partition("=")[0]
+        # A setting of a file has its name in brackets.
+        flag = "--" + (error.token.keyword or error.token.value).partition("=")[0].strip("-[]")
         known = (instead or {}).get(flag)
         raise UserError(f"{flag}: no flag of hvdgan; {known}" if known else in_one_line(error)) from error
     except CycloptsError as error:

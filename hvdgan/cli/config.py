@@ -47,30 +47,11 @@ class PipelineConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AverageConfig:
-    """Settings of the average; exactly one of the two is not None once it is made."""
-
-    ema_decay: Annotated[Decay | None, _TRAINING] = None
-    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
-    ema_half_life: Annotated[Positive | None, _TRAINING] = None
-    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
-
-    def __post_init__(self) -> None:
-        if self.ema_decay is not None and self.ema_half_life is not None:
-            raise UserError(
-                f"--ema-half-life {self.ema_half_life:.12g}, --ema-decay {self.ema_decay:.12g}: both set the same "
-                "average; give one of them"
-            )
-        if self.ema_half_life is None and self.ema_decay is None:
-            object.__setattr__(self, "ema_decay", _EMA_DECAY)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(AverageConfig):
+class Config:
     """All settings of a run except the recipe's own options."""
 
     recipe: Annotated[str, _RUN] = "dcgan"
-    """name, or package.module:Class of your own"""
+    """name, or module:Class of your own"""
     run_dir: Annotated[Path | None, _RUN] = None
     """folder of the run; default: runs/ and the recipe's name"""
     seed: Annotated[Seed, _RUN] = 0
@@ -96,6 +77,10 @@ class Config(AverageConfig):
     tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009  # noqa: RUF009
     arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009  # noqa: RUF009
 
+    ema_decay: Annotated[Decay | None, _TRAINING] = None
+    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
+    ema_half_life: Annotated[Positive | None, _TRAINING] = None
+    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
@@ -107,8 +92,8 @@ class Config(AverageConfig):
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
-    """number format in which networks compute: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic
-    loss scale); weights stay float32"""
+    """number format: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic loss scale); weights stay
+    float32"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
     share_gpu: Annotated[bool, _TRAINING] = False
@@ -154,6 +139,15 @@ class Config(AverageConfig):
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
 
+    def __post_init__(self) -> None:
+        if self.ema_decay is not None and self.ema_half_life is not None:
+            raise UserError(
+                f"--ema-half-life {self.ema_half_life:.12g}, --ema-decay {self.ema_decay:.12g}: both set the same "
+                "average; give one of them"
+            )
+        if self.ema_half_life is None and self.ema_decay is None:
+            object.__setattr__(self, "ema_decay", _EMA_DECAY)
+
 
 def to_json(config: Config, options: Any = None) -> dict[str, Any]:
     """Make one flat object of all settings, by their names on the command line, as config.json has them.
@@ -178,7 +172,5 @@ def without_replaced(saved: Mapping[str, Any], arguments: Sequence[str]) -> dict
         saved: contents of a config.json, which always holds one of the two settings.
         arguments: words of the command line.
     """
-    fields = [field.name for field in dataclasses.fields(AverageConfig)]
-    flags = {f"--{name.replace('_', '-')}" for name in fields}
-    replaced = any(argument.partition("=")[0] in flags for argument in arguments)
-    return {name: value for name, value in saved.items() if not (replaced and name in fields)}
+    replaced = any(argument.startswith(("--ema-decay", "--ema-half-life")) for argument in arguments)
+    return {name: value for name, value in saved.items() if not (replaced and name in ("ema_decay", "ema_half_life"))}

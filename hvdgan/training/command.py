@@ -2,8 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -198,14 +197,11 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     seed_generators(int(seed) if str(seed).isdecimal() else Config.seed, "import")
     recipe = load_recipe(str(name))
     with mistakes.of(recipe):
-        settings = to_json(Config())
-        default = default_options(recipe, {*settings, *_OTHERS}, as_flags=as_flags)
+        default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
         words = without_commas(arguments, recipe.Options)
-    names = [*settings, *_OTHERS, *(field.name for field in dataclasses.fields(recipe.Options))]
-    if "steps" not in names:
+    if not hasattr(default, "steps"):
         words = ["--max-steps" + word[7:] if word.partition("=")[0] == "--steps" else word for word in words]
         saved = {"max_steps" if key == "steps" else key: value for key, value in saved.items()}
-    _refuse_unknown(saved, names, source)
     flags = _flags(str(name), recipe, default)
     with mistakes.of(recipe):  # its Options may refuse a value
         command: Command = mistakes.call(
@@ -260,16 +256,6 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         return Command(config, recipe, options, resume, dry_run, print_config, expect_size, time_budget, elastic)
 
     return command
-
-
-def _refuse_unknown(saved: Mapping[str, Any], names: Sequence[str], source: str) -> None:
-    """Refuse settings of a file that are none, with the nearest one."""
-    for key in saved:
-        if key not in names:
-            near = get_close_matches(key, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            hint = f"; {answer}" if (answer := _INSTEAD.get(f"--{key.replace('_', '-')}")) else hint
-            raise UserError(f"{key} in {source}: no setting of hvdgan or of the recipe{hint}")
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:
