@@ -123,7 +123,7 @@ class HelpPage:
         """Print a group of flags, one below the other."""
         entries = [e for e in panel.entries if self._shown is None or self._shown & {*e.positive_names}]
         if panel.format == "parameter" and entries:
-            title = ["", f"{panel.title}:"] if entries == panel.entries else []
+            title = ["", f"{panel.title}:"] if len(entries) == len(panel.entries) else []
             self._print(console, *title, *(line for each in entries for line in self._lines(each)))
 
     def _lines(self, entry: Any) -> list[str]:

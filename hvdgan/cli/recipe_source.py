@@ -29,7 +29,7 @@ def options_in_source(recipe: str) -> type | None:
         fields = [_field(*pair) for pair in zip(options.body, [*options.body[1:], None], strict=True)]
         of_here = {"__module__": __name__}  # cyclopts looks into no class of the standard library
         return dataclasses.make_dataclass("Options", [each for each in fields if each], namespace=of_here)
-    except (LookupError, ImportError, OSError, ValueError, SyntaxError):
+    except (LookupError, ImportError, OSError, ValueError, SyntaxError, RecursionError):
         return None
 
 
@@ -38,8 +38,7 @@ def _named(body: list[ast.stmt], name: str, module: list[ast.stmt] | None = None
     for node in body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return node
-        is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
-        if is_name and ast.unparse(node.targets[0]) == name != node.value.id:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and ast.unparse(node.targets[0]) == name:
             return _named(module or body, node.value.id)
     raise LookupError(name)
 

@@ -14,10 +14,9 @@ from launching import ROOT
     [
         *known_recipes(),
         "tiny:Tiny",
-        "tiny:Conditional",
         "my_gan:MyGAN",
         "my_conv_gan:MyConvGAN",
-        "tiny_arrays:Featured",
+        "my_translator:MyTranslator",
     ],
 )
 def test_the_source_tells_what_the_class_has(name, monkeypatch):

@@ -94,7 +94,7 @@ def test_there_is_an_example_for_each_recipe(monkeypatch):
         ("c.yaml", "!!python/object/apply:os.getcwd []", "cannot be read as YAML"),
         ("c.yaml", "", "expected settings by their names, found NoneType"),
         ("c.txt", "steps: 3", "cannot be read as JSON"),
-        pytest.param("c.toml", "steps = ", "cannot be read as TOML: .*line 1", marks=NEEDS_TOML),
+        pytest.param("c.toml", "steps = ", "cannot be read as TOML: ", marks=NEEDS_TOML),
         pytest.param("c.toml", "steps = 2026-01-01", "steps", marks=NEEDS_TOML),
         ("nothing.toml", None, r"nothing\.toml: cannot be read"),
     ],
