@@ -117,7 +117,8 @@ class HelpPage:
         """Print what the command does."""
         for paragraph in self._text.split("\n\n"):
             self._print(console, "", *([paragraph] if paragraph.startswith(" ") else textwrap.wrap(paragraph, 80)))
-        self._print(console, "")
+        if self._shown is not None:
+            self._print(console, "")
 
     def __call__(self, console: Any, options: Any, panel: Any) -> None:
         """Print a group of flags, one below the other."""
@@ -138,7 +139,7 @@ class HelpPage:
 
     @staticmethod
     def _print(console: Any, *lines: str) -> None:
-        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        console.print("\n".join(line.rstrip() for line in lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def app_of(
