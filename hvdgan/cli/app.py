@@ -128,7 +128,8 @@ class HelpPage:
             self._print(console, *title, *(line for each in entries for line in self._lines(each)))
 
     def _lines(self, entry: Any) -> list[str]:
-        names = " ".join(filter(None, [entry.positional_label, *entry.positive_names]))
+        label = getattr(entry, "positional_label", None)  # not before cyclopts 5
+        names = " ".join(filter(None, [label, *entry.positive_names]))
         words = str(getattr(entry.description, "primary_renderable", "")).split()
         if any(choice not in " ".join(words) for choice in entry.choices or ()):
             words.append(f"[{', '.join(entry.choices)}]")

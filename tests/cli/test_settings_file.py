@@ -82,8 +82,8 @@ def test_there_is_an_example_for_each_recipe(monkeypatch):
     ("name", "content", "complaint"),
     [
         ("c.json", "[1]", "expected settings by their names, found list"),
-        ("c.json", '{"image_sise": 3}', r"image_sise.* from .*c\.json\. Did you mean --image-size\?"),
-        ("c.yml", "image_sise: 3", r"image_sise.* Did you mean --image-size\?"),
+        ("c.json", '{"image_sise": 3}', r"image_sise.* from .*c\.json\. Did you mean .?--image-size"),
+        ("c.yml", "image_sise: 3", r"image_sise.* Did you mean .?--image-size"),
         ("c.json", '{"lr": 0.1}', "--lr: no flag of hvdgan; .* is --learning-rate"),
         ("c.json", '{"image_size": -3}', "image_size"),
         ("c.json", '{"recipe": 3}', "--recipe 3"),
