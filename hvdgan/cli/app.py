@@ -107,7 +107,7 @@ class HelpPage:
     _FLAGS = 23
 
     def __init__(self, text: str, shown: Collection[str] | None) -> None:
-        self._text, self._shown = text, shown
+        self._text, self._shown = text, None if shown is None else {*shown}
 
     def render_usage(self, console: Any, options: Any, usage: Any) -> None:
         """Print the first line."""

@@ -54,11 +54,11 @@ def as_toml(settings: Mapping[str, Any], comments: Mapping[str, str]) -> str:
 
 
 def _toml(text: str) -> Any:
-    if sys.version_info < (3, 11):
-        raise UserError("a TOML file needs Python 3.11; write YAML or JSON")
-    import tomllib
+    if sys.version_info >= (3, 11):
+        import tomllib
 
-    return tomllib.loads(text)
+        return tomllib.loads(text)
+    raise UserError("a TOML file needs Python 3.11; write YAML or JSON")
 
 
 def _yaml(text: str) -> Any:

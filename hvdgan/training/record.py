@@ -55,7 +55,7 @@ class Progress:
         losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
         if self.has_bar:  # at 80 columns the line has room for beginnings of names
             short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
-            self._bar.set_postfix_str(f"{speed:.4g} images/s {short}")
+            self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
         left = _clock((self._bar.total - step) * values["step_seconds"])
         named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
         return f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"

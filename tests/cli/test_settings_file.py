@@ -1,4 +1,4 @@
-"""Files of settings for --config: TOML, YAML and JSON, read alike, and written by --print-config."""
+"""Files of settings for --config, in TOML, YAML and JSON, and what --print-config writes."""
 
 import sys
 
