@@ -97,11 +97,9 @@ def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[
 
 
 class HelpPage:
-    """The help of a command: flags in one column, what they mean in the other.
+    """The help of a command: flags in one column, what they mean in the other; a group that is shown whole has a title.
 
-    Args:
-        text: first lines, in paragraphs; those that begin with a space are printed as they are.
-        shown: names of the flags to show, such as --data; a group has a title if it is shown whole; None: all.
+    Paragraphs of the text that begin with a space are printed as they are.
     """
 
     _FLAGS = 23
@@ -152,7 +150,10 @@ def app_of(
     source: str = "",
     shown: Collection[str] | None = None,
 ) -> "App":
-    """Make the parser of a function whose parameters are the flags; see run_app()."""
+    """Make the parser of a function whose parameters are the flags.
+
+    Flags override the values `saved`, which come from `source`; --help has the flags `shown`, or all.
+    """
     # Here, since the commands that start ranks need nothing but the standard library.
     from cyclopts import App, Parameter
     from cyclopts.config import Dict
@@ -178,15 +179,7 @@ def run_app(
 ) -> Any:
     """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
 
-    Args:
-        command: function whose parameters are the flags.
-        arguments: words of the command line, without the program's name.
-        instead: answers to flags of other programs, by their names.
-        app: name of the module, such as "train"; help_text, the first lines of --help; values `saved` that the flags
-            override, with their `source` for messages; names `shown` of the flags in --help.
-
-    Raises:
-        UserError: a flag or value is not possible; one line names both.
+    `instead` has answers to flags of other programs; the other arguments are those of app_of().
     """
     from cyclopts.exceptions import CycloptsError, UnknownOptionError
 
@@ -202,12 +195,7 @@ def run_app(
 
 
 def at_once(module: str, answer: Callable[[list[str]], object]) -> None:
-    """End a command before it imports TensorFlow, if answer() of its words is true, or refuses them.
-
-    Args:
-        module: `__name__` of the command's module.
-        answer: function of the words of the command line.
-    """
+    """End a command before it imports TensorFlow, if answer() of its words is true, or refuses them."""
     answers: list[object] = []
     if module == "__main__":
         code = exit_code(lambda: answers.append(answer(sys.argv[1:])), imported=False)

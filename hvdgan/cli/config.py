@@ -150,12 +150,7 @@ class Config:
 
 
 def to_json(config: Config, options: Any = None) -> dict[str, Any]:
-    """Make one flat object of all settings, by their names on the command line, as config.json has them.
-
-    Args:
-        config: settings of a run.
-        options: instance of the Options of its recipe; None: leave them out.
-    """
+    """Make one flat object of all settings, by their names on the command line, as config.json has them."""
     values: dict[str, Any] = {}
     for name, value in dataclasses.asdict(config).items():
         if name == "tfrecord":
@@ -166,11 +161,6 @@ def to_json(config: Config, options: Any = None) -> dict[str, Any]:
 
 
 def without_replaced(saved: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Leave a saved average out if the command line has a flag for either kind of average.
-
-    Args:
-        saved: contents of a config.json, which always holds one of the two settings.
-        arguments: words of the command line.
-    """
+    """Leave a saved average, of which a config.json holds one kind, out if the command line has a flag for either."""
     replaced = any(argument.startswith(("--ema-decay", "--ema-half-life")) for argument in arguments)
     return {name: value for name, value in saved.items() if not (replaced and name in ("ema_decay", "ema_half_life"))}

@@ -12,11 +12,7 @@ from cyclopts import Parameter
 
 
 def options_in_source(recipe: str) -> type | None:
-    """Make a class with the fields of a recipe's Options; None if they are not written in the file of the recipe.
-
-    Args:
-        recipe: value of --recipe.
-    """
+    """Make a class with the fields of a recipe's Options; None if they are not written in the file of the recipe."""
     module, _, name = recipe.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

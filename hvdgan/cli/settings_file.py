@@ -13,15 +13,7 @@ _WIDTH = 110
 
 
 def read_settings(path: Path, named: str = "") -> dict[str, Any]:
-    """Read settings by their names; the suffix .toml, .yaml or .yml says the format, any other means JSON.
-
-    Args:
-        path: file to read.
-        named: flag and value, the first words of messages; default: the path.
-
-    Raises:
-        UserError: the file cannot be read, or holds something else than settings.
-    """
+    """Read settings by their names from .toml, .yaml, .yml or else JSON; `named` begins messages in place of the path."""
     named = named or str(path)
     form, parse = _FORMATS.get(path.suffix.lower(), ("JSON", json.loads))
     try:
@@ -37,12 +29,7 @@ def read_settings(path: Path, named: str = "") -> dict[str, Any]:
 
 
 def as_toml(settings: Mapping[str, Any], comments: Mapping[str, str]) -> str:
-    """Write settings as TOML.
-
-    Args:
-        settings: values by name; None: not set, and written as a comment; a dict: more settings.
-        comments: meaning of each setting, by its flag such as --image-size.
-    """
+    """Write settings as TOML, each below its comment, which is found by its flag; None is written as a comment, too."""
     lines = []
     for name, value in settings.items():
         nested = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}

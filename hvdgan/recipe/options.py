@@ -12,12 +12,9 @@ from hvdgan.recipe.recipe import Recipe
 
 
 def default_options(recipe: type[Recipe], taken: Collection[str], *, as_flags: bool) -> Any:
-    """Make the Options of a recipe with its defaults, or refuse Options that cannot be settings.
+    """Make the Options of a recipe with its defaults, or refuse Options that cannot be settings, or flags.
 
-    Args:
-        recipe: class of the recipe.
-        taken: names of hvdgan's own settings.
-        as_flags: True if each must be a flag as it is meant; the saved options of an older run need not be.
+    `taken` are the names of hvdgan's own settings. The saved options of an older run need not be flags.
     """
     Options, at = recipe.Options, attribute(recipe, "Options")
     if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):

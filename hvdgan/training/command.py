@@ -93,14 +93,7 @@ _OTHERS += ["config", "dry_run", "print_config", "expect_size", "time_budget", "
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
-    """Read a command line; or print the help or the settings, if it asks for that, and return None.
-
-    Args:
-        arguments: words of the command line, without the program's name.
-
-    Raises:
-        UserError: a flag or value is not possible; one line names both.
-    """
+    """Read a command line; or print the help or the settings, if it asks for that, and return None."""
     if _HELP & {*arguments}:
         answer(arguments)
         return None
@@ -113,15 +106,7 @@ def parse(arguments: Sequence[str]) -> Command | None:
 
 
 def parse_saved(saved: dict[str, Any], source: str) -> Command:
-    """Read the settings that a run has saved, as --config does.
-
-    Args:
-        saved: contents of config.json.
-        source: file that it was read from, for error messages.
-
-    Raises:
-        UserError: the recipe cannot be found, or a value is not possible.
-    """
+    """Read the settings that a run has saved, as --config does; messages name their source."""
     try:
         return _parse((), saved, source, as_flags=False)
     except UserError as error:
@@ -129,14 +114,7 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
 
 
 def answer(arguments: Sequence[str]) -> bool:
-    """Do what needs no TensorFlow: print the help if it is asked for, or refuse data that are not there.
-
-    Returns:
-        True if nothing is left to do.
-
-    Raises:
-        UserError: the file of --config cannot be read, or the data are missing.
-    """
+    """Do what needs no TensorFlow, and return whether that is all: print the help, or refuse data that are missing."""
     saved, _ = _saved(arguments)
     data, _, array = (_peek(arguments, "--data") or str(saved.get("data", Config.data))).partition(":")
     if _HELP & {*arguments}:
