@@ -13,7 +13,7 @@ _WIDTH = 110
 
 
 def read_settings(path: Path, named: str = "") -> dict[str, Any]:
-    """Read settings by their names from .toml, .yaml, .yml or else JSON; `named` begins messages in place of the path."""
+    """Read settings by their names from .toml, .yaml, .yml or else JSON; `named` begins messages, not the path."""
     named = named or str(path)
     form, parse = _FORMATS.get(path.suffix.lower(), ("JSON", json.loads))
     try:
