@@ -10,9 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command
+
+at_once(__name__, refuse_missing)
+
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.files.pictures import save_png

@@ -18,7 +18,6 @@ from cyclopts import Parameter, Token
 from hvdgan import __version__
 from hvdgan.cli import launching
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.launcher import launched
 from hvdgan.cli.types import Positive, Words

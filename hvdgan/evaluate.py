@@ -9,11 +9,15 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command, leave
+
+at_once(__name__, refuse_missing)
 
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command, leave
 from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
 from hvdgan.cli.types import NonNegative
 from hvdgan.distributed import joining
@@ -33,7 +37,7 @@ _HELP = """Measure the networks of a run: distances between samples that they ge
 measures of held-out samples.
 
 RUN_DIR is a run folder, whose newest checkpoint is measured, or a checkpoint folder. Start it alone, or under
-horovodrun, mpirun or srun. The records go to RUN_DIR/evaluation.jsonl, and to the standard output."""
+horovodrun, mpirun or srun. The figures are shown as a table; their records go to RUN_DIR/evaluation.jsonl."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,8 @@ class Request(EvaluationRequest):
     """measure every checkpoint of the run folder, the oldest first"""
     watch: bool = False
     """measure every checkpoint, then each new one, until the last step of the run is measured"""
+    json: bool = False
+    """print the records of evaluation.jsonl instead of the table, one a line"""
     share_gpu: bool = False
     """let several ranks compute on one GPU"""
     peer_timeout: NonNegative = 120.0
@@ -87,11 +93,20 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
                 failed += [] if is_gone else [checkpoint]
                 continue
             if ranks.is_root:
-                print(json.dumps(record), flush=True)
+                print(json.dumps(record) if request.json else _table(checkpoint, record), flush=True)
     if gone and gone == len(chosen):
         raise RunError(f"all {gone} checkpoints of {folder} were deleted before any was measured; repeat the command")
     if failed:
         raise RunError(f"checkpoints that could not be evaluated: {', '.join(map(str, failed))}")
+
+
+def _table(checkpoint: Path, record: dict[str, Any]) -> str:
+    """The figures of a record below each other."""
+    figures = {name: value for name, value in record.items() if name.startswith("eval/")}
+    counts = f"{record['samples']:,} generated and {record['real_samples']:,} real samples"
+    width = max(map(len, figures), default=0)
+    rows = (f"  {name:{width}}  {'undefined' if value is None else f'{value:.6g}'}" for name, value in figures.items())
+    return "\n".join([f"{checkpoint}: {counts}, features: {record['features']}", *rows])
 
 
 def _check_images(request: Request) -> None:

@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command
+
+at_once(__name__, refuse_missing)
+
 import keras
 import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps

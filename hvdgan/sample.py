@@ -11,11 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import at_once, command
+
+at_once(__name__, refuse_missing)
+
 import numpy as np
 import tensorflow as tf
 from cyclopts import Parameter
 
-from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed

@@ -6,16 +6,19 @@ start.begin(__name__)
 
 from collections.abc import Sequence
 
+from hvdgan.cli.app import at_once, leave, main_of
+from hvdgan.training.command import Command, answer, parse
+
+at_once(__name__, answer)
+
 import tensorflow as tf
 
-from hvdgan.cli.app import leave, main_of
 from hvdgan.distributed import joining
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import session
-from hvdgan.training.command import Command, parse
 from hvdgan.training.page import Page
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build, folder_of
@@ -42,7 +45,7 @@ def _main(arguments: list[str]) -> int:
     joining.claim()
     command = parse(arguments)
     if command is None:
-        return 0  # the help was asked for, and is printed
+        return 0  # the help or the settings were asked for, and are printed
     limit_memory(command.config.gpu_memory_limit, shared=command.config.share_gpu)
     if command.config.deterministic:
         tf.config.experimental.enable_op_determinism()

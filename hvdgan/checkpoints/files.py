@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from hvdgan import __version__
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import launched
 
 FORMAT_VERSION = 1
 STATE = "state.safetensors"
@@ -49,6 +50,14 @@ def find(path: Path) -> Path:
         problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such folder"
         raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or runs/dcgan/checkpoints/step-00001000")
     return found
+
+
+def refuse_missing(arguments: Sequence[str]) -> bool:
+    """Refuse a run folder or checkpoint, the first word of a command line, that is not there; else return False."""
+    is_path = bool(arguments) and not arguments[0].startswith("-") and "--watch" not in arguments
+    if is_path and launched()[1] == 1:  # ranks agree on what they find
+        find(Path(arguments[0]))
+    return False
 
 
 def newest_first(folder: Path) -> list[Path]:

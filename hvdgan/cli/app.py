@@ -5,13 +5,17 @@ import io
 import os
 import select
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hvdgan.cli import start
-from hvdgan.cli.errors import RankFailed, RunError, UserError
+from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
 from hvdgan.cli.launcher import launched
+
+if TYPE_CHECKING:
+    from cyclopts import App
 
 
 class TolerantStderr:
@@ -92,38 +96,74 @@ def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[
     return decorate
 
 
-def run_app(
+class HelpPage:
+    """The help of a command: flags in one column, what they mean in the other; a group that is shown whole has a title.
+
+    Paragraphs of the text that begin with a space are printed as they are.
+    """
+
+    _FLAGS = 23
+
+    def __init__(self, text: str, shown: Collection[str] | None) -> None:
+        self._text, self._shown = text, None if shown is None else {*shown}
+
+    def render_usage(self, console: Any, options: Any, usage: Any) -> None:
+        """Print the first line."""
+        self._print(console, f"Usage: {usage}".strip())
+
+    def render_description(self, console: Any, options: Any, description: Any) -> None:
+        """Print what the command does."""
+        for paragraph in self._text.split("\n\n"):
+            self._print(console, "", *([paragraph] if paragraph.startswith(" ") else textwrap.wrap(paragraph, 80)))
+        if self._shown is not None:
+            self._print(console, "")
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        """Print a group of flags, one below the other."""
+        entries = [e for e in panel.entries if self._shown is None or self._shown & {*e.positive_names}]
+        if panel.format == "parameter" and entries:
+            title = ["", f"{panel.title}:"] if len(entries) == len(panel.entries) else []
+            self._print(console, *title, *(line for each in entries for line in self._lines(each)))
+
+    def _lines(self, entry: Any) -> list[str]:
+        label = getattr(entry, "positional_label", None)  # not before cyclopts 5
+        names = " ".join(filter(None, [label, *entry.positive_names]))
+        words = str(getattr(entry.description, "primary_renderable", "")).split()
+        if any(choice not in " ".join(words) for choice in entry.choices or ()):
+            words.append(f"[{', '.join(entry.choices)}]")
+        words += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
+        lines = textwrap.wrap(" ".join(words), 80 - self._FLAGS, break_on_hyphens=False) or [""]
+        first = [f"  {names}"] if len(names) + 3 > self._FLAGS else [f"  {names}".ljust(self._FLAGS) + lines.pop(0)]
+        return first + [" " * self._FLAGS + line for line in lines]
+
+    @staticmethod
+    def _print(console: Any, *lines: str) -> None:
+        console.print("\n".join(line.rstrip() for line in lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def app_of(
     command: Callable[..., Any],
-    arguments: Sequence[str],
     *,
     name: str,
     help_text: str,
-    saved: dict[str, Any] | None = None,
+    saved: Mapping[str, Any] | None = None,
     source: str = "",
-) -> Any:
-    """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
+    shown: Collection[str] | None = None,
+) -> "App":
+    """Make the parser of a function whose parameters are the flags.
 
-    Args:
-        command: function whose parameters are the flags.
-        arguments: words of the command line, without the program's name.
-        name: name of the module, such as "train".
-        help_text: first lines of --help.
-        saved: values that the flags override.
-        source: file that `saved` was read from, for error messages.
-
-    Raises:
-        UserError: a flag or value is not possible; one line names both.
+    Flags override the values `saved`, which come from `source`; --help has the flags `shown`, or all.
     """
     # Here, since the commands that start ranks need nothing but the standard library.
-    from cyclopts import App, CycloptsError, Parameter
+    from cyclopts import App, Parameter
     from cyclopts.config import Dict
 
     app = App(
         name=f"python -m hvdgan.{name}",
-        help="\n\n".join(" ".join(paragraph.split()) for paragraph in help_text.split("\n\n")),
         version_flags=(),
         help_format="plaintext",
-        default_parameter=Parameter(negative=()),
+        help_formatter=HelpPage(help_text, shown),
+        default_parameter=Parameter(negative_iterable=()),
         config=Dict({key: value for key, value in (saved or {}).items() if value is not None}, source=source),
         result_action="return_value",
         print_error=False,
@@ -131,28 +171,56 @@ def run_app(
         suppress_keyboard_interrupt=False,  # exit_code() says what Ctrl-C means
     )
     app.default(command)
+    return app
+
+
+def run_app(
+    command: Callable[..., Any], arguments: Sequence[str], *, instead: Mapping[str, str] | None = None, **app: Any
+) -> Any:
+    """Call a function with the values of a command line; or print the help, if it asks for that, and return None.
+
+    `instead` has answers to flags of other programs; the other arguments are those of app_of().
+    """
+    from cyclopts.exceptions import CycloptsError, UnknownOptionError
+
     try:
-        return app(list(arguments))
+        return app_of(command, **app)(list(arguments))
+    except UnknownOptionError as error:
+        # A setting of a file has its name in brackets.
+        flag = "--" + (error.token.keyword or error.token.value).partition("=")[0].strip("-[]")
+        known = (instead or {}).get(flag)
+        raise UserError(f"{flag}: no flag of hvdgan; {known}" if known else in_one_line(error)) from error
     except CycloptsError as error:
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(in_one_line(error)) from error
 
 
-def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted") -> int:
+def at_once(module: str, answer: Callable[[list[str]], object]) -> None:
+    """End a command before it imports TensorFlow, if answer() of its words is true, or refuses them."""
+    answers: list[object] = []
+    if module == "__main__":
+        code = exit_code(lambda: answers.append(answer(sys.argv[1:])), imported=False)
+        if code or answers[0]:
+            sys.exit(code)
+
+
+def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True) -> int:
     """Do the work of a command, and turn its errors into one line and an exit code.
 
     Args:
         work: function that may raise anything and may return an exit code.
         interrupted: message after Ctrl-C.
+        imported: True if the command has imported all that it needs.
 
     Returns:
         The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted, 141 the output is no longer read.
     """
-    start.imported()
+    if imported:
+        start.imported()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
     if sys.stderr is not None and not isinstance(sys.stderr, TolerantStderr):
         with contextlib.redirect_stderr(TolerantStderr(sys.stderr)):
-            return exit_code(work, interrupted=interrupted)
+            return exit_code(work, interrupted=interrupted, imported=imported)
     try:
         code = work() or 0
         sys.stdout.flush()

@@ -1,14 +1,15 @@
 """The settings of a run, with the same names in Python, on the command line and in config.json."""
 
 import dataclasses
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.average_config import TRAINING as _TRAINING
-from hvdgan.cli.average_config import AverageConfig
 from hvdgan.cli.data_config import DATA, ArrayConfig, TFRecordConfig
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.cli.types import (
     Count,
@@ -19,6 +20,7 @@ from hvdgan.cli.types import (
     ImageSize,
     Kind,
     NonNegative,
+    Positive,
     Precision,
     Seed,
     Words,
@@ -26,8 +28,10 @@ from hvdgan.cli.types import (
 )
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
+_TRAINING = Parameter(group=Group("Training", sort_key=4))
 _OUTPUT = Parameter(group=Group("Output", sort_key=5))
 _PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
+_EMA_DECAY = 0.995
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,13 +47,13 @@ class PipelineConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(AverageConfig):
+class Config:
     """All settings of a run except the recipe's own options."""
 
     recipe: Annotated[str, _RUN] = "dcgan"
-    """name of a recipe of hvdgan, or your own as package.module:Attribute"""
+    """name, or module:Class of your own"""
     run_dir: Annotated[Path | None, _RUN] = None
-    """folder that receives everything that the run writes; default: runs/ and the recipe's name"""
+    """folder of the run; default: runs/ and the recipe's name"""
     seed: Annotated[Seed, _RUN] = 0
     """seed of the initial weights, the order of the data, and all random draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
@@ -59,7 +63,7 @@ class Config(AverageConfig):
 
     data: Annotated[str, DATA] = "digits"
     """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
-    your own as my_module:source, anything with len() and [i]"""
+    your own as my_module:source"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None
@@ -73,10 +77,14 @@ class Config(AverageConfig):
     tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009  # noqa: RUF009
     arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009  # noqa: RUF009
 
+    ema_decay: Annotated[Decay | None, _TRAINING] = None
+    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
+    ema_half_life: Annotated[Positive | None, _TRAINING] = None
+    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
-    """step after which the run ends, counted over all stages; default: the end of the last stage"""
+    """step at which the run stops, counted over all stages, as --steps where the recipe has no such option"""
     stages: Annotated[str | None, _TRAINING] = None
     """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
@@ -84,7 +92,8 @@ class Config(AverageConfig):
     accumulate: Annotated[Count, _TRAINING] = 1
     """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
     precision: Annotated[Precision, _TRAINING] = "float32"
-    """number format in which networks compute; weights stay float32; mixed_float16 has a dynamic loss scale"""
+    """number format: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic loss scale); weights stay
+    float32"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
     """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
     share_gpu: Annotated[bool, _TRAINING] = False
@@ -120,7 +129,7 @@ class Config(AverageConfig):
     log_every: Annotated[Count, _OUTPUT] = 50
     """steps between two lines of metrics in the log"""
     sample_every: Annotated[CountOrNever, _OUTPUT] = 500
-    """steps between two grids of samples; 0: only at the end"""
+    """steps between two grids of samples, also at steps 0, 100 and 200; 0: only at the end"""
     checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3
@@ -135,3 +144,29 @@ class Config(AverageConfig):
 
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
+
+    def __post_init__(self) -> None:
+        if self.ema_decay is not None and self.ema_half_life is not None:
+            raise UserError(
+                f"--ema-half-life {self.ema_half_life:.12g}, --ema-decay {self.ema_decay:.12g}: both set the same "
+                "average; give one of them"
+            )
+        if self.ema_half_life is None and self.ema_decay is None:
+            object.__setattr__(self, "ema_decay", _EMA_DECAY)
+
+
+def to_json(config: Config, options: Any = None) -> dict[str, Any]:
+    """Make one flat object of all settings, by their names on the command line, as config.json has them."""
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name in ("arrays", "evaluation") else {name: value}
+    return json.loads(json.dumps({**values, **(dataclasses.asdict(options) if options else {})}, default=str))
+
+
+def without_replaced(saved: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Leave a saved average, of which a config.json holds one kind, out if the command line has a flag for either."""
+    replaced = any(argument.startswith(("--ema-decay", "--ema-half-life")) for argument in arguments)
+    return {name: value for name, value in saved.items() if not (replaced and name in ("ema_decay", "ema_half_life"))}

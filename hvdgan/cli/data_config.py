@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from hvdgan.cli.types import Lengths, Words
 
 DATA = Parameter(group=Group("Data", sort_key=2))
-_ARRAYS = Parameter(group=Group("Arrays", sort_key=3))
+_ARRAYS = Parameter(group=Group("Arrays", sort_key=6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

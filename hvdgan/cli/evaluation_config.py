@@ -12,19 +12,19 @@ from hvdgan.cli.types import CountOrNever
 # size of the file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with; none a SHA-256.
 INCEPTION_BYTES = 95_673_916
 INCEPTION_MD5 = "e6bb154e85f5d4331c22abcddb5dcf31"
-_EVALUATION = Parameter(group=Group("Evaluation", sort_key=5))
+EVALUATION = Parameter(group=Group("Evaluation", sort_key=5))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
     """Features in which sets of samples are compared."""
 
-    eval_features: Annotated[str, _EVALUATION] = "none"
+    eval_features: Annotated[str, EVALUATION] = "none"
     """features in which generated and real samples are compared: none (distances without a network), inception,
     recipe (its features()), or FILE.keras"""
-    inception: Annotated[Path | None, _EVALUATION] = None
+    inception: Annotated[Path | None, EVALUATION] = None
     """classify_image_graph_def.pb for --eval-features inception; default: the file that HVDGAN_INCEPTION names"""
-    eval_resize: Annotated[Literal["clean", "legacy"], _EVALUATION] = "clean"
+    eval_resize: Annotated[Literal["clean", "legacy"], EVALUATION] = "clean"
     """how pictures are resized for the features: clean (antialiased bicubic) or legacy (bilinear, as FID in 2017)"""
 
 
@@ -32,11 +32,11 @@ class FeatureConfig:
 class EvaluationConfig(FeatureConfig):
     """Settings of the evaluations of a run."""
 
-    eval_every: Annotated[CountOrNever, _EVALUATION] = 500
+    eval_every: Annotated[CountOrNever, EVALUATION] = 500
     """steps between two evaluations; 0: only at the end"""
-    eval_images: Annotated[CountOrNever, _EVALUATION] = 5000
-    """number of held-out images per evaluation, always the same ones; 0: all"""
-    eval_samples: Annotated[CountOrNever, _EVALUATION] = 0
+    eval_held_out: Annotated[CountOrNever, EVALUATION] = 5000
+    """number of held-out samples per evaluation, always the same ones; 0: all"""
+    eval_samples: Annotated[CountOrNever, EVALUATION] = 0
     """number of samples that an evaluation generates and compares with real ones; 0: none"""
-    eval_real_samples: Annotated[CountOrNever | None, _EVALUATION] = None
+    eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None
     """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""

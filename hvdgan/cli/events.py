@@ -151,7 +151,7 @@ class Evaluation(Event):
     @property
     def line(self) -> str:
         figures = (f"{name} {'nan' if value is None else format(value, '.4g')}" for name, value in self.values.items())
-        return f"step {self.step} {self.what}: {' '.join(figures)}"
+        return f"step {self.step}, {self.what}: {' '.join(figures)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

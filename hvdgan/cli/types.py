@@ -47,6 +47,15 @@ def _size(kind: type, tokens: Sequence[Token]) -> int | tuple[int, int]:
     return lengths[0] if len(lengths) == 1 else (lengths[0], lengths[1])
 
 
+def _precision(_: type, tokens: Sequence[Token]) -> str:
+    """Read a precision by Keras' name or by one that other programs use."""
+    given = tokens[0].value
+    name = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}.get(given, given)
+    if name not in get_args(get_args(Precision)[0]):
+        raise ValueError(f'"{given}" is not one of {", ".join(get_args(get_args(Precision)[0]))}.')
+    return name
+
+
 def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     """Read names that are separated by commas."""
     return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
@@ -74,7 +83,7 @@ Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 """a float from 0 to below 1"""
 Fit = Literal["crop", "pad", "stretch"]
 Kind = Literal["color", "translation", "cutout"]
-Precision = Literal["float32", "mixed_bfloat16", "mixed_float16"]
+Precision = Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Parameter(converter=_precision)]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 """a finite float above 0"""
 NonNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]

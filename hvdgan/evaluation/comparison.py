@@ -51,10 +51,10 @@ class Comparison:
         self._counts = dict[str, int]()
         """numbers of the samples measured, and of those among them that are compared one by one"""
         if min(chosen.count, reals.count) < FEWEST:
-            flag, of_evaluate = ("samples", "num") if chosen.count < FEWEST else ("real-samples", "real-samples")
+            flag = "samples" if chosen.count < FEWEST else "real-samples"
             raise UserError(
                 f"--eval-{flag}: {chosen.count} samples are compared with {reals.count} real ones; the distances need "
-                f"at least {FEWEST} of each; raise it, or --{of_evaluate} of hvdgan.evaluate"
+                f"at least {FEWEST} of each; raise it, or --{flag} of hvdgan.evaluate"
             )
 
     def __str__(self) -> str:

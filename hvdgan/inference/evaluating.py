@@ -5,9 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
 from hvdgan.cli.errors import RunError, UserError, unwritable
@@ -40,10 +38,10 @@ class CheckpointDeleted(RunError):
 class EvaluationRequest:
     """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
 
-    num: Annotated[Count, Parameter(name="--samples")] = 50_000
+    samples: Count = 50_000
     """number of samples"""
     real_samples: CountOrNever | None = None
-    """number of real samples to compare with, each with the run's --flip also mirrored; 0: all; default: --samples"""
+    """number of real samples, each with the run's --flip also mirrored; default: as --samples; 0: all"""
     eval_features: str | None = None
     """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
     inception: Path | None = None
@@ -188,7 +186,7 @@ class Evaluating:
                 self._sources = everything.mapped(maps), everything.mapped(maps)
             else:
                 training, held_out = split(everything, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
-                some = held_out.some(config.evaluation.eval_images).mapped(maps) if held_out else None
+                some = held_out.some(config.evaluation.eval_held_out).mapped(maps) if held_out else None
                 self._sources = training.mapped(maps), some
         return self._sources
 
@@ -217,9 +215,9 @@ class Evaluating:
     def _comparison(self, trained: TrainedNetworks, sources: tuple[Samples, Samples | None]) -> Comparison:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
         reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
-        real_count = asked.num if asked.real_samples is None else asked.real_samples
+        real_count = asked.samples if asked.real_samples is None else asked.real_samples
         reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
-        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.num, asked.truncation)
+        nets, how = trained.nets(asked.weights), (self._seed(trained), asked.samples, asked.truncation)
         chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
         if asked.images is not None:
             chosen = self._others(trained, asked.images, reading)
@@ -242,7 +240,7 @@ class Evaluating:
         """Samples that another program made."""
         source, spec = open_samples(trained.config, trained.recipe.data, images, self._ranks, self._asked.axes)
         most = trained.config.max_bad_fraction
-        return RealSet(source, spec, reading, count=self._asked.num, max_bad_fraction=most)
+        return RealSet(source, spec, reading, count=self._asked.samples, max_bad_fraction=most)
 
     def _held_out(self, trained: TrainedNetworks, held_out: Samples) -> dict[str, float]:
         """The means of what the recipe's evaluate() measures of the held-out samples."""

@@ -33,7 +33,7 @@ _MAY_CHANGE = {
     "deterministic",
     "eval_every",
     "eval_features",
-    "eval_images",
+    "eval_held_out",
     "eval_real_samples",
     "eval_resize",
     "eval_samples",

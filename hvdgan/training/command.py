@@ -1,55 +1,54 @@
-"""Reads the settings of hvdgan.train from flags, a saved config.json, and defaults."""
+"""Reads the settings of hvdgan.train from flags, a file of settings, and defaults. Its --help needs no TensorFlow."""
 
 import dataclasses
-import inspect
-import json
+import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.app import run_app
-from hvdgan.cli.average_config import without_replaced
-from hvdgan.cli.config import Config
+from hvdgan.cli.app import app_of, run_app
+from hvdgan.cli.config import Config, to_json, without_replaced
+from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.evaluation_config import EVALUATION
+from hvdgan.cli.launcher import launched
+from hvdgan.cli.recipe_source import options_in_source
+from hvdgan.cli.settings_file import as_toml, read_settings
 from hvdgan.cli.types import Count, Positive, Words
-from hvdgan.recipe.loading import load_recipe
-from hvdgan.recipe.mistakes import Mistake, call, described, of
-from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.training.state import seed_generators
 
-_COMMAND = Parameter(group=Group("Command", sort_key=0))
-_HELP = """Train a GAN, alone or under horovodrun, mpirun or srun.
+if TYPE_CHECKING:
+    from hvdgan.recipe.recipe import Recipe
 
-Flags override the values of --config, which override the defaults."""
+_HELP = {"--help", "-h", "--help-all"}
+_COMMAND = Parameter(group=Group("Command", sort_key=2))
+_SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
+  python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
+  horovodrun -np 4 python -m hvdgan.train --config examples/stylegan2.toml
 
-def to_json(config: Config, options: Any) -> dict[str, Any]:
-    """Make one flat object of all settings, by their names on the command line."""
-    values: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(config).items():
-        if name == "tfrecord":
-            values |= {f"tfrecord_{key}": each for key, each in value.items()}
-        else:
-            values |= value if name in ("arrays", "evaluation") else {name: value}
-    return json.loads(json.dumps({**values, **dataclasses.asdict(options)}, default=str))
+--help-all lists all flags; --recipe NAME --help has those of another recipe."""
+_LONG = """Train a GAN, alone or under horovodrun, mpirun or srun.
 
-
-def read_json(path: Path, named: str = "") -> dict[str, Any]:
-    """Read a saved config.json."""
-    named = named or str(path)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{named}: cannot be read as JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise UserError(f"{named}: expected a JSON object of settings, found {type(values).__name__}")
-    if not isinstance(values.get("pipeline", {}), dict):
-        raise UserError(f"{named}: pipeline is {values['pipeline']!r}; expected a JSON object of its settings")
-    return values
+Flags override the values of --config, which override the defaults; --no-NAME switches off what --NAME switches on."""
+_BASICS = (
+    *("recipe", "run_dir", "config", "data", "image_size", "fit", "global_batch_size", "precision", "metrics"),
+    *("eval_samples", "dry_run"),
+)
+_LENGTH = "the length of a run is --steps, in batches of --global-batch-size images"
+_BATCH = "the images per step of all ranks together are --global-batch-size"
+_INSTEAD = {
+    "--batch": _BATCH,
+    "--batch-size": _BATCH,
+    "--epochs": _LENGTH,
+    "--gpus": "the launcher starts a rank for each GPU, as in horovodrun -np 4 python -m hvdgan.train",
+    "--kimg": _LENGTH,
+    "--lr": "the step size of the optimizers is --learning-rate, an option of most recipes",
+    "--outdir": "the folder of a run is --run-dir",
+}
+"""answers to flags that other trainers have"""
+_METRICS = {"fid50k_full": {"eval_samples": 50_000, "eval_real_samples": 0, "eval_features": "inception"}}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,50 +78,95 @@ class Command:
     """The contents of a command line."""
 
     config: Config
-    recipe: type[Recipe]
+    recipe: "type[Recipe]"
     options: Any
     resume: Resume
     dry_run: bool
+    print_config: bool
     expect_size: int | None
     time_budget: float | None
     elastic: Elastic
 
 
+_OTHERS = [field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)]
+_OTHERS += ["config", "dry_run", "print_config", "expect_size", "time_budget", "metrics", "help", "help_all"]
+
+
 def parse(arguments: Sequence[str]) -> Command | None:
-    """Read a command line; or print the help, if it asks for that, and return None.
-
-    Args:
-        arguments: words of the command line, without the program's name.
-
-    Raises:
-        UserError: a flag or value is not possible; one line names both.
-    """
-    config_path = _peek(arguments, "--config")
-    saved = {} if config_path is None else read_json(Path(config_path), f"--config {config_path}")
-    return _parse(arguments, without_replaced(saved, arguments), str(config_path), _check_flags)
-
-
-def parse_saved(saved: dict[str, Any], source: str) -> Command:
-    """Read the settings that a run has saved, as --config does.
-
-    Args:
-        saved: contents of config.json.
-        source: file that it was read from, for error messages.
-
-    Raises:
-        UserError: the recipe cannot be found, or a value is not possible.
-    """
-    try:
-        command = _parse((), saved, source, _check_options)
-    except UserError as error:
-        raise UserError(f"{source}: {error}") from error
-    assert command is not None  # nobody asked for the help
+    """Read a command line; or print the help or the settings, if it asks for that, and return None."""
+    if _HELP & {*arguments}:
+        answer(arguments)
+        return None
+    saved, source = _saved(arguments)
+    command = _parse(arguments, without_replaced(saved, arguments), source, as_flags=True)
+    if command.print_config:
+        _print_settings(command)
+        return None
     return command
 
 
-def _parse(
-    arguments: Sequence[str], saved: dict[str, Any], source: str, check: Callable[[type[Recipe]], None]
-) -> Command | None:
+def parse_saved(saved: dict[str, Any], source: str) -> Command:
+    """Read the settings that a run has saved, as --config does; messages name their source."""
+    try:
+        return _parse((), saved, source, as_flags=False)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+
+
+def answer(arguments: Sequence[str]) -> bool:
+    """Do what needs no TensorFlow, and return whether that is all: print the help, or refuse data that are missing."""
+    saved, _ = _saved(arguments)
+    data, _, array = (_peek(arguments, "--data") or str(saved.get("data", Config.data))).partition(":")
+    if _HELP & {*arguments}:
+        _print_help(arguments, str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)), data, array)
+        return True
+    is_path = not array and data not in ("digits", "synthetic") and not {*data} & {*"*?["}
+    # Ranks compare what each of them sees.
+    if is_path and launched()[1] == 1 and not os.path.exists(data):
+        from hvdgan.data.opening import EXPECTED
+
+        raise UserError(f"--data {data}: no such file or folder; expected {EXPECTED}")
+    return False
+
+
+def _saved(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The settings of --config and of the preset of --metrics, and the name of the file."""
+    path = _peek(arguments, "--config")
+    saved = {} if path is None else read_settings(Path(path), f"--config {path}")
+    preset = _peek(arguments, "--metrics") or saved.get("metrics")
+    return {**_METRICS.get(str(preset), {}), **saved}, str(path)
+
+
+def _print_help(arguments: Sequence[str], recipe: str, data: str, array: str) -> None:
+    if Options := options_in_source(recipe):
+        default = Options()
+    else:
+        from hvdgan.recipe import mistakes
+        from hvdgan.recipe.loading import load_recipe
+        from hvdgan.recipe.options import default_options
+
+        found = load_recipe(recipe)
+        with mistakes.of(found):
+            default = default_options(found, {*to_json(Config()), *_OTHERS}, as_flags=True)
+    names = {*_BASICS, *(field.name for field in dataclasses.fields(default))}
+    if "steps" not in names:
+        names |= {"max_steps", "stages"}
+    if ".tfrecord" in data:
+        names |= {f"tfrecord_{field.name}" for field in dataclasses.fields(TFRecordConfig)}
+    elif (array and data != "keras") or data.endswith((".npy", ".npz", ".h5", ".hdf5", ".nc", ".zarr")):
+        names |= {field.name for field in dataclasses.fields(ArrayConfig)}
+    everything = "--help-all" in arguments
+    shown = None if everything else {f"--{name.replace('_', '-')}" for name in names}
+    text = _LONG if everything else _SHORT
+    run_app(_flags(recipe, None, default), ["--help"], name="train", help_text=text, shown=shown)
+
+
+def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_flags: bool) -> Command:
+    from hvdgan.recipe import mistakes
+    from hvdgan.recipe.loading import load_recipe
+    from hvdgan.recipe.options import default_options, without_commas
+    from hvdgan.training.state import seed_generators
+
     name, seed = (
         saved.get(key, default) if (given := _peek(arguments, f"--{key}")) is None else given
         for key, default in (("recipe", Config.recipe), ("seed", Config.seed))
@@ -130,19 +174,42 @@ def _parse(
     # Other values of the flag are refused below.
     seed_generators(int(seed) if str(seed).isdecimal() else Config.seed, "import")
     recipe = load_recipe(str(name))
-    Options: Any = recipe.Options
-    with of(recipe):
-        check(recipe)
-        default = call(Options, what="Options", wanted="every field of its Options needs a default")
-        words = _without_commas(arguments, Options)
+    with mistakes.of(recipe):
+        default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
+        words = without_commas(arguments, recipe.Options)
+    if not hasattr(default, "steps"):
+        words = ["--max-steps" + word[7:] if word.partition("=")[0] == "--steps" else word for word in words]
+        saved = {"max_steps" if key == "steps" else key: value for key, value in saved.items()}
+    flags = _flags(str(name), recipe, default)
+    with mistakes.of(recipe):  # its Options may refuse a value
+        command: Command = mistakes.call(
+            lambda: run_app(flags, words, name="train", help_text=_LONG, saved=saved, source=source, instead=_INSTEAD),
+            what="Options",
+        )
+    return command
+
+
+def _print_settings(command: Command) -> None:
+    app = app_of(_flags("", command.recipe, command.options), name="train", help_text="")
+    found = app.assemble_argument_collection(parse_docstring=True)
+    comments = {name: each.parameter.help or "" for each in found for name in each.names}
+    if launched()[2] == 0:
+        print(as_toml(to_json(command.config, command.options), comments), end="")
+
+
+def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
+    """The function whose parameters are the flags, those of a recipe's Options included."""
+    Options: Any = type(default)
 
     def command(
         *,
         config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
         resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),
         dry_run: Annotated[bool, _COMMAND] = False,
+        print_config: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         time_budget: Annotated[Positive | None, _COMMAND] = None,
+        metrics: Annotated[Literal["fid50k_full"] | None, EVALUATION] = None,
         elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=8))] = Elastic(),
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
         options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=6))] = default,
@@ -152,83 +219,21 @@ def _parse(
         Parameters
         ----------
         config_file:
-            saved config.json with settings; other flags override it
+            settings (.toml, .yaml, .json); flags override them
         dry_run:
-            print the settings, networks and stages, and write nothing
+            print the networks, stages and ranks; write nothing
+        print_config:
+            print all settings as TOML, for --config, and do nothing else
         expect_size:
             number of ranks; refuse to start with any other
         time_budget:
             time from the start of the process until the run is saved and ends with exit code 75 (minutes)
+        metrics:
+            fid50k_full: FID of 50,000 samples to all real ones
         """
-        return Command(config, recipe, options, resume, dry_run, expect_size, time_budget, elastic)
+        return Command(config, recipe, options, resume, dry_run, print_config, expect_size, time_budget, elastic)
 
-    with of(recipe):  # its Options may refuse a value
-        return call(
-            lambda: run_app(command, words, name="train", help_text=_HELP, saved=saved, source=source), what="Options"
-        )
-
-
-def _check_options(recipe: type[Recipe]) -> None:
-    """Refuse Options that cannot be settings."""
-    Options = recipe.Options
-    if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):
-        raise Mistake(
-            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field"
-        )
-    taken = {field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)}
-    taken |= {*to_json(Config(), NoOptions()), "config", "dry_run", "expect_size", "time_budget"}
-    if twice := taken & {field.name for field in dataclasses.fields(recipe.Options)}:
-        raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
-
-
-def _check_flags(recipe: type[Recipe]) -> None:
-    """Refuse Options that cannot be flags as they are meant. The saved options of an older run need not be flags."""
-    _check_options(recipe)
-    Options: Any = recipe.Options
-    if not Options.__dataclass_params__.frozen:
-        raise Mistake("Options is not frozen; write @dataclasses.dataclass(frozen=True) above it", Options)
-    for kind in Options.__mro__:
-        for name, value in vars(kind).items():
-            typed = name in inspect.get_annotations(kind) or name.startswith("_")
-            if not typed and isinstance(value, int | float | str | tuple):
-                raise Mistake(
-                    f"Options.{name} has no type, and is no flag; write {name}: {type(value).__name__} = {value!r}",
-                    kind,
-                )
-
-
-def _without_commas(arguments: Sequence[str], Options: type) -> list[str]:
-    """Split the lists of a recipe in the words of a command line, which are given as 1,2,3, as cyclopts wants them.
-
-    A list becomes its flag before each value; a tuple of a fixed length becomes its flag before all values.
-    """
-    hints = call(partial(get_type_hints, Options, include_extras=True), what="Options")
-    lists = {name: kind for name, hint in hints.items() if (kind := _list_type(hint)) is not None}
-    words: list[str] = []
-    waiting = None  # the type of the list whose flag was the last word
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        hint = lists.get(flag.removeprefix("--").replace("-", "_")) if flag.startswith("--") else None
-        if waiting and not argument.startswith("--"):
-            words[-1:] = _spread(words[-1], argument, waiting)
-        else:
-            words += _spread(flag, value, hint) if hint and equals else [argument]
-        waiting = None if equals else hint
-    return words
-
-
-def _list_type(hint: Any) -> Any:
-    """The type of an option that is a list, or a list or None; None if the option is no list."""
-    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-    if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
-        hint = kinds[0]
-    return hint if get_origin(hint) in (tuple, list, Sequence) else None
-
-
-def _spread(flag: str, value: str, hint: Any) -> list[str]:
-    values = [part.strip() for part in value.split(",")]
-    variadic = get_origin(hint) is not tuple or get_args(hint)[1:] == (Ellipsis,)
-    return [word for each in values for word in (flag, each)] if variadic else [flag, *values]
+    return command
 
 
 def _peek(arguments: Sequence[str], flag: str) -> str | None:

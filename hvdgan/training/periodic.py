@@ -22,6 +22,9 @@ from hvdgan.training.saving import Saving
 from hvdgan.training.state import TrainState, copy_of
 from hvdgan.training.summary import end_of
 
+_EARLY_GRIDS = (100, 200)
+"""steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
+
 
 class PeriodicTasks:
     """Does what is due between two steps. Every rank runs it; the writers inside act on rank 0 alone."""
@@ -44,6 +47,8 @@ class PeriodicTasks:
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
         self._grids.write_real()
+        if self._resume_point.step == 0 and self._run.config.sample_every:
+            self._grids.write(0)
         if self._commits.every:
             self._saving.commit(self._resume_point.step, self._statistics(), self._observations.state())
 
@@ -175,7 +180,7 @@ def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: boo
         log=last or is_due(done, config.log_every),
         end=last or stage_ends,
         evaluate=evaluates and (last or is_due(done, config.evaluation.eval_every)),
-        sample=last or is_due(done, config.sample_every),
+        sample=last or is_due(done, config.sample_every) or (config.sample_every > 0 and done in _EARLY_GRIDS),
         save=save,
         # After the last step there is no commit: a rank that is lost then is replaced, and the last step is redone.
         commit=commit_every > 0 and not (stop or last) and (save or is_due(done, commit_every)),

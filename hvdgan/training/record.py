@@ -1,7 +1,6 @@
 """Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
 
 import contextlib
-import datetime
 import json
 import math
 import sys
@@ -28,9 +27,15 @@ class Progress:
 
     def __init__(self, start_step: int, total_steps: int) -> None:
         self._bar = tqdm(
-            total=total_steps, initial=start_step, unit="step", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            total=total_steps, initial=start_step, file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
             disable=not sys.stderr.isatty(),
         )  # fmt: skip
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether stderr is a terminal, which has a bar."""
+        return not self._bar.disable
 
     def print(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
@@ -42,18 +47,18 @@ class Progress:
     def advance(self, stage: str) -> None:
         """Advance the bar by one step of this stage."""
         if not self._bar.disable:
-            self._bar.set_description(stage, refresh=False)
+            self._bar.set_description_str(stage, refresh=False)
             self._bar.update()
 
-    def show(self, step: int, stage: str, values: dict[str, float]) -> str | None:
-        """Show the losses, the speed and the time left."""
-        losses = " ".join(f"{name} {value:.4g}" for name, value in values.items() if name.endswith("/loss"))
-        speed = f"{losses} {values['images_per_sec']:.1f} images/s"
-        if not self._bar.disable:
-            self._bar.set_postfix_str(speed)
-            return None
-        left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
-        return f"step {step}/{self._bar.total} {stage} {speed}, {left} left"
+    def show(self, step: int, stage: str, values: dict[str, float]) -> str:
+        """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
+        losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
+        if self.has_bar:  # at 80 columns the line has room for beginnings of names
+            short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
+            self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
+        left = _clock((self._bar.total - step) * values["step_seconds"])
+        named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
+        return f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"
 
     def close(self) -> None:
         """Remove the bar."""
@@ -142,8 +147,10 @@ class Record:
         if not self._is_root:
             return
         self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        if line := self._progress.show(step, stage, values):
-            self.say(line)
+        line = self._progress.show(step, stage, values)
+        self._write_line(line)
+        if not self._progress.has_bar:
+            self._print_line(line)
 
     def write_evaluation(
         self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str = "held out"

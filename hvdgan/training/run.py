@@ -255,7 +255,7 @@ def build(
     shared_errors.agree(digests_of_files(recipe), ranks, "the files of the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = held_out.some(config.evaluation.eval_images).mapped(source.values) if held_out else None
+    evaluated = held_out.some(config.evaluation.eval_held_out).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state.sampling_nets, evaluated, ranks, config) if evaluated else None
     threads, cache = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
     sets = config, recipe, state.sampling_nets, (source, evaluated), ranks

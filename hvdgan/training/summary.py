@@ -1,7 +1,6 @@
 """Describes a run in words: for --dry-run, at its start and at its end."""
 
 import dataclasses
-import json
 import os
 import platform
 import shlex
@@ -62,10 +61,9 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
 
 
 def describe(run: Run, of_ranks: Sequence[Device]) -> str:
-    """Describe all settings as JSON, and then what a run says at its start, given the devices of the ranks."""
-    folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing"
-    lines = [*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks]
-    return "\n".join(["config:", json.dumps(run.settings(), indent=2), *lines])
+    """Describe what a run says at its start, given the devices of the ranks."""
+    folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing; --print-config has every setting"
+    return "\n".join([*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks])
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
@@ -89,7 +87,10 @@ def _how_to_continue(run: Run) -> str:
         return (
             f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
         )
-    longer = stage_steps([*others, dataclasses.replace(last, steps=2 * last.steps)])
+    more = 2 * last.steps
+    if not others and run.config.stages is None and getattr(run.recipe.options, "steps", 0) == last.steps:
+        return f"for more, give --steps {more}"
+    longer = stage_steps([*others, dataclasses.replace(last, steps=more)])
     return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 
@@ -246,17 +247,15 @@ def _ranks(run: Run, of_ranks: Sequence[Device]) -> str:
     hosts = len({device.host for device in of_ranks})
     counts = sorted({round(weight * batch_size / ranks.size) for weight in ranks.weights(batch_size)})
     again = requeued()
-    return (
-        f"{ranks.size} rank(s) on {hosts} host(s), launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, "
-        f"{_collectives(ranks, on_gpu=of_ranks[0].gpu is not None)}; "
-        f"{' or '.join(map(str, counts))} images each per step"
-        + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
-    )
+    where = "one process" if ranks.size == 1 else f"{ranks.size} rank(s) on {hosts} host(s)"
+    if ranks.size > 1:
+        collectives = _collectives(ranks, on_gpu=of_ranks[0].gpu is not None)
+        where += f", launcher {ranks.launcher}{', elastic' if ranks.slice_unit else ''}, {collectives}"
+    where += f"; {' or '.join(map(str, counts))} images{' each' * (ranks.size > 1)} per step"
+    return where + (f"; Slurm job {again[0]}, restart {again[1]}" if again else "")
 
 
 def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
-    if ranks.size == 1:
-        return "no collectives"
     names = {"mpi": "MPI", "gloo": "Gloo", "ccl": "oneCCL"}
     over = backend.controller()
     if on_gpu and not ranks.reduces_on_host and backend.build()["nccl"]:
@@ -271,7 +270,7 @@ def _evaluations(run: Run) -> Iterator[str]:
     what = []
     if run.evaluator and run.evaluated and run.held_out:
         some = len(run.evaluated) < len(run.held_out)
-        of_all, why = (f" of {len(run.held_out):,}", " (--eval-images)") if some else ("", "")
+        of_all, why = (f" of {len(run.held_out):,}", " (--eval-held-out)") if some else ("", "")
         what.append(f"{len(run.evaluated):,}{of_all} held-out images{why}")
     if run.comparison:
         what.append(str(run.comparison))
@@ -297,7 +296,7 @@ def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], start: str)
 
 def _words(flag: str, value: Any) -> Iterator[list[str]]:
     if isinstance(value, bool):
-        yield [flag if value else f"{flag}=false"]
+        yield [flag if value else f"--no-{flag[2:]}"]
     elif isinstance(value, list):
         yield [flag, ",".join(map(str, value))]
     else:

@@ -60,6 +60,24 @@ def test_a_run_whose_streams_are_closed_ends_well(tmp_path, closed):
     assert "done: 2 steps" not in done.stdout  # lines for standard error went nowhere else
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("train --help", 0, "--global-batch-size"),
+        ("train --recipe stylegan2 --help-all", 0, "--r1-gamma"),
+        ("train --data no/such", 2, "hvdgan: --data no/such: no such file or folder; expected digits, "),
+        ("train --config no.json", 2, "hvdgan: --config no.json: cannot be read as JSON: "),
+        *((f"{name} no/run", 2, "no/run: no such folder; ") for name in ("sample", "evaluate", "export", "complete")),
+    ],
+)
+def test_help_and_a_missing_path_need_no_tensorflow(tmp_path, words, code, said):
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit(3)")
+    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    done = run([sys.executable, "-m", *f"hvdgan.{words}".split()], tmp_path, PYTHONPATH=path)
+    assert done.returncode == code and said in done.stdout + done.stderr
+    assert done.stderr.count("\n") == (code == 2)
+
+
 def test_in_others_programs_nothing_is_left_out(tmp_path):
     found = at_the_end_of(tmp_path, "-c", "import hvdgan.training.run, hvdgan.train; hvdgan.train.main(['--help'])")
     assert found == {"loaded": ["tensorflow", "keras", "sklearn", "matplotlib"], "collects": True, "set_aside": False}

@@ -22,7 +22,7 @@ from launching import train as train_ranks
 from pooled import pooled
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
-FEW = ["--samples", "120", "--eval-features", pooled(), "--batch-size", "16"]
+FEW = ["--samples", "120", "--eval-features", pooled(), "--batch-size", "16", "--json"]
 FIGURES = "frechet kid precision recall density coverage sliced_wasserstein histogram spectrum".split()
 
 
@@ -67,6 +67,12 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     said = capsys.readouterr()
     assert json.loads(said.out) == record and len(records(folder)) == 1
     assert f"figures of {record['time']}, from {folder / 'evaluation.jsonl'}" in said.err
+    assert evaluate([str(folder), *FEW[:-1]]) == 0
+    title, *rows = capsys.readouterr().out.splitlines()
+    assert title.endswith(f"step-00000006: 120 generated and 120 real samples, features: {pooled()}")
+    assert {row.split()[0]: float(row.split()[1]) for row in rows} == {
+        name: pytest.approx(value, rel=1e-5) for name, value in record.items() if name.startswith("eval/")
+    }
     for other in (["--seed", "1"], ["--weights", "trained"], ["--truncation", "1"], ["--data", "digits"]):
         assert evaluate([str(folder), *FEW, *other]) == 0
     assert evaluate([str(folder), *FEW, "--real-samples", "0"]) == 0

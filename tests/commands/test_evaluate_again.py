@@ -170,7 +170,7 @@ def test_arrays_with_nan_are_named_and_the_recipes_features_get_no_conditions_of
         assert train([*words, "--report", "never"]) == 0
     samples[0, 1, 2, 3] = np.nan
     np.save("samples.npy", samples)
-    words = ["--samples", "100", "--images", "samples.npy", "--eval-features", "recipe"]
+    words = ["--samples", "100", "--images", "samples.npy", "--eval-features", "recipe", "--json"]
     capsys.readouterr()
     assert evaluate(["Featured", *words]) == 0
     said = capsys.readouterr()

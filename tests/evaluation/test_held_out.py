@@ -60,10 +60,10 @@ def of_noise(data, **settings):
 
 
 def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded(folder, monkeypatch):
-    runs = [of_noise(folder, eval_images=7, seed=seed, global_batch_size=size) for seed, size in ((0, 4), (5, 10))]
+    runs = [of_noise(folder, eval_held_out=7, seed=seed, global_batch_size=size) for seed, size in ((0, 4), (5, 10))]
     names = [{made.evaluated.key(index) for index in range(len(made.evaluated))} for made in runs]
     assert names[0] == names[1] and len(names[0]) == 7 < len(runs[0].held_out)
-    more = of_noise(folder, eval_images=12).evaluated
+    more = of_noise(folder, eval_held_out=12).evaluated
     assert names[0] < {more.key(index) for index in range(12)}
     fetched, fetch = [], PictureFiles.read
     monkeypatch.setattr(PictureFiles, "read", lambda self, some: fetched.extend(some.tolist()) or fetch(self, some))
@@ -76,10 +76,10 @@ def test_another_cap_at_resume_is_reported(folder, tmp_path):
     flags += ["--data", str(folder), "--run-dir", str(tmp_path), "--best-metric", "eval/brightness"]
     assert main([*flags, "--steps", "2"]) == 0
     for steps in ("4", "6"):
-        assert main([*flags, "--steps", steps, "--eval-images", "5"]) == 0
+        assert main([*flags, "--steps", steps, "--eval-held-out", "5"]) == 0
     log = (tmp_path / "log.txt").read_text()
     assert log.count("warning: evaluations look at 5 held-out images, and looked at ") == 1
-    assert ": 5 of " in log and " held-out images (--eval-images)" in log
+    assert ": 5 of " in log and " held-out images (--eval-held-out)" in log
 
 
 def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):

@@ -89,7 +89,7 @@ def test_make_test_runs_these_tests():
 
 def test_every_command_was_recognised():
     known = ("make demo", "make test", "python ", "hvdgan launch ", "source .venv/bin/activate")
-    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 8
+    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 9
 
 
 def test_files_that_the_readme_names_are_there():

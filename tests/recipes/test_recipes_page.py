@@ -47,11 +47,8 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
 def test_the_commands_of_the_page_for_volumes(tmp_path):
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     (block,) = [each for each in blocks("recipes.md", "sh") if "calo3d" in each]
-    shortened = {
-        r"--(num|samples) \d+": r"--\1 40",
-        r"--size \d+": "--size 8",
-        r"--steps \d+": "--steps 8 --max-steps 2",
-    }
+    shortened = {r"--(num|samples) \d+": r"--\1 40", r"--size \d+": "--size 8"}
+    shortened |= {r"--steps \d+": "--steps 8 --max-steps 2"}
     for command in block.splitlines():
         for long, short in shortened.items():
             command = re.sub(long, short, command)

@@ -1,6 +1,6 @@
 """Settings come from flags, then --config, then defaults.
 
-Modules: cli.config, training.command.
+Modules: cli.config, training.command, recipe.options.
 """
 
 import json
@@ -20,7 +20,7 @@ def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
     path.write_text(json.dumps(to_json(command.config, command.options)))
     again = parse(["--config", str(path)])
     assert (again.config, again.options, again.recipe) == (command.config, command.options, command.recipe)
-    changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--flip=false"])
+    changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--no-flip"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
     assert (again.config.flip, changed.config.flip) == (True, False)
 
@@ -31,20 +31,68 @@ def test_saved_options_have_their_types_again():
     assert parse_saved(saved, "run") == command
 
 
-def test_the_users_own_recipe_brings_its_options(capsys):
-    assert parse(["--recipe", "tiny:Tiny", "--learning-rate", "0.5"]).options.learning_rate == 0.5
-    assert parse(["--recipe=tiny:Tiny", "--help"]) is None
-    shown = capsys.readouterr().out
-    assert "Recipe tiny:Tiny" in shown and "--norm" in shown and "--nf" not in shown
+def shown(capsys, words):
+    assert parse(words.split()) is None
+    return capsys.readouterr().out
 
 
-def test_help_tells_every_setting_its_unit_and_default(capsys):
-    assert parse(["--help"]) is None
-    shown = " ".join(capsys.readouterr().out.split())
+def test_the_help_fits_on_a_screen_and_has_what_most_runs_need(capsys):
+    screen = shown(capsys, "--help")
+    lines = screen.splitlines()
+    assert len(lines) <= 44 and max(map(len, lines)) <= 80
+    basics = "recipe data image-size fit run-dir global-batch-size steps precision eval-samples config dry-run"
+    for flag in [*basics.split(), *(name.replace("_", "-") for name in vars(DCGANOptions()))]:
+        assert f"  --{flag} " in screen
+    assert screen.count("  python -m hvdgan.train --") == 1 and "horovodrun -np 4 python" in screen
+    for flag in ("--stages", "--tfrecord-image", "--values", "--pipeline.threads", "--max-bad-steps"):
+        assert flag not in screen
+
+
+@pytest.mark.parametrize(
+    ("data", "flags"),
+    [("x/*.tfrecord", ["--tfrecord-image"]), ("f.h5:NAME", ["--values", "--axes"]), ("mine:source", ["--values"])],
+)
+def test_flags_of_arrays_and_tfrecords_show_with_such_data(capsys, data, flags):
+    screen = shown(capsys, f"--help --data {data}")
+    assert all(f"  {flag} " in screen for flag in flags)
+    assert ("--tfrecord-image" in screen) == ("tfrecord" in data)
+
+
+def test_help_all_tells_every_setting_its_unit_and_default(capsys):
+    screen = " ".join(shown(capsys, "--help-all").split())
     for flag in [*to_json(Config(), DCGANOptions()), "resume", "config", "dry_run", "expect_size"]:
         if flag != "pipeline":
-            assert f"--{flag.replace('_', '-')} " in shown
-    assert "(pixels)" in shown and "(seconds)" in shown and "[default: 64]" in shown and "--pipeline.threads" in shown
+            assert f"--{flag.replace('_', '-')} " in screen
+    assert "(pixels)" in screen and "(seconds)" in screen and "[default: 64]" in screen
+    assert "--pipeline.threads" in screen
+
+
+def test_the_users_own_recipe_brings_its_options(capsys):
+    assert parse(["--recipe", "tiny:Tiny", "--learning-rate", "0.5"]).options.learning_rate == 0.5
+    screen = shown(capsys, "--recipe=tiny:Tiny --help")
+    assert "Recipe tiny:Tiny" in screen and "--norm" in screen and "--nf" not in screen
+
+
+def test_steps_is_the_length_of_a_run_also_where_a_recipe_has_steps_of_each_stage(tmp_path):
+    assert parse("--steps 7".split()).options.steps == 7
+    path = tmp_path / "run.yaml"
+    path.write_text("recipe: completion\nsteps: 7\n")
+    for words in ("--recipe completion --steps 7", "--recipe completion --steps=7", f"--config {path}"):
+        assert parse(words.split()).config.max_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [("bf16", "mixed_bfloat16"), ("fp16", "mixed_float16"), ("fp32", "float32")]
+)
+def test_precisions_have_the_names_of_other_trainers_too(name, policy):
+    assert parse(["--precision", name]).config.precision == policy
+
+
+def test_a_preset_of_metrics_sets_the_evaluations_and_flags_override_it():
+    flags = "--metrics fid50k_full --eval-samples 40"
+    evaluation = parse(flags.split()).config.evaluation
+    assert (evaluation.eval_samples, evaluation.eval_real_samples, evaluation.eval_features) == (40, 0, "inception")
+    assert parse(flags.split()[:2]).config.evaluation.eval_samples == 50_000
 
 
 @pytest.mark.parametrize(
@@ -54,6 +102,7 @@ def test_help_tells_every_setting_its_unit_and_default(capsys):
         ("--image-size big", '--image-size: "big" is not a whole number'),
         ("--image-size 32 --image-size 64", "--image-size specified multiple times"),
         ("--channels 2", '"2" for --channels. Choose from: 1, 3'),
+        ("--precision half", '"half" is not one of float32, mixed_bfloat16, mixed_float16'),
         ("--ema-decay nan", "--ema-decay"),
         (
             "--ema-half-life 1e4 --ema-decay 0.995",
@@ -64,25 +113,16 @@ def test_help_tells_every_setting_its_unit_and_default(capsys):
         ("--recipe tiny:Nobody", "--recipe tiny:Nobody: Nobody in tiny is not a subclass of hvdgan.recipe.Recipe"),
         ("--recipe no.such:GAN", "there is no module no.such"),
         ("--recipe tiny:Clashing", "the option seed is also a setting of hvdgan; rename it"),
+        ("--batch 64", "--batch: no flag of hvdgan; .* are --global-batch-size"),
+        ("--lr=0.1", "--lr: no flag of hvdgan; .* is --learning-rate"),
+        ("--outdir x", "--outdir: .* is --run-dir"),
+        ("--gpus 4", "--gpus: .* horovodrun -np 4"),
+        ("--kimg 1000", "--kimg: .* is --steps"),
+        ("--epochs 3", "--epochs: .* is --steps"),
+        ("--metrics kid", "--metrics"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
         parse(arguments.split())
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("[1]", "expected a JSON object of settings, found list"),
-        ('{"image_sise": 3}', "image_sise"),
-        ('{"image_size": -3}', "image_size"),
-        ('{"recipe": 3}', "--recipe 3"),
-    ],
-)
-def test_a_wrong_config_file_is_named(tmp_path, content, complaint):
-    path = tmp_path / "config.json"
-    path.write_text(content)
-    with pytest.raises(UserError, match=complaint):
-        parse(["--config", str(path)])

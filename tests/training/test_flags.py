@@ -24,6 +24,7 @@ ALL = (
         ("--recipe dcgan --seed 0 --nf 64 --ema-decay 0.995", ""),  # the defaults
         ("--data=-x --run-dir 'it'\\''s'", "--run-dir 'it'\"'\"'s' --data=-x"),
         ("--recipe tiny:Conditional --widths 5 --widths 6", "--recipe tiny:Conditional --widths 5,6"),
+        ("--no-flip", ""),
         (ALL, None),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch):
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
     words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
     assert main(words) == 0
-    (line,) = [line for line in logged(folder / "run").splitlines() if " rank(s) on " in line]
-    assert line.endswith(f"images each per step; {said}")
+    (line,) = [line for line in logged(folder / "run").splitlines() if "images per step" in line]
+    assert line.endswith(f"one process; 8 images per step; {said}")
     history = judge(run_folder.read(folder / "run")).history
     assert history == [f"requeued by Slurm, latest as {said}"]

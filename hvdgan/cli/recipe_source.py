@@ -1,0 +1,55 @@
+"""Reads the options of a recipe from its source for --help: an import would take the seconds that TensorFlow takes."""
+
+import ast
+import dataclasses
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+
+def options_in_source(recipe: str) -> type | None:
+    """Make a class with the fields of a recipe's Options; None if they are not written in the file of the recipe."""
+    module, _, name = recipe.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        spec = importlib.util.find_spec(module if name else f"hvdgan.recipes.{module}")
+        body = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8")).body
+        options = _named(_named(body, name or "RECIPE").body, "Options", body)
+        if options.bases:
+            return None
+        fields = [_field(*pair) for pair in zip(options.body, [*options.body[1:], None], strict=True)]
+        of_here = {"__module__": __name__}  # cyclopts looks into no class of the standard library
+        return dataclasses.make_dataclass("Options", [each for each in fields if each], namespace=of_here)
+    except (LookupError, ImportError, OSError, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _named(body: list[ast.stmt], name: str, module: list[ast.stmt] | None = None) -> ast.ClassDef:
+    """The class of a name, or the one that is assigned to it."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and ast.unparse(node.targets[0]) == name:
+            return _named(module or body, node.value.id)
+    raise LookupError(name)
+
+
+def _field(node: ast.stmt, after: ast.stmt | None) -> tuple[str, Any, Any] | None:
+    """Name, type and default of an option, with its meaning; the type as far as --help shows it."""
+    if not isinstance(node, ast.AnnAssign) or node.value is None:
+        return None
+    meaning = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
+    kind: Any = bool if ast.unparse(node.annotation) == "bool" else str
+    if isinstance(node.annotation, ast.Subscript) and ast.unparse(node.annotation.value) == "Literal":
+        kind = Literal[ast.literal_eval(node.annotation.slice)]
+    try:
+        default = ast.literal_eval(node.value)
+        hash(default)
+    except (ValueError, TypeError):
+        default = ast.unparse(node.value)
+    return ast.unparse(node.target), Annotated[kind, Parameter(help=str(meaning))], dataclasses.field(default=default)

@@ -1,0 +1,66 @@
+"""Reads the settings of a run from a TOML, YAML or JSON file, and writes them as TOML with comments."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hvdgan.cli.errors import UserError, in_one_line
+
+_WIDTH = 110
+
+
+def read_settings(path: Path, named: str = "") -> dict[str, Any]:
+    """Read settings by their names from .toml, .yaml, .yml or else JSON; `named` begins messages, not the path."""
+    named = named or str(path)
+    form, parse = _FORMATS.get(path.suffix.lower(), ("JSON", json.loads))
+    try:
+        values = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{named}: cannot be read as {form}: {in_one_line(error)}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{named}: expected settings by their names, found {type(values).__name__}")
+    values = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if not isinstance(values.get("pipeline", {}), dict):
+        raise UserError(f"{named}: pipeline is {values['pipeline']!r}; expected its settings by their names")
+    return values
+
+
+def as_toml(settings: Mapping[str, Any], comments: Mapping[str, str]) -> str:
+    """Write settings as TOML, each below its comment, which is found by its flag; None is written as a comment, too."""
+    lines = []
+    for name, value in settings.items():
+        nested = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+        for key, each in nested.items():
+            text = " ".join(comments.get(f"--{key.replace('_', '-')}", "").split())
+            lines += textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
+            lines.append(f"# {key} =" if each is None else f"{key} = {json.dumps(each, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+
+        return tomllib.loads(text)
+    raise UserError("a TOML file needs Python 3.11; write YAML or JSON")
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise UserError("a YAML file needs PyYAML: pip install pyyaml, or write TOML") from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(in_one_line(error)) from error
+
+
+_FORMATS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    ".toml": ("TOML", _toml),
+    ".yaml": ("YAML", _yaml),
+    ".yml": ("YAML", _yaml),
+}
