@@ -99,7 +99,7 @@ def hosts_of_allocation(*, up: bool = False) -> Slots:
     if not names:
         raise UserError(f"SLURM_JOB_NODELIST={nodes}: scontrol does not name these hosts; name them with -H")
     tasks = tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", ""))[: len(names)]
-    found = list(itertools.zip_longest(names, tasks, fillvalue=1))
+    found = list(zip(names, [*tasks, *[1] * (len(names) - len(tasks))], strict=True))
     if up:
         states = output_of(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N %t"])
         if not states:

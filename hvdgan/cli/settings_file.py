@@ -1,8 +1,8 @@
 """Reads the settings of a run from a TOML, YAML or JSON file, and writes them as TOML with comments."""
 
 import json
-import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,6 @@ def as_toml(settings: Mapping[str, Any], comments: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(text: str) -> Any:
-    if sys.version_info >= (3, 11):
-        import tomllib
-
-        return tomllib.loads(text)
-    raise UserError("a TOML file needs Python 3.11; write YAML or JSON")
-
-
 def _yaml(text: str) -> Any:
     try:
         import yaml
@@ -60,7 +52,7 @@ def _yaml(text: str) -> Any:
 
 
 _FORMATS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    ".toml": ("TOML", _toml),
+    ".toml": ("TOML", tomllib.loads),
     ".yaml": ("YAML", _yaml),
     ".yml": ("YAML", _yaml),
 }

@@ -25,9 +25,9 @@ def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterat
     """Yield blank samples without end, with every class and every row of conditions (N, k) in turn."""
     blank = np.zeros(spec.parts.record, np.uint8 if spec.is_pictures else np.float32)
     for number in itertools.count():
-        one: Input = {"images": blank, "numbers": np.int64(number)}
+        one: Input = {"images": blank, "numbers": np.array(number, np.int64)}
         if spec.num_classes:
-            one["labels"] = np.int32(number % spec.num_classes)
+            one["labels"] = np.array(number % spec.num_classes, np.int32)
         if conditions is not None:
             one["conditions"] = conditions[number % len(conditions)]
         yield one

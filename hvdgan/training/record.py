@@ -56,7 +56,7 @@ class Progress:
         if self.has_bar:  # at 80 columns the line has room for beginnings of names
             short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
             self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
-        left = _clock((self._bar.total - step) * values["step_seconds"])
+        left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
         named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
         return f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"
 

@@ -26,7 +26,7 @@ class Missing:
     @property
     def field(self) -> np.ndarray | None:
         """1 where samples have all their numbers and 0 elsewhere, (*space, 1) float32; None without a mask."""
-        return None if self.mask is None else 1.0 - self.mask.any(axis=-1, keepdims=True).astype(np.float32)
+        return None if self.mask is None else (~np.any(self.mask, axis=-1, keepdims=True)).astype(np.float32)
 
     def filled(self, stored: np.ndarray, seen: np.ndarray) -> np.ndarray:
         """The mapped numbers of samples (B, ..., C), with the declared one where the stored number is NaN."""
