@@ -9,7 +9,6 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import printable
-from hvdgan.data.kinds import check_numbers
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import Container, Store
 from hvdgan.values import value_map
@@ -26,7 +25,7 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
     units: list[str] = []
     for name in names:
         stored = container.find(name, "--conditions")
-        check_numbers(stored)
+        stored.refuse_other_types()
         if len(stored.shape) not in (1, 2) or stored.shape[0] != count:
             raise UserError(
                 f"--conditions {name}: array of shape {stored.shape}; expected one entry for each of {count:,} samples"

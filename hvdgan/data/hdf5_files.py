@@ -1,7 +1,6 @@
 """Arrays in HDF5 files, read by h5py."""
 
 import contextlib
-import copy
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
-from hvdgan.data.valid_numbers import ValidNumbers, plain_numbers
+from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
@@ -77,11 +76,6 @@ class Hdf5Array(Store):
         for place, index in enumerate(indices.tolist()):
             out[place] = self._sample(index)
         return self._checked(indices, out)
-
-    def as_colours(self) -> "Hdf5Array":
-        colours = copy.copy(self)
-        colours._valid = ValidNumbers()
-        return colours
 
     def _sample(self, index: int) -> Any:
         try:

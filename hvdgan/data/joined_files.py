@@ -1,6 +1,5 @@
 """Several files of one kind as one: the samples of each follow those of the one before."""
 
-import copy
 import functools
 import hashlib
 import os
@@ -11,7 +10,6 @@ import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.kinds import check_numbers
 from hvdgan.data.sharing import share_out
 from hvdgan.data.store import Container, Store, identity
 
@@ -43,7 +41,7 @@ class JoinedFiles(Container):
 
     def get(self, name: str) -> Store:
         first = self._first.get(name)
-        check_numbers(first)
+        first.refuse_other_types()
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
         (_, *expected), counts = _facts(first), []
         for file, (count, *facts) in zip(self._files, found, strict=True):
@@ -57,7 +55,7 @@ class JoinedFiles(Container):
 
     def find_constant(self, name: str, flag: str) -> Store:
         stored = self._first.find_constant(name, flag)
-        check_numbers(stored)
+        stored.refuse_other_types()
 
         def digest(file: str) -> str:
             numbers = self._opener(file).find_constant(name, flag).whole()
@@ -107,12 +105,6 @@ class JoinedArray(Store):
         for number, places, within in self._by_file(indices):
             out[places] = self._part(number).read(within)
         return out
-
-    def as_colours(self) -> "JoinedArray":
-        colours = copy.copy(self)
-        colours._opener = lambda file: self._opener(file).as_colours()
-        colours._part = functools.lru_cache(MOST_OPEN)(colours._open)
-        return colours
 
     def whole(self) -> np.ndarray:
         """All of it; each file is closed again, since arrays such as conditions are read once."""

@@ -5,6 +5,7 @@ arrays: images, and perhaps inputs, labels and conditions. Grain, TensorFlow Dat
 such data sets.
 """
 
+import dataclasses
 import importlib
 import importlib.util
 import itertools
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.bad_files import BadImage
@@ -65,6 +67,11 @@ class OwnData(Container):
         self._conditions = beside.get("conditions")
         self.labels = beside.get("labels")
         self.class_names = getattr(self._items, "class_names", None)
+
+    def settings(self, config: Config, *, paired: bool) -> Config:
+        if config.arrays.conditions or self._conditions is None:
+            return config
+        return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, conditions=("conditions",)))
 
     def names(self) -> list[str]:
         names = [name for name in self._first if name not in _BESIDE]

@@ -78,14 +78,10 @@ class PackedFiles(JoinedFiles):
         super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
+        self.holds_arrays = not self._index["pictures"]
         self._sample_names = _SampleNames(files, [facts["count"] for facts in parts.values()])
         if "labels" in self.names():
             self.labels = super().get("labels").whole()
-
-    @property
-    def holds_pictures(self) -> bool:
-        """True for 8-bit pictures; arrays of small integers may have the same type."""
-        return bool(self._index["pictures"])
 
     def settings(self, config: Config, *, paired: bool) -> Config:
         """The settings of a run, completed by those with which the folder was made."""

@@ -3,13 +3,11 @@
 import collections
 import dataclasses
 import errno
-import functools
-import io
 import itertools
 import os
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,10 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data import hdf5_files, pixels, xarray_files
-from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, in_words, printable
-from hvdgan.data.kinds import spread
+from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
+from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
-from hvdgan.data.store import Size, Store, identity, identity_of_many, sides
+from hvdgan.data.store import Size, identity, identity_of_many, spread
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
@@ -90,47 +88,30 @@ def open_pictures(
     )
 
 
-class PictureFiles(Store):
-    """Pictures by the names of their files, decoded and brought to one size; pairs as records."""
+class PictureFiles(EncodedPictures):
+    """Pictures by the names of their files.
+
+    Args:
+        place: folder or archive that holds the files.
+        images, inputs: paths of the files in it; inputs is None where there are no pairs in two files.
+        others: further arguments of EncodedPictures.
+    """
 
     def __init__(
-        self,
-        place: "_Folder | _Archive",
-        images: Sequence[str],
-        inputs: Sequence[str] | None,
-        *,
-        image_size: Size,
-        channels: int,
-        fit: Fit | None,
-        paired: bool,
+        self, place: "_Folder | _Archive", images: Sequence[str], inputs: Sequence[str] | None, **others: Any
     ) -> None:
-        shape = (len(images), *sides(image_size), channels * (1 + paired))
-        super().__init__(place.name, shape, np.uint8, prepared=False)
+        super().__init__(place.name, len(images), **others)
         self._place, self._images, self._inputs = place, images, inputs
-        self._sample: Callable[..., np.ndarray] = functools.partial(
-            pixels.read_sample, image_size=image_size, channels=channels, fit=fit, paired=paired
-        )
 
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.stack([self._decoded(index) for index in indices.tolist()])
+    def files(self, index: int) -> list[tuple[str, bytes]]:
+        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
+        return [(printable(file), self._place.content(file)) for file in together]
 
     def named(self, index: int) -> str:
         return printable(self._images[index])
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        try:
-            _, width, height = self._place.sizes(self._images[index])
-        except BadImage:
-            return None
-        return height, width
-
     def key(self, index: int) -> bytes:
         return os.fsencode(self._images[index])
-
-    def _decoded(self, index: int) -> np.ndarray:
-        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
-        files = [io.BytesIO(self._place.content(file)) for file in together]
-        return self._sample(files, [printable(file) for file in together])
 
 
 @dataclasses.dataclass
@@ -206,21 +187,6 @@ def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | Non
     return np.array([numbers[name] for name in folders], np.int32), [printable(name) for name in numbers]
 
 
-def content_of(folder: str, file: str) -> bytes:
-    """The bytes of a file in a folder."""
-    path = os.path.join(folder, file)
-    try:
-        with pixels.open_file(path, printable(file)) as opened:
-            return opened.read()
-    except BadImage as bad:
-        if not isinstance(bad.__cause__, FileNotFoundError | NotADirectoryError) or os.path.lexists(path):
-            raise
-        raise RunError(
-            f"--data {folder}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
-            f"does not see it: {bad.bad_file.reason}; restore the file for all ranks, then resume"
-        ) from bad
-
-
 class _Folder:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -231,11 +197,6 @@ class _Folder:
     def content(self, file: str) -> bytes:
         """The bytes of a file."""
         return content_of(self.name, file)
-
-    def sizes(self, file: str) -> tuple[int, int, int]:
-        """Bytes, width and height of a picture, by its header."""
-        with pixels.open_file(os.path.join(self.name, file), printable(file)) as opened:
-            return os.fstat(opened.fileno()).st_size, *pixels.read_size(opened, printable(file))
 
     def stamp(self, files: Iterable[str]) -> list[Any]:
         found = (os.stat(os.path.join(self.name, file)) for file in files)
@@ -269,13 +230,8 @@ class _Archive:
         return listing
 
     def content(self, file: str) -> bytes:
-        with pixels.reasons(printable(file)), self._lock:
-            pixels.check_bytes(self._zip.getinfo(self._prefix + file).file_size, printable(file))
+        with reasons(printable(file)), self._lock:
             return self._zip.read(self._prefix + file)
-
-    def sizes(self, file: str) -> tuple[int, int, int]:
-        content = self.content(file)
-        return len(content), *pixels.read_size(io.BytesIO(content), printable(file))
 
     def stamp(self, files: Iterable[str]) -> list[Any]:
         return identity(self.name)
@@ -303,7 +259,8 @@ def _look(
     for index in spread(len(images)).tolist():
         for file in images[index : index + 1] if inputs is None else (inputs[index], images[index]):
             try:
-                sizes[printable(file)] = place.sizes(file)
+                content = place.content(file)
+                sizes[printable(file)] = len(content), *pixels.read_size(printable(file), content)
             except BadImage as bad:
                 broken.append(bad.bad_file)  # found again when it is read
     if not sizes:
@@ -368,71 +325,38 @@ def _match_partners(files: Iterable[str]) -> tuple[list[str], list[str], list[Ba
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
     """Paths of all files, folder by folder; folders that are passed over are noted in the listing."""
-    seen: set[tuple[int, int]] = set()
-    waiting = [""]  # a list, since recursion would fail a thousand folders deep
-    while waiting:
-        prefix = waiting.pop()
+
+    def unlisted(error: OSError) -> None:
+        name = printable(os.path.relpath(error.filename, folder))
+        if error.errno not in _NEVER:
+            raise Unreadable(
+                f"{name}: cannot be listed: {error.strerror}: the disk or the network has failed; "
+                "repair it, then give the same command again"
+            ) from error
+        listing.unlisted.append(BadFile(name, f"folder: {error.strerror}"))
+
+    seen = set[tuple[int, int]]()
+
+    def is_new(path: str) -> bool:
+        """Whether a folder has not been met under another path, through a link."""
         try:
-            if not prefix:
-                seen.add(_identity(os.stat(folder)))
-            with os.scandir(os.path.join(folder, prefix)) as found:
-                # Sorted, so that of two links to one folder the same one is followed on every machine.
-                entries = sorted(
-                    (entry for entry in found if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
-                )
+            status = os.stat(path)
         except OSError as error:
-            listing.unlisted.append(_unlisted(prefix, error))
-            continue
-        names = {entry.name for entry in entries}
-        if _RUN in names and names & _OF_RUNS:
-            listing.runs.append(prefix or ".")
-            continue
-        inner = []
-        for entry in entries:
-            path = prefix + entry.name
-            try:
-                identity = _identity(entry.stat()) if _is_folder(entry) else None
-            except OSError as error:
-                listing.unlisted.append(_unlisted(f"{path}/", error))
-                continue
-            if identity is None:
-                if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # reading a pipe would never end
-                    yield path
-            elif identity not in seen:
-                seen.add(identity)
-                inner.append(f"{path}/")
-        waiting += reversed(inner)
-
-
-def _unlisted(prefix: str, error: OSError) -> BadFile:
-    folder = printable(prefix) or "."
-    if error.errno not in _NEVER:
-        raise Unreadable(
-            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
-            "repair it, then give the same command again"
-        ) from error
-    return BadFile(folder, f"folder: {error.strerror}")
-
-
-def _is_skipped(prefix: str, name: str) -> bool:
-    """Check for hidden names, and for `lost+found` at the top of a disk, which only root may list."""
-    return name[0] == "." or (prefix, name) == ("", "lost+found")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Check for a folder, or a link to one; raises an OSError if that is unknown."""
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        # A dangling link is not a folder. With a file of a known suffix, the same error is met and named below.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(_KNOWN):
+            unlisted(error)
             return False
-        raise
+        return (known := (status.st_dev, status.st_ino)) not in seen and not seen.add(known)
 
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Numbers that identify a folder on this machine, whatever its path."""
-    return status.st_dev, status.st_ino
+    is_new(folder)
+    for path, folders, files in os.walk(folder, onerror=unlisted, followlinks=True):
+        prefix = "" if path == folder else f"{os.path.relpath(path, folder)}/"
+        if _RUN in files and _OF_RUNS & {*files, *folders}:
+            listing.runs.append(prefix or ".")
+            folders.clear()
+            continue
+        # Sorted, so that of two links to one folder the same one is followed on every machine.
+        wanted = sorted(name for name in folders if name[0] != "." and (prefix, name) != ("", "lost+found"))
+        folders[:] = [name for name in wanted if is_new(os.path.join(path, name))]
+        yield from (prefix + name for name in sorted(files) if name[0] != ".")
 
 
 def _first_folder(path: str) -> str:

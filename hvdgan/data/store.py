@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.bad_files import BadFile, BadImage
 
@@ -63,6 +64,11 @@ def refuse_changed(stamp: Sequence[Any], named: str) -> None:
         raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
 
 
+def spread(count: int) -> np.ndarray:
+    """Numbers of at most 64 samples, spread evenly over all."""
+    return np.unique(np.linspace(0, count - 1, 64).astype(np.int64))
+
+
 def selection(indices: np.ndarray) -> slice | np.ndarray:
     """A slice in place of indices that follow one another, which libraries read at once."""
     is_run = len(indices) and (np.diff(indices) == 1).all()
@@ -114,9 +120,10 @@ class Store(abc.ABC):
         """The units of `count` channels; () where they are not known."""
         return self.units * count if len(self.units) == 1 else self.units if len(self.units) == count else ()
 
-    def names_of(self, count: int) -> tuple[str, ...]:
-        """The names of `count` channels: those of the file, or their numbers."""
-        return self.channels if len(self.channels) == count else tuple(map(str, range(count)))
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The names of the channels, which are the last axis: those of the file, or their numbers."""
+        return self.channels if len(self.channels) == self.shape[-1] else tuple(map(str, range(self.shape[-1])))
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -129,6 +136,18 @@ class Store(abc.ABC):
             BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
+
+    def refuse_other_types(self) -> None:
+        """Refuse what is no array of real numbers.
+
+        Raises:
+            UserError: it holds texts, complex numbers or the like.
+        """
+        if self.dtype.kind not in "fiu" or self.dtype.itemsize > 8:
+            raise UserError(
+                f"--data {self.name}: numbers of type {self.dtype}; expected float16, float32, float64 or integers; "
+                "convert them, such as with array.astype(np.float32), and split complex numbers into two channels"
+            )
 
     def readable(self, indices: np.ndarray) -> np.ndarray:
         """Those of some samples that are not broken, (B, ...).
@@ -162,10 +181,6 @@ class Store(abc.ABC):
     def own_size(self, index: int) -> tuple[int, int] | None:
         """Height and width of a picture before it is brought to the image size; None if that is not known."""
         return None
-
-    def as_colours(self) -> "Store":
-        """This array as 8-bit pictures: each number is a colour, also one that the file declares to be missing."""
-        return self
 
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions.
@@ -242,6 +257,8 @@ class Container(abc.ABC):
     """True if the keys of samples are names, which decide what is held out"""
     identity = b""
     """bytes that tell these files from others with the same numbers in the samples that a fingerprint looks at"""
+    holds_arrays = False
+    """True if the numbers are known to be no pictures, although arrays of small integers may have the same type"""
     bad_files: Sequence[BadFile] = ()
     """files of one sample that cannot be used; they have no index"""
     labels: np.ndarray | None = None
@@ -263,6 +280,10 @@ class Container(abc.ABC):
     @abc.abstractmethod
     def stamp(self) -> list[Any] | None:
         """Facts that change when a file changes; None if there is no file."""
+
+    def settings(self, config: Config, *, paired: bool) -> Config:
+        """The settings of the data, completed by what the files say."""
+        return config
 
     def find(self, name: str, flag: str) -> Store:
         """The array of a name that a flag gives."""

@@ -13,8 +13,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import BadImage, Samples, conditions, open_source
-from hvdgan.data.kinds import spread
 from hvdgan.data.order import sample_indices
+from hvdgan.data.store import spread
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import Input
