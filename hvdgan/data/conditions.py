@@ -84,17 +84,6 @@ def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     return numbers
 
 
-def number_in(text: str) -> float:
-    """The number that a text says; float() alone takes 1_0 for 10.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    if "_" in text:
-        raise ValueError(f"{text!r} is no number")
-    return float(text)
-
-
 def is_in_order(path: Path) -> bool:
     """Whether a table's rows are in the order of the samples, and so belong to one data set only.
 
@@ -138,7 +127,7 @@ def _row_of(where: str, by_file: dict[str, list[str]], name: str) -> list[str]:
 
 def _number(where: str, cell: str) -> float:
     try:
-        return number_in(cell)
+        return float(cell)
     except ValueError as error:
         raise UserError(f"{where}: {cell!r} is no number") from error
 

@@ -16,8 +16,7 @@ from hvdgan.data.bad_files import Unreadable
 from hvdgan.data.builtin import digits, of_keras, synthetic, with_outlines
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
-from hvdgan.data.npy_folder import NpyFolder
-from hvdgan.data.numpy_files import NumpyFile
+from hvdgan.data.numpy_files import NpyFolder, NumpyFile
 from hvdgan.data.own_data import OwnData, names_own
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures, refuse_unlisted

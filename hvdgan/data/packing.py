@@ -30,8 +30,7 @@ from hvdgan.cli.launcher import launched
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
 from hvdgan.data.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
-from hvdgan.data.pictures import PictureFiles
-from hvdgan.data.records import EncodedPictures
+from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, not_finite
 from hvdgan.values import value_map
 
@@ -65,7 +64,7 @@ class Plan:
         source = open_source(config, paired=self.pairs, unmapped=True, in_order=True)
         if source.is_pictures:
             refuse_array_flags(source, config)
-        if config.image_size is None and isinstance(source.images, PictureFiles | EncodedPictures):
+        if config.image_size is None and isinstance(source.images, EncodedPictures):
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"

@@ -23,7 +23,6 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
-from hvdgan.cli.types import Fit
 from hvdgan.data.arrays import arrays_of, pictures_of
 from hvdgan.data.bad_files import OF_ONE_FILE, BadImage, printable
 from hvdgan.data.conditions import map_of
@@ -291,7 +290,7 @@ class RecordReader:
 def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
     """A function of begin and count that reads bytes of a file; threads may call it at once."""
     if in_order and _is_gzip(file):
-        opened, lock = gzip.open(file), threading.Lock()
+        opened, lock = gzip.GzipFile(file), threading.Lock()
 
         def decompress(begin: int, count: int) -> bytes:
             with lock:
