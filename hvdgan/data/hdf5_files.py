@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import h5py
@@ -30,10 +30,14 @@ class Hdf5File(Container):
         with _reasons(data):
             self._stamp = identity(data)
             self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
-            self._names = sorted(_sets_below(self._file, "", set()))
+            self._names = list[str]()
+            self._file.visititems(lambda name, item: isinstance(item, h5py.Dataset) and self._names.append(name))
 
     def names(self) -> list[str]:
         return self._names
+
+    def has(self, name: str) -> bool:
+        return isinstance(self._file.get(name), h5py.Dataset)  # also one that a link leads to
 
     def get(self, name: str) -> "Hdf5Array":
         with _reasons(self.data):
@@ -114,23 +118,6 @@ def _refuse_unknown_filters(where: str, dataset: Any) -> None:
                 f"{where}: needs the HDF5 filter {known} ({code}); pip install hdf5plugin, or name the folder of the "
                 "filter's plugin in HDF5_PLUGIN_PATH"
             )
-
-
-def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
-    """Paths of the data sets in a group and below it; links are followed, and each group counts once."""
-    address = h5py.h5o.get_info(group.id)
-    if (address.fileno, address.addr) in seen:
-        return
-    seen.add((address.fileno, address.addr))
-    for key in group:
-        try:
-            item = group[key]
-        except (KeyError, OSError):
-            continue  # a link to nothing
-        if isinstance(item, h5py.Dataset):
-            yield prefix + key
-        elif isinstance(item, h5py.Group):
-            yield from _sets_below(item, f"{prefix}{key}/", seen)
 
 
 def _texts(attribute: Any) -> Sequence[str]:

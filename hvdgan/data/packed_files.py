@@ -110,21 +110,18 @@ class PackedFiles(JoinedFiles):
         return _PackedArray(super().get(name), self._sample_names)
 
     def find(self, name: str, flag: str) -> Store:
-        """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
+        """An array, or a column of the conditions."""
         if flag != "--conditions":
             return super().find(name, flag)
-        known = self._index["conditions"]
-        column = re.compile(f"{re.escape(name)}(_\\d+)?")
-        places = [place for place, each in enumerate(known) if column.fullmatch(each)]
-        if not places:
+        if name not in (known := self._index["conditions"]):
             raise UserError(
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
                 "with python -m hvdgan.prepare --conditions, or give --condition-table"
             )
         stored, numbers = self._conditions
-        found = NumpyArray(f"{self.data}: {name}", numbers[:, places] if len(places) > 1 else numbers[:, places[0]])
-        found.units = tuple(stored.units_of(len(known))[place] for place in places) if stored.units else ()
-        return found
+        place = known.index(name)
+        units = stored.units_of(len(known))[place : place + 1]
+        return NumpyArray(f"{self.data}: {name}", numbers[:, place], units=units)
 
     @functools.cached_property
     def _conditions(self) -> tuple[Store, np.ndarray]:

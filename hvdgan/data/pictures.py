@@ -268,17 +268,12 @@ def _look(
     if paired and inputs is None:
         _refuse_single_images(where, sizes)
     elif fit is None:
-        _refuse_aspects(where, sizes, image_size)
+        for name, (_, width, height) in sizes.items():
+            try:
+                pixels.refuse_aspect(width, height, image_size, None)
+            except pixels.WrongAspect as error:
+                raise UserError(f"{where}: {name} has {error}") from error
     return [images, inputs, bad_files, str(sizes), passed_over]
-
-
-def _refuse_aspects(where: str, sizes: _Sizes, image_size: Size) -> None:
-    """Refuse pictures of another aspect ratio than the wanted one."""
-    for name, (_, width, height) in sizes.items():
-        try:
-            pixels.refuse_aspect(width, height, image_size, None)
-        except pixels.WrongAspect as error:
-            raise UserError(f"{where}: {name} has {error}") from error
 
 
 def _refuse_single_images(where: str, sizes: _Sizes) -> None:

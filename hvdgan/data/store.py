@@ -308,8 +308,12 @@ class Container(abc.ABC):
         usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
         return names[0] if len(names) == 1 else next(iter(usual), "")
 
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return name in self.names()
+
     def _refuse_missing(self, name: str, flag: str) -> None:
-        if name not in self.names():
+        if not self.has(name):
             there = ", ".join(each for each in self.names() if each)
             there = there or ("one array without a name" if self.names() else "none")
             raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")

@@ -141,7 +141,7 @@ class XarrayFile(Container):
                     "in one order"
                 )
         where, of_netcdf = f"{self.data}:{name}", self._stamp is not None
-        valid = [of_variable(where, each, of_netcdf=of_netcdf) for each in variables]
+        valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
         fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
         units = [_unit(each) for each in variables]
         constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
@@ -181,7 +181,7 @@ class XarrayArray(Store):
         of_netcdf: bool,
     ) -> None:
         self._variables, self._stamps = variables, stamps
-        self._valid = [of_variable(name, each, of_netcdf=of_netcdf) for each in variables]
+        self._valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
         shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
         if inner == 1:
             axes = "C"
@@ -235,18 +235,12 @@ class ZarrArrays(Container):
     def names(self) -> list[str]:
         return list(self._arrays)
 
-    def find(self, name: str, flag: str) -> Store:
-        for each in name.split(","):
-            self._refuse_missing(each, flag)
-        return self.get(name)
-
     def get(self, name: str) -> "ZarrArray":
-        if "," in name or (name and _has_names(self._arrays[name])):
+        if name and _has_names(self._arrays[name]):
             other = next(path for path, array in self._arrays.items() if not _has_names(array))
             raise UserError(
-                f"--data {self.data}:{name}: arrays with names of dimensions, and several as channels, are read by "
-                f"xarray, and only if all in the store have names, which {other} has not; give it names, or a store of "
-                "its own"
+                f"--data {self.data}:{name}: an array with names of dimensions is read by xarray, and only if all in "
+                f"the store have names, which {other} has not; give it names, or a store of its own"
             )
         stamp = _metadata(self.data, name)
         return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name], stamp)

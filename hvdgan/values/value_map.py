@@ -145,11 +145,8 @@ class ValueMap:
                         f"channel {channel} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, by which "
                         "standard would divide; give it another map, such as range:LOW,HIGH or none"
                     )
-            chains[place] = (
-                *chain[:number],
-                Standard(tuple(means[mine]), tuple(deviations[mine])),
-                *chain[number + 1 :],
-            )
+            filled = Standard(tuple(means[mine]), tuple(deviations[mine]))
+            chains[place] = (*chain[:number], filled, *chain[number + 1 :])
         return dataclasses.replace(self, chains=tuple(chains))
 
     def channel(self, place: int) -> "ValueMap":
