@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from hvdgan.cli.errors import RunError, in_one_line
@@ -69,10 +68,11 @@ def reasons(name: str) -> Iterator[None]:
 
 def content_of(folder: str, file: str) -> bytes:
     """The bytes of a file that rank 0 has listed in a folder."""
-    path = Path(folder, file)
+    path = os.path.join(folder, file)
     with reasons(printable(file)):
         try:
-            return path.read_bytes()
+            with open(path, "rb") as opened:
+                return opened.read()
         except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.lexists(path):
                 raise

@@ -110,18 +110,19 @@ class PackedFiles(JoinedFiles):
         return _PackedArray(super().get(name), self._sample_names)
 
     def find(self, name: str, flag: str) -> Store:
-        """An array, or a column of the conditions."""
+        """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
         if flag != "--conditions":
             return super().find(name, flag)
-        if name not in (known := self._index["conditions"]):
+        known = self._index["conditions"]
+        column = re.compile(f"{re.escape(name)}(_\\d+)?")
+        if not (places := [place for place, each in enumerate(known) if column.fullmatch(each)]):
             raise UserError(
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
                 "with python -m hvdgan.prepare --conditions, or give --condition-table"
             )
         stored, numbers = self._conditions
-        place = known.index(name)
-        units = stored.units_of(len(known))[place : place + 1]
-        return NumpyArray(f"{self.data}: {name}", numbers[:, place], units=units)
+        units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
+        return NumpyArray(f"{self.data}: {name}", numbers[:, places], units=units)
 
     @functools.cached_property
     def _conditions(self) -> tuple[Store, np.ndarray]:

@@ -1,6 +1,6 @@
 """Every number of an array arrives as it is, of each type and from every kind of file.
 
-Modules: data.axes, data.arrays, data.kinds.
+Modules: data.axes, data.arrays.
 """
 
 import numpy as np

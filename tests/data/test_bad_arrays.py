@@ -52,7 +52,7 @@ def test_arrays_that_are_refused(tmp_path, capsys, name, write):
 
 def pickled_folder(folder):
     np.save(folder / "a.npy", np.array([{}, 1], object), allow_pickle=True)
-    return folder, "such as a.npy: no whole .npy file: it holds Python objects (pickle), which are not read"
+    return folder, "such as a.npy: no whole .npy file: Object arrays cannot be loaded"
 
 
 def truncated(folder):

@@ -18,9 +18,8 @@ from hvdgan.cli.errors import RunError
 from hvdgan.data import BadFile, cached, open_source
 from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
-from hvdgan.values.sample_values import Layout
 from launching import environment
-from numbered import Numbered, numbered
+from numbered import numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 
@@ -165,21 +164,14 @@ def test_a_failure_arrives_in_its_turn_and_as_it_is(error, kind, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("side", "batch", "most"), [(2, 12, 12), (1024, 6, 2), (2048, 3, 1)])
-def test_an_evaluation_reads_each_sample_once_and_large_ones_in_small_portions(side, batch, most):
-    class Large(Numbered):
-        def read(self, indices):
-            asked.append(len(indices))
-            return np.broadcast_to(super().read(indices)[:, :1, :1], (len(indices), side, side, 4))
-
-    asked, store, indices = [], Large(20, broken=(4,)), np.arange(2 * batch).reshape(2, batch)
-    source = numbered(20).replace(images=store, layout=Layout((side, side, 4)))
-    reader = ImageReader(source, batch, 3)
+def test_an_evaluation_reads_each_sample_once():
+    source, indices = numbered(20, broken=(4,)), np.arange(24).reshape(2, 12)
+    reader = ImageReader(source, 3)
     for numbers, (images, readable) in zip(indices, reader(indices), strict=True):
         whole = (numbers != 4) & (numbers < 20)
         np.testing.assert_array_equal(readable, whole)
         np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(whole, numbers, 0))
-    assert max(asked) <= most and set(reader.bad) == {4}
+    assert set(reader.bad) == {4} and source.images.taken.count(19) == 1
 
 
 def test_batches_are_copied_to_the_device_ahead():

@@ -100,12 +100,12 @@ def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path, turned)
     exif[0x0112] = 6 if turned else 1
     Image.fromarray(striped(1503, 1002)).save(tmp_path / "a.jpg", exif=exif, quality=90)
     size = (24, 16) if turned else (16, 24)
-    pixels = read_image(str(tmp_path / "a.jpg"), "a.jpg", size, 3).astype(int)
+    pixels = read_image("a.jpg", (tmp_path / "a.jpg").read_bytes(), size, 3).astype(int)
     assert pixels.shape == (*size, 3)
     middle = pixels[9:15] if turned else pixels[:, 9:15]
     assert abs(middle - GREEN).max() < 60
     with pytest.raises(BadImage, match=f"{'1002 x 1503' if turned else '1503 x 1002'} pixels, and 16 x 16 are wanted"):
-        read_image(str(tmp_path / "a.jpg"), "a.jpg", 16, 3)
+        read_image("a.jpg", (tmp_path / "a.jpg").read_bytes(), 16, 3)
 
 
 def test_pictures_of_the_wanted_aspect_are_the_same_with_and_without_a_fit(tmp_path):

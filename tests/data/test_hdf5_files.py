@@ -1,6 +1,6 @@
 """HDF5: data sets of every layout, several files as one, and what happens when a file changes.
 
-Modules: data.joined_files, data.containers.
+Modules: data.joined_files, data.opening.
 """
 
 import fcntl
@@ -101,9 +101,9 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
             file["u"], file["v"] = stored, stored
             file["u"].attrs.update({"scale_factor": 0.01, "add_offset": np.array([5.0]), "units": "m s-1"})
             file["v"].attrs.update({"scale_factor": 1.0, "add_offset": 0})
-    problem = "a.h5:u: its numbers are packed, with scale_factor 0.01, which is not undone here"
+    problem = "a.h5:u: its numbers are packed, with scale_factor 0.01, which is undone in NetCDF, and in"
     for settings in ({"data": f"{tmp_path}/a.h5:u"}, {"data": f"{tmp_path}/a.h5:v", "conditions": ("u",)}):
-        with pytest.raises(UserError, match=f"{problem}.*; unpack them, or, .* a name that ends in .nc, and"):
+        with pytest.raises(UserError, match=f"{problem}.*; unpack them, or .* a name that ends in .nc"):
             arrays(**settings)
     np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER), stored[ORDER])
     decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)

@@ -206,7 +206,7 @@ def test_threads_read_an_archive_at_once(tmp_path):
     assert results == dict.fromkeys(range(8), True)
 
 
-def test_damage_in_an_archive_is_one_broken_picture(tmp_path, monkeypatch):
+def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     for number in range(4):
         noise(tmp_path / "p" / f"{number}.png", 8, 8)
     archive = zipped(tmp_path / "p", tmp_path / "p.zip", method=zipfile.ZIP_STORED)
@@ -217,9 +217,6 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path, monkeypatch):
     with pytest.raises(BadImage, match=r"^0\.png: Bad CRC-32"):
         source.fetch(0)
     assert source.fetch(1).shape == (8, 8, 3)
-    monkeypatch.setattr("hvdgan.data.pixels.MAX_BYTES", 100)  # an archive may hold more than the memory does
-    with pytest.raises(BadImage, match=r"^1\.png: [\d,]+ bytes, more than the 100 accepted"):
-        source.fetch(1)
     archive.write_bytes(b"no archive")
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
     said = f"--data {archive}: cannot be read as a zip archive: File is not a zip file"

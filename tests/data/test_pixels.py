@@ -14,8 +14,7 @@ SIZE = 32
 
 
 def read(path, size=SIZE, channels=3, fit="crop"):
-    with open(path, "rb") as file:
-        return read_image(file, path.name, size, channels, fit)
+    return read_image(path.name, path.read_bytes(), size, channels, fit)
 
 
 @pytest.mark.parametrize("name", ["ramp.png", "ramp.tif", "big-endian.tiff"])

@@ -238,10 +238,6 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, z
     np.testing.assert_array_equal(flat.fetch_batch(ORDER), np.moveaxis(LEVELS, 1, -1)[ORDER])
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
         arrays(f"{data}:levels")
-    with pytest.raises(
-        UserError, match="a.zarr:images,levels: .* several as channels, are read by xarray, .* hour has"
-    ):
-        arrays(f"{data}:images,levels")
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
