@@ -10,7 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import conditions
-from hvdgan.data.axes import ArrangedStore, axes_of
+from hvdgan.data.axes import ArrangedStore
 from hvdgan.data.pixels import ResizedStore
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.store import Container, Store, sides, spread
@@ -43,9 +43,7 @@ def samples_of(config: Config, container: Container, name: str, *, paired: bool,
     images.refuse_other_types()
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
     inputs = _inputs(container, config.arrays, images) if paired else None
-    labels = container.labels
-    if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
-        labels = _labels(container, config, images)
+    labels = _labels(container, config, images)
     if not container.holds_arrays and _are_pictures(config, images, inputs):
         return pictures_of(config, container, images, inputs, labels, paired)
     return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
@@ -65,16 +63,24 @@ def _refuse_unclear(stored: Store, axes: str | None, where: str, flag: str) -> N
         )
 
 
-def _labels(container: Container, config: Config, images: Store) -> np.ndarray:
-    stored = container.get(_LABELS)
-    if not stored.shape or stored.shape[1:] not in ((), (1,)) or stored.dtype.kind not in "iu":
+def _labels(container: Container, config: Config, images: Store) -> np.ndarray | None:
+    """Classes as int32 (N,): those of the files' names, or an array beside the samples."""
+    labels = container.labels
+    if labels is None and images.shape and _LABELS in container.names() and _LABELS not in config.arrays.conditions:
+        stored = container.get(_LABELS)
+        stored.refuse_others(images, f"--data {config.data}: labels")
+        labels = stored.whole() if stored.shape else np.zeros(())
+    if labels is None:
+        return None
+    if labels.shape[1:] == (1,):
+        labels = labels[:, 0]
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or (labels != labels.astype(np.int32)).any():
         raise UserError(
-            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; expected one integer for "
-            f"each sample; rename the array if it holds no classes, or make it a condition with --conditions {_LABELS}"
+            f"--data {config.data}: labels of shape {labels.shape} and type {labels.dtype}; expected one integer of "
+            f"int32 for each of {images.shape[0]:,} samples; rename the array if it holds no classes, or make it a "
+            f"condition with --conditions {_LABELS}"
         )
-    stored.refuse_others(images, f"--data {config.data}: labels")
-    found = stored.whole()
-    return found.reshape(-1)
+    return labels.astype(np.int32)
 
 
 def _chosen(container: Container, config: Config) -> str:
@@ -107,17 +113,13 @@ def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store
 
 def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
-    settings = config.arrays
-    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
-    if any((*of_arrays, settings.missing)):
+    flags = ("values", "axes", "input_values", "input_axes", "constants", "missing")
+    if any(getattr(config.arrays, flag) for flag in flags):
         return False
-    return all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
-
-
-def _is_picture(stored: Store, channels: int | None) -> bool:
-    grey_or_rgb = len(stored.shape) == 3 or (len(stored.shape) == 4 and stored.shape[3] in (1, 3))
-    opaque = len(stored.shape) == 4 and stored.shape[3] == 4 and channels is not None
-    return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
+    few = (1, 3) if config.channels is None else (1, 3, 4)  # the fourth is opacity
+    shapes = [each.shape for each in (images, inputs) if each is not None and each.dtype == np.uint8]
+    fit = [len(shape) == 3 or (len(shape) == 4 and shape[3] in few) for shape in shapes if 0 not in shape]
+    return all(fit) and len(fit) == 1 + (inputs is not None)
 
 
 def pictures_of(
@@ -144,8 +146,6 @@ def pictures_of(
                 "the right"
             )
         stores = [inputs or images, images]
-    if labels is not None:
-        labels = _checked_labels(name, labels, images.shape[0])
     channels = config.channels
     if len({each.shape[-1] if len(each.shape) == 4 else 1 for each in stores}) > 1:
         channels = channels or 3
@@ -203,8 +203,7 @@ def arrays_of(
     distinguishes data sets, not single numbers.
     """
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
-    axes = settings.axes or stored.axes or None
-    images = ArrangedStore(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
+    images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
     refuse_picture_flags(config, images.shape[1:])
     inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
     stores = [images] if inputs is None else [inputs, images]
@@ -222,7 +221,6 @@ def arrays_of(
     told_by: list[bytes] = [container.identity]
     for each, some in zip(stores, looked_at, strict=True):
         told_by += [f"{each.shape} {each.dtype.str} {each.axes}".encode(), np.ascontiguousarray(some).tobytes()]
-    labels = None if labels is None else _checked_labels(config.data, labels, count)
     told_by += [b"" if each is None else each.tobytes() for each in (labels, numbers, constants)]
     return Samples(
         name=config.data,
@@ -297,19 +295,6 @@ def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> str:
     return f"{flag}: in {len(sample)} samples looked at, {words}" if words else ""
 
 
-def _checked_labels(name: str, labels: np.ndarray, count: int) -> np.ndarray:
-    """Classes as int32 (N,)."""
-    if labels.shape != (count,) or labels.dtype.kind not in "iu":
-        raise UserError(
-            f"--data {name}: labels of shape {labels.shape} and type {labels.dtype}; "
-            f"expected one integer for each of {count} images"
-        )
-    limits = np.iinfo(np.int32)
-    if labels.min() < limits.min or labels.max() > limits.max:
-        raise UserError(f"--data {name}: labels from {labels.min()} to {labels.max()}; expected values of int32")
-    return labels.astype(np.int32)
-
-
 def _missing(text: str, looked_at: np.ndarray) -> Missing:
     """The number in place of missing ones, and the places that have none in any sample looked at."""
     fill = parse_missing(text)
@@ -342,9 +327,7 @@ def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arrang
         )
     if stored.shape[:1] != (count,):
         raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
-    where = f"--inputs {stored.name}"
-    axes = config.arrays.input_axes or stored.axes or None
-    return ArrangedStore(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
+    return ArrangedStore(stored, config.arrays.input_axes, "--input-axes", f"--inputs {stored.name}")
 
 
 def _constants(container: Container, settings: ArrayConfig, images: ArrangedStore) -> tuple[np.ndarray, ValueMap]:

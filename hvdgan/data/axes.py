@@ -77,9 +77,16 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
 
 
 class ArrangedStore(DerivedStore):
-    """A store with its channels last."""
+    """A store with its channels last.
 
-    def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
+    Args:
+        stored: the samples in the order of their file.
+        given: axes that the user has named; None: those of the file, or those that follow from the shape.
+        flag, where: flag that names them, and words for messages.
+    """
+
+    def __init__(self, stored: Store, given: str | None, flag: str, where: str) -> None:
+        axes = axes_of(stored.shape, given or stored.axes or None, flag=flag, where=where)
         shape = axes.shape(stored.shape[1:])
         known = {"units": stored.units, "channels": stored.channels, "axes": axes.order}
         super().__init__(stored, (stored.shape[0], *shape), stored.dtype, **known)

@@ -102,13 +102,7 @@ class XarrayFile(Container):
     def get(self, name: str) -> "XarrayArray":
         names = name.split(",")
         axes = self._axes.get(name, self._axes.get(""))
-        variables = self._numeric(names)
-        for its, other in zip(names, variables, strict=True):
-            if (other.dims, other.shape) != (variables[0].dims, variables[0].shape):
-                raise UserError(
-                    f"--data {self.data}: {its} has the dimensions {_dims(other)}, and {names[0]} "
-                    f"{_dims(variables[0])}; variables that become channels have the same ones"
-                )
+        variables = self._together(names, "--data")
         dims = variables[0].dims
         if names[1:] and len(dims) == 2 and (axes or "").upper() != "C":
             flag = "--input-axes" if name in self._axes else "--axes"
@@ -132,14 +126,7 @@ class XarrayFile(Container):
         names = name.split(",")
         for each in names:
             self._refuse_missing(each, flag)
-        variables = self._numeric(names)
-        variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
-        for each in variables:
-            if (each.dims, each.shape) != (variables[0].dims, variables[0].shape):
-                raise UserError(
-                    f"{flag} {name}: the dimensions are {'; '.join(map(_dims, variables))}; expected the same for all, "
-                    "in one order"
-                )
+        variables = self._together(names, flag, are_constant=True)
         where, of_netcdf = f"{self.data}:{name}", self._stamp is not None
         valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
         fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
@@ -151,15 +138,23 @@ class XarrayFile(Container):
     def stamp(self) -> list[Any] | None:
         return self._stamp
 
-    def _numeric(self, names: Sequence[str]) -> list[Any]:
-        """The variables of these names; dates are refused."""
-        for name in names:
-            if " since " in _unit(self._variables[name]):
+    def _together(self, names: Sequence[str], flag: str, *, are_constant: bool = False) -> list[Any]:
+        """The variables of these names, which must have the same dimensions, and hold no dates."""
+        variables = [self._variables[name] for name in names]
+        if are_constant:
+            variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
+        for name, each in zip(names, variables, strict=True):
+            if " since " in _unit(each):
                 raise UserError(
-                    f"--data {self.data}:{name}: holds dates ({_unit(self._variables[name])}); expected numbers, such "
-                    "as the hour of the day or the day of the year in a variable of its own"
+                    f"{flag} {self.data}:{name}: holds dates ({_unit(each)}); expected numbers, such as the hour of "
+                    "the day or the day of the year in a variable of its own"
                 )
-        return [self._variables[name] for name in names]
+            if (each.dims, each.shape) != (variables[0].dims, variables[0].shape):
+                raise UserError(
+                    f"{flag} {self.data}: {name} has the dimensions {_dims(each)}, and {names[0]} "
+                    f"{_dims(variables[0])}; variables that become channels have the same ones"
+                )
+        return variables
 
 
 class XarrayArray(Store):

@@ -15,7 +15,7 @@ from PIL import Image
 import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import BadFile, cached, open_source
+from hvdgan.data import cached, open_source
 from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
 from launching import environment
@@ -101,16 +101,6 @@ def test_batches_follow_the_order_and_broken_images_are_replaced_by_the_next_goo
     assert 1 <= source.images.taken.count(4) <= 2 < source.images.taken.count(3)
 
 
-def test_broken_files_are_counted_once_and_with_those_of_the_opening(folder):
-    source = open_folder(folder)
-    source = source.replace(bad_files=[*source.bad_files, BadFile("A/1.png", "no partner in B")])
-    with batches_of(source) as batches:
-        for _ in range(5):
-            next(batches)
-        assert sorted(name for name, _ in batches.bad_files) == ["A/1.png", "nummer 3 ü.png", "text.png"]
-        assert "truncated" in dict(batches.bad_files)["nummer 3 ü.png"]
-
-
 def test_resuming_reads_nothing_that_came_before():
     source = numbered(200)
     first(2, source, start_step=5, rank=1, size=2)
@@ -134,17 +124,6 @@ def test_too_many_broken_images_stop_the_run(capfd):
     assert "Traceback" not in capfd.readouterr().err
     with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
         next(batches)
-
-
-@pytest.mark.parametrize(("bad", "allowed"), [(29, True), (30, False)])
-def test_the_fraction_of_broken_files_is_exact(bad, allowed):
-    source = numbered(100, broken=range(bad))
-    with batches_of(source, global_batch_size=100, max_bad_fraction=0.29, threads=1) as batches:
-        if allowed:
-            assert len(set(next(batches)["index"].numpy())) == 71 and len(batches.bad_files) == 29
-            return
-        with pytest.raises(RunError, match=r"30 of 100 images cannot be read: .*and 25 more"):
-            next(batches)
 
 
 @pytest.mark.parametrize(("error", "kind"), [(RunError("the file is gone"), RunError), (KeyError("bug"), KeyError)])

@@ -79,18 +79,6 @@ def test_those_outside_of_a_declared_range_are_counted_at_once(tmp_path, kind):
     assert not within.mapped(within.values).remarks
 
 
-def test_the_map_is_that_of_the_samples_to_train_on(tmp_path):
-    np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (40, 4, 4)), energy=np.arange(40.0) ** 2)
-    training, held = hold_out(opened(tmp_path / "a.npz", conditions=("energy",)), 0.3)
-    values = with_statistics(training, ALONE)
-    seen = training.mapped(values)
-    assert abs(seen.conditions.mean()) < 1e-6 and seen.conditions.std() == pytest.approx(1)
-    others = held.samples.mapped(values)
-    np.testing.assert_allclose(
-        values.conditions.inverse(others.conditions), held.samples.conditions, rtol=1e-5, atol=1e-4
-    )
-
-
 def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     path = table(tmp_path / "c.csv", "energy, theta", *(f"{value}, {value / 10}" for value in ENERGY))
     source = opened(array, condition_table=path)

@@ -1,6 +1,5 @@
 """A folder with files of every kind: each is read with its colours, or skipped by name with the reason."""
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,7 +11,6 @@ from PIL import Image
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from hvdgan.train import main
 from images_on_disk import (
     ANIMATED,
     BLUE,
@@ -122,21 +120,6 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
     assert reasons.keys() == {name for name, *_ in SKIPPED}
     for name, _, reason in SKIPPED:
         assert reason in reasons[name]
-
-
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_a_run_continues_and_logs_and_counts_what_it_has_skipped(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments = (
-        "--recipe tiny:Tiny --image-size 16 --fit crop --global-batch-size 8 --steps 8 --run-dir run --data data"
-    )
-    assert main([*arguments.split(), "--max-bad-fraction", "0.5"]) == 0
-    log = (tmp_path / "run" / "log.txt").read_text()
-    for name, _, reason in SKIPPED:
-        assert [line for line in log.splitlines() if f"skipped {name}: " in line and reason in line], name
-    assert log.count("skipped ") == len(SKIPPED)
-    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert record["bad_files"] == len(SKIPPED)
 
 
 @pytest.fixture

@@ -20,15 +20,6 @@ from hvdgan.data.numpy_files import NumpyFile
 RAMP = np.arange(3 * 4 * 5 * 2).reshape(3, 4, 5, 2)
 
 
-def test_a_name_that_does_not_exist(tmp_path):
-    np.savez(tmp_path / "a.npz", x=RAMP, energy=RAMP[:, 0, 0, 0])
-    np.save(tmp_path / "a.npy", RAMP)
-    with pytest.raises(UserError, match=r"^--conditions: no array theta in .*a\.npz; it has x, energy$"):
-        NumpyFile(str(tmp_path / "a.npz")).find("theta", "--conditions")
-    with pytest.raises(UserError, match="it has one array without a name$"):
-        NumpyFile(str(tmp_path / "a.npy")).find("theta", "--conditions")
-
-
 def npy_bytes(array):
     file = io.BytesIO()
     np.save(file, array)

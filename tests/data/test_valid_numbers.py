@@ -130,15 +130,3 @@ def test_unsigned_numbers_in_a_signed_type_have_unsigned_limits(tmp_path):
     found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
     assert np.argwhere(np.isnan(found)).tolist() == [[3, 0, 0]]
     np.testing.assert_allclose(found[5], numbers[5].view(np.uint16) * 0.01, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"_FillValue": np.nan, "missing_value": "none", "valid_range": "unknown"},
-        {"_FillValue": 1e300, "missing_value": np.array([], "f4"), "valid_range": np.array([0, np.nan])},
-    ],
-)
-def test_attributes_that_say_nothing_of_the_numbers(tmp_path, attributes):
-    data = written(tmp_path, "h5", FIELDS, **attributes)
-    np.testing.assert_array_equal(arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0], FIELDS)
