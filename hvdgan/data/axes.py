@@ -88,8 +88,7 @@ class ArrangedStore(DerivedStore):
     def __init__(self, stored: Store, given: str | None, flag: str, where: str) -> None:
         axes = axes_of(stored.shape, given or stored.axes or None, flag=flag, where=where)
         shape = axes.shape(stored.shape[1:])
-        known = {"units": stored.units, "channels": stored.channels, "axes": axes.order}
-        super().__init__(stored, (stored.shape[0], *shape), stored.dtype, **known)
+        super().__init__(stored, (stored.shape[0], *shape), axes=axes.order)
         self._axes = axes
         self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
         """names of a sample's dimensions in space, where the file names them"""

@@ -132,7 +132,7 @@ class _Outlined(DerivedStore):
     """Records of outlines and pictures."""
 
     def __init__(self, pictures: Store) -> None:
-        super().__init__(pictures, (*pictures.shape[:-1], 2 * pictures.shape[-1]), np.uint8)
+        super().__init__(pictures, (*pictures.shape[:-1], 2 * pictures.shape[-1]))
         self.in_memory = pictures.in_memory
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import Store
+from hvdgan.data.store import DerivedStore, Store
 
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"
@@ -169,34 +169,27 @@ class _SampleNames:
             ) from error
 
 
-class _PackedArray(Store):
+class _PackedArray(DerivedStore):
     """An array of all files, with the names of its samples."""
 
     def __init__(self, joined: Store, names: _SampleNames) -> None:
-        super().__init__(
-            joined.name,
-            joined.shape,
-            joined.dtype,
-            units=joined.units,
-            channels=joined.channels,
-            axes=_AXES.get(len(joined.shape) - 1, ""),
-        )
-        self._joined, self._names = joined, names
+        super().__init__(joined, axes=_AXES.get(len(joined.shape) - 1, ""))
+        self._names = names
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         try:
-            return self._joined.read(indices)
+            return self._stored.read(indices)
         except RunError:
             for index in indices.tolist():
                 try:
-                    self._joined.read(np.array([index]))
+                    self._stored.read(np.array([index]))
                 except RunError as error:
                     name = printable(os.fsdecode(self._names.name(index)))
                     raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
             raise
 
     def named(self, index: int) -> str:
-        return f"{self._joined.named(index)} ({printable(os.fsdecode(self._names.name(index)))})"
+        return f"{self._stored.named(index)} ({printable(os.fsdecode(self._names.name(index)))})"
 
     def key(self, index: int) -> bytes:
         return self._names.name(index)

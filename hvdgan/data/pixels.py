@@ -121,9 +121,7 @@ class ResizedStore(DerivedStore):
             refuse_aspect(width, height, self.size, fit)
         except WrongAspect as error:
             raise UserError(f"--data {name}: each picture has {error}") from error
-        super().__init__(
-            stored, (stored.shape[0], *self.size, channels or (1 if self._shape[-1] == 1 else 3)), np.uint8
-        )
+        super().__init__(stored, (stored.shape[0], *self.size, channels or (1 if self._shape[-1] == 1 else 3)))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         images = self._pictures(indices)

@@ -392,7 +392,7 @@ class _Kept(DerivedStore):
     in_memory = True
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store, store.shape, store.dtype)
+        super().__init__(store)
         self._samples = np.zeros(store.shape, store.dtype)
         self._there = np.zeros(store.shape[0], bool)
 

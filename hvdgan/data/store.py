@@ -225,11 +225,13 @@ class DerivedStore(Store):
 
     Args:
         stored: the other store.
-        shape, dtype, others: arguments of Store.
+        shape: shape, with the number of samples; None: that of the other one.
+        others: further arguments of Store, for what differs.
     """
 
-    def __init__(self, stored: Store, shape: Sequence[int], dtype: Any, **others: Any) -> None:
-        super().__init__(stored.name, shape, dtype, **{"prepared": stored.prepared, **others})
+    def __init__(self, stored: Store, shape: Sequence[int] | None = None, **others: Any) -> None:
+        same = {name: getattr(stored, name) for name in ("dtype", "units", "channels", "axes", "prepared")}
+        super().__init__(stored.name, stored.shape if shape is None else shape, **{**same, **others})
         self._stored = stored
 
     def named(self, index: int) -> str:
