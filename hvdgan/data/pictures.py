@@ -129,11 +129,9 @@ class Listing:
 
     def passed_over(self) -> str:
         """What is not used, in one line; "" if there is nothing."""
-        counts = sorted(self.others.items(), key=lambda each: (-each[1], each[0]))
-        kinds = [f"{count:,} {printable(suffix) or 'without suffix'}" for suffix, count in counts]
-        if (more := len(kinds) - _MOST_KINDS) > 0:
-            kinds[_MOST_KINDS:] = [f"{more} other kinds"]
-        parts = [f"{self.others.total():,} file(s): {', '.join(kinds)}"] if kinds else []
+        kinds = [f"{n:,} {printable(suffix) or 'without suffix'}" for suffix, n in self.others.most_common(_MOST_KINDS)]
+        more = ["others"] * (len(self.others) > _MOST_KINDS)
+        parts = [f"{self.others.total():,} file(s): {', '.join(kinds + more)}"] if kinds else []
         if self.runs:
             parts.append(f"{len(self.runs):,} run folder(s), such as {printable(self.runs[0])}")
         return f"passed over {'; '.join(parts)}" if parts else ""
@@ -141,21 +139,24 @@ class Listing:
 
 def find(folder: str, suffixes: tuple[str, ...]) -> Listing:
     """List the files with one of these suffixes, which are in lower case and match in upper case, too."""
-    listing, mixed = Listing(), list[str]()
-    for path in _files_below(folder, listing):
+    listing = Listing()
+    return _sorted_out(folder, _files_below(folder, listing), suffixes, listing)
+
+
+def _sorted_out(name: str, paths: Iterable[str], suffixes: tuple[str, ...], listing: Listing) -> Listing:
+    """The listing with these paths; files of two kinds that hold samples are refused."""
+    mixed = list[str]()
+    for path in paths:
         if path.lower().endswith(suffixes):
             listing.files.append(path)
         elif path.lower().endswith(_KNOWN):
             mixed.append(path)
         else:
-            listing.others[_suffix_of(path)] += 1
-    if listing.files and mixed:
-        pictures = pixels.SUFFIXES
-        first, second = sorted((min(listing.files), min(mixed)), key=lambda path: not path.lower().endswith(pictures))
-        kinds = "images and arrays" if first.lower().endswith(pictures) else "arrays in files of two kinds"
-        examples = f"{printable(first)} and {printable(second)}"
-        raise UserError(f"{folder}: holds {kinds}, such as {examples}; move one kind elsewhere")
+            listing.others[os.path.splitext(path)[1].lower()] += 1
     listing.files.sort()
+    if listing.files and mixed:
+        examples = f"{printable(listing.files[0])} and {printable(min(mixed))}"
+        raise UserError(f"{name}: holds samples in files of two kinds, such as {examples}; move one kind elsewhere")
     return listing
 
 
@@ -220,14 +221,7 @@ class _Archive:
         self._names = [each.removeprefix(self._prefix) for each in names]
 
     def listing(self) -> Listing:
-        listing = Listing()
-        for file in self._names:
-            if file.lower().endswith(pixels.SUFFIXES):
-                listing.files.append(file)
-            else:
-                listing.others[_suffix_of(file)] += 1
-        listing.files.sort()
-        return listing
+        return _sorted_out(self.name, self._names, pixels.SUFFIXES, Listing())
 
     def content(self, file: str) -> bytes:
         with reasons(printable(file)), self._lock:
@@ -357,7 +351,3 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
 def _first_folder(path: str) -> str:
     """The first folder of a path; "" if there is none."""
     return path.rpartition("/")[0].partition("/")[0]
-
-
-def _suffix_of(path: str) -> str:
-    return os.path.splitext(path)[1].lower()

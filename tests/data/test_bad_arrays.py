@@ -91,14 +91,14 @@ def missing_zarr_array(folder):
 def pictures_and_hdf5(folder):
     hdf5(folder, FLOATS)
     (folder / "z.png").touch()
-    return folder, "holds images and arrays, such as z.png and a.h5; move one kind elsewhere"
+    return folder, "holds samples in files of two kinds, such as a.h5 and z.png; move one kind elsewhere"
 
 
 def hdf5_and_netcdf(folder):
     hdf5(folder, FLOATS)
     (folder / "below").mkdir()
     (folder / "below" / "b.NC").touch()
-    return folder, "holds arrays in files of two kinds, such as a.h5 and below/b.NC; move one kind elsewhere"
+    return folder, "holds samples in files of two kinds, such as a.h5 and below/b.NC; move one kind elsewhere"
 
 
 FILES = {
