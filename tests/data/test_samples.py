@@ -10,7 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data import BadImage, cached, hold_out, open_source
+from hvdgan.data import BadImage, cached, open_source
 from hvdgan.data.statistics import with_statistics
 from packed import write_images
 from reading import batches_of
@@ -19,10 +19,9 @@ RNG = np.random.default_rng(0)
 FIELDS = RNG.normal(size=(17, 4, 6, 2)) * [1, 1000]
 
 
-def seen(path, array, values="none", paired=False, **settings):
+def seen(path, array, values="none", **settings):
     np.savez(path / "a.npz", x=array, **settings)
-    arrays = ArrayConfig(values=values, input_values="log1p" if paired else None)
-    source = open_source(Config(data=str(path / "a.npz"), arrays=arrays), paired=paired)
+    source = open_source(Config(data=str(path / "a.npz"), arrays=ArrayConfig(values=values)))
     return source.mapped(with_statistics(source, ALONE))
 
 
@@ -73,25 +72,6 @@ def test_numbers_outside_a_range_are_named_at_the_start_and_kept(tmp_path, value
         assert line.startswith("--values: in 17 samples looked at, 2 of 816 numbers lie outside of the declared range")
 
 
-def test_inputs_and_samples_have_maps_of_their_own(tmp_path):
-    inputs = RNG.uniform(0, 5, (17, 2, 3, 3)).astype(np.float32)
-    source = seen(tmp_path, FIELDS, "standard", paired=True, inputs=inputs)
-    its, images = source.layout.split(source.fetch_batch(np.array([4, 2])))
-    np.testing.assert_allclose(its, np.log1p(inputs[[4, 2]]), rtol=1e-6)
-    wide = FIELDS.reshape(-1, 2)
-    np.testing.assert_allclose(images, (FIELDS[[4, 2]] - wide.mean(axis=0)) / wide.std(axis=0), rtol=1e-4, atol=1e-6)
-
-
-def test_numbers_are_those_of_the_whole_data_where_some_are_held_out(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(40.0).reshape(40, 1, 1, 1))
-    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none", axes="HWC")))
-    training, held = hold_out(source, 0.3)
-    for part in (training, held.samples):
-        with batches_of(part.mapped(part.values), global_batch_size=6) as batches:
-            for batch in (next(batches) for _ in range(3)):
-                np.testing.assert_array_equal(np.ravel(batch["images"]), batch["numbers"])
-
-
 def test_the_fingerprint_covers_shape_type_numbers_and_labels(tmp_path):
     labels = {"labels": np.arange(17)}
     others = [(FIELDS.astype(np.float32), {}), (FIELDS + 1, {}), (FIELDS[:16], {}), (FIELDS.reshape(17, 6, 4, 2), {})]
@@ -118,6 +98,8 @@ def test_each_image_is_read_once(source, monkeypatch):
 
     monkeypatch.setattr(source.images, "read", noted)
     kept = cached(source, "memory")
+    digits = open_source(Config(data="digits", image_size=8))
+    assert cached(source, "none") is source and cached(digits, "memory") is digits
     for indices in ([3, 1], [1, 3, 4], ALL, ALL[::-1], ALL):
         np.testing.assert_array_equal(kept.fetch_batch(np.array(indices)), expected[np.array(indices)])
     np.testing.assert_array_equal(kept.fetch(7), expected[7])
@@ -136,11 +118,6 @@ def test_a_broken_image_is_not_kept(source, tmp_path):
         with pytest.raises(BadImage):
             kept.fetch_batch(ALL)
     np.testing.assert_array_equal(kept.fetch_batch(ALL[1:]), source.fetch_batch(ALL[1:]))
-
-
-def test_without_a_cache_and_for_what_is_in_memory_nothing_is_kept(source):
-    digits = open_source(Config(data="digits", image_size=8, fit="crop"))
-    assert cached(source, "none") is source and cached(digits, "memory") is digits
 
 
 def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, monkeypatch):
