@@ -72,45 +72,32 @@ def open_source(
 
 
 def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
-    size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
-    kind = config.data.partition(":")[0]
-    if config.data in ("digits", "synthetic") or kind == "keras":
-        if config.data == "digits":
+    data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
+    if data in ("digits", "synthetic") or data.partition(":")[0] == "keras":
+        if data == "digits":
             made = digits(image_size=size, channels=channels or 1, fit=fit)
-        elif config.data == "synthetic":
+        elif data == "synthetic":
             made = synthetic(image_size=size, channels=channels or 3)
         else:
-            made = of_keras(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
+            made = of_keras(data, image_size=size, channels=channels, fit=fit, peers=peers)
         return with_outlines(made, size) if paired else made
-    try:
-        opened = _open_files(config, paired, peers, unmapped, in_order)
-        problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
-    except OSError as error:
-        opened, problem = None, str(error.strerror)
-    if opened is None:
-        raise UserError(f"--data {config.data}: {problem}; expected {EXPECTED}")
-    return opened
-
-
-def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples | None:
-    """The samples of files or of an object; None if the path does not exist or is of an unknown kind."""
-    data, size = config.data, config.image_size or _SIZE
-    if data and (opened := _container(config, peers)) is not None:
-        return samples_of(config, *opened, paired=paired, unmapped=unmapped)
+    if data and (found := _container(config, peers)) is not None:
+        return samples_of(config, *found, paired=paired, unmapped=unmapped)
     if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
         return open_pictures(
             data,
             image_size=size,
-            channels=config.channels or 3,
-            fit=config.fit,
+            channels=channels or 3,
+            fit=fit,
             max_bad_fraction=config.max_bad_fraction,
             paired=paired,
             peers=peers,
         )
-    if not (files := files_named(data)):
-        return None
-    settings = without_maps(config) if unmapped else config
-    return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
+    if files := files_named(data):
+        settings = without_maps(config) if unmapped else config
+        return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
+    problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
+    raise UserError(f"--data {data}: {problem}; expected {EXPECTED}")
 
 
 def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:

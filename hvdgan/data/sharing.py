@@ -25,10 +25,8 @@ def share_out(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]], 
 
 def share_out_ranges(count: int, work: Callable[[range], Any], peers: Peers, name: str, *, length: int) -> list[Any]:
     """As share_out(), of the numbers below `count`, in ranges of a length."""
-    firsts = list(range(0, count, length))
-    return share_out(
-        firsts, lambda some: [work(range(first, min(first + length, count))) for first in some], peers, name
-    )
+    bounds = [[first, min(first + length, count)] for first in range(0, count, length)]
+    return share_out(bounds, lambda some: [work(range(*each)) for each in some], peers, name)
 
 
 def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
