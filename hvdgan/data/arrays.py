@@ -208,9 +208,12 @@ def arrays_of(
     inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
     stores = [images] if inputs is None else [inputs, images]
     looked_at = [each.readable(spread(count)) for each in stores]
-    maps = {"images": _map_of(settings.values, images, looked_at[-1], "--values", images.channel_names)}
+    maps, remarks, beside = dict[str, ValueMap](), list[str](), [("images", "--values", settings.values)]
     if inputs is not None:
-        maps["inputs"] = _map_of(settings.input_values, inputs, looked_at[0], "--input-values", inputs.channel_names)
+        beside.insert(0, ("inputs", "--input-values", settings.input_values))
+    for (part, flag, given), each, some in zip(beside, stores, looked_at, strict=True):
+        maps[part] = _map_of(given, each, some, flag, each.channel_names)
+        remarks += _outside(maps[part], some, flag) if given else []
     numbers = None
     if settings.conditions and settings.condition_table is None:
         numbers, names, units = conditions.of_container(container, settings.conditions, stored)
@@ -235,6 +238,7 @@ def arrays_of(
         constants=constants,
         missing=None if settings.missing is None else _missing(settings.missing, looked_at[-1]),
         bad_files=container.bad_files,
+        remarks=remarks,
         assumed_axes=[words for each in stores[::-1] for words in each.assumed],
         stamp_of_files=container.stamp,
     )
@@ -244,8 +248,7 @@ def _map_of(given: str | None, stored: Store, sample: np.ndarray, flag: str, cha
     """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1]."""
     units = stored.units_of(len(channels))
     if given is not None:
-        made = value_map.parse(given, flag, channels, units)
-        return made if made.lacks_statistics else dataclasses.replace(made, remark=_outside(made, sample, flag))
+        return value_map.parse(given, flag, channels, units)
     example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
     if stored.dtype.kind != "f":
         raise UserError(
@@ -286,13 +289,13 @@ def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:
     return "" if not close else "{}numbers from {:g} to {:g}".format(*close[0])
 
 
-def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> str:
-    """A line on the numbers looked at that lie outside of a declared range; "" if none does."""
+def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> list[str]:
+    """A line on the numbers looked at that lie outside of a declared range; none if there are none."""
     try:
-        words = made.outside_in_words(sample)
+        words = "" if made.lacks_statistics else made.outside_in_words(sample)
     except FailedFunction:  # met again, and named, when the samples are read
         words = ""
-    return f"{flag}: in {len(sample)} samples looked at, {words}" if words else ""
+    return [f"{flag}: in {len(sample)} samples looked at, {words}"] if words else []
 
 
 def _missing(text: str, looked_at: np.ndarray) -> Missing:

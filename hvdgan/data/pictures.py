@@ -333,7 +333,9 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
         except OSError as error:
             unlisted(error)
             return False
-        return (known := (status.st_dev, status.st_ino)) not in seen and not seen.add(known)
+        count = len(seen)
+        seen.add((status.st_dev, status.st_ino))
+        return len(seen) > count
 
     is_new(folder)
     for path, folders, files in os.walk(folder, onerror=unlisted, followlinks=True):

@@ -44,7 +44,7 @@ class Samples:
         constants: fields that all samples share, channels last, or None.
         missing: number that networks see in place of missing ones; None: a sample with one is broken.
         bad_files: files found broken on opening; they have no index.
-        remarks: lines to log when a run starts, on numbers that are rounded or files that are not used.
+        remarks: lines to log when a run starts, on numbers outside of a range or files that are not used.
         assumed_axes: axes that arrays are taken to have although their shape allows others, in words.
         stamp_of_files: function that returns facts which change when a file changes, as JSON types, or None.
         indices: numbers of these samples in the stores, int64 (N,); None: all.
@@ -224,7 +224,7 @@ class Samples:
         """
         if self.is_pictures and self.conditions is None:
             return self
-        remarks = [each.remark for each in values.parts().values() if each is not None and each.remark]
+        remarks = list(self.remarks)
         for part, numbers in (("conditions", self.conditions), ("constants", self.constants)):
             known = values.parts()[part]
             if known is not None and numbers is not None and (words := known.outside_in_words(numbers)):
@@ -235,7 +235,7 @@ class Samples:
             constants = field if constants is None else np.concatenate([constants, field], axis=-1)
         conditions = self._mapped_part(values, "conditions")
         seen: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants, "is_mapped": True}
-        return self.replace(remarks=[*self.remarks, *remarks], **seen)
+        return self.replace(remarks=remarks, **seen)
 
     def described(self, numbers: np.ndarray, value_map: ValueMap, *names: str) -> "Samples":
         """The samples with conditions, which the fingerprint then covers.

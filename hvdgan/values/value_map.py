@@ -28,13 +28,11 @@ class ValueMap:
         chains: one chain for all channels, or one for each channel.
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
-        remark: a line on numbers that float32 rounds, or that lie outside of a declared range; "" if there are none.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
-    remark: str = dataclasses.field(default="", compare=False)
 
     @property
     def is_identity(self) -> bool:
