@@ -167,7 +167,7 @@ def pictures_of(
     told_by: list[bytes] = [b"pairs"] if paired else []
     for each in stores:
         told_by += [f"array {each.shape} {each.dtype.str}".encode(), each.readable(spread(each.shape[0])).tobytes()]
-    found = of_pictures(
+    samples = of_pictures(
         resized[-1],
         name=name,
         image_size=resized[-1].size,
@@ -182,11 +182,7 @@ def pictures_of(
         bad_files=container.bad_files,
         stamp_of_files=container.stamp,
     )
-    settings = config.arrays
-    if not settings.conditions or settings.condition_table is not None:
-        return found
-    numbers, names, units = conditions.of_container(container, settings.conditions, images)
-    return found.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
+    return _with_conditions(samples, config, container, images)
 
 
 def arrays_of(
@@ -199,8 +195,8 @@ def arrays_of(
 ) -> Samples:
     """Arrays of any shape and type, as they are stored, each with an input of its own if there are inputs.
 
-    The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
-    distinguishes data sets, not single numbers.
+    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data: it distinguishes data
+    sets, not single numbers.
     """
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
     images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
@@ -214,18 +210,14 @@ def arrays_of(
     for (part, flag, given), each, some in zip(beside, stores, looked_at, strict=True):
         maps[part] = _map_of(given, each, some, flag, each.channel_names)
         remarks += _outside(maps[part], some, flag) if given else []
-    numbers = None
-    if settings.conditions and settings.condition_table is None:
-        numbers, names, units = conditions.of_container(container, settings.conditions, stored)
-        maps["conditions"] = conditions.map_of(settings.condition_values, names, units)
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
     told_by: list[bytes] = [container.identity]
     for each, some in zip(stores, looked_at, strict=True):
         told_by += [f"{each.shape} {each.dtype.str} {each.axes}".encode(), np.ascontiguousarray(some).tobytes()]
-    told_by += [b"" if each is None else each.tobytes() for each in (labels, numbers, constants)]
-    return Samples(
+    told_by += [b"" if each is None else each.tobytes() for each in (labels, constants)]
+    samples = Samples(
         name=config.data,
         images=images,
         inputs=inputs,
@@ -234,7 +226,6 @@ def arrays_of(
         fingerprint=fingerprint_of(b"array", told_by),
         labels=labels,
         class_names=container.class_names,
-        conditions=numbers,
         constants=constants,
         missing=None if settings.missing is None else _missing(settings.missing, looked_at[-1]),
         bad_files=container.bad_files,
@@ -242,6 +233,16 @@ def arrays_of(
         assumed_axes=[words for each in stores[::-1] for words in each.assumed],
         stamp_of_files=container.stamp,
     )
+    return _with_conditions(samples, config, container, stored)
+
+
+def _with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
+    """The samples with the conditions that lie beside them, if --conditions names some without a table."""
+    settings = config.arrays
+    if not settings.conditions or settings.condition_table is not None:
+        return samples
+    numbers, names, units = conditions.of_container(container, settings.conditions, stored)
+    return samples.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
 
 
 def _map_of(given: str | None, stored: Store, sample: np.ndarray, flag: str, channels: Sequence[str]) -> ValueMap:
