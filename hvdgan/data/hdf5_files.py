@@ -31,7 +31,7 @@ class Hdf5File(Container):
             self._stamp = identity(data)
             self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
             self._names = list[str]()
-            self._file.visititems(lambda name, item: isinstance(item, h5py.Dataset) and self._names.append(name))
+            self._file.visititems(lambda name, item: None if isinstance(item, h5py.Group) else self._names.append(name))
 
     def names(self) -> list[str]:
         return self._names

@@ -17,7 +17,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images, zipped
-from reading import all_images, batches_of, opened
+from reading import all_images, opened
 from thread_ranks import Threads
 
 RNG = np.random.default_rng(0)
@@ -245,19 +245,12 @@ def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeyp
         pairs("zebras")
 
 
-def test_single_images_are_refused_whatever_part_may_be_broken_and_one_among_pairs_is_named(tmp_path):
+def test_single_images_are_refused_whatever_part_may_be_broken(tmp_path):
     for number in range(3):
         noise(tmp_path / "single" / f"{number}.png", 16, 12)
         (tmp_path / "single" / f"broken {number}.png").write_bytes(b"no image")
     with pytest.raises(UserError, match=r"0\.png has 16 x 12 pixels"):
         pairs(tmp_path / "single", max_bad_fraction=1.0)
-    for number in range(5):
-        noise(tmp_path / "pairs" / f"{number}.png", 16, 16 if number == 3 else 8)
-    source = pairs(tmp_path / "pairs")
-    with batches_of(source, global_batch_size=5, max_bad_fraction=0.5) as batches:
-        assert sorted(next(batches)["index"].numpy()) == [0, 1, 2, 4, 4]
-        reason = "16 x 16 pixels; an input and its image side by side are twice as wide as high"
-        assert batches.bad_files == [("3.png", reason)]
 
 
 def test_pictures_that_a_camera_has_turned_count_as_they_are_seen(tmp_path):

@@ -1,6 +1,5 @@
 """NetCDF and Zarr: variables as channels, dimensions as axes, and xarray's decoding of numbers."""
 
-import fcntl
 import shutil
 import sys
 
@@ -292,13 +291,6 @@ def test_a_store_that_is_written_anew_ends_the_run(tmp_path, is_named):
     save(T2M + 1)
     with pytest.raises(RunError, match=r"a.zarr:t2m.* cannot be read: the file has changed since the run began"):
         source.fetch(3)
-
-
-def test_a_file_that_another_process_locks_is_read(tmp_path):
-    data = write(tmp_path, "nc")
-    with open(data) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        np.testing.assert_array_equal(arrays(f"{data}:t2m").fetch_batch(ORDER)[..., 0], T2M[ORDER])
 
 
 def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):
