@@ -30,8 +30,12 @@ class Hdf5File(Container):
         with _reasons(data):
             self._stamp = identity(data)
             self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
-            self._names = list[str]()
-            self._file.visititems(lambda name, item: None if isinstance(item, h5py.Group) else self._names.append(name))
+            self._names: list[str] = []
+            self._file.visititems(self._note)
+
+    def _note(self, name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            self._names.append(name)
 
     def names(self) -> list[str]:
         return self._names
