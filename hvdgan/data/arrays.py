@@ -180,7 +180,8 @@ def pictures_of(
         labels=labels,
         class_names=container.class_names,
         bad_files=container.bad_files,
-        stamp_of_files=container.stamp,
+        folder=container.folder,
+        paths=container.paths,
     )
     return _with_conditions(samples, config, container, images)
 
@@ -231,7 +232,8 @@ def arrays_of(
         bad_files=container.bad_files,
         remarks=remarks,
         assumed_axes=[words for each in stores[::-1] for words in each.assumed],
-        stamp_of_files=container.stamp,
+        folder=container.folder,
+        paths=container.paths,
     )
     return _with_conditions(samples, config, container, stored)
 

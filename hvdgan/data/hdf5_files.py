@@ -27,6 +27,7 @@ class Hdf5File(Container):
 
     def __init__(self, data: str, cache: int = _CHUNK_CACHE) -> None:
         super().__init__(data)
+        self.paths = [data]
         with _reasons(data):
             self._stamp = identity(data)
             self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
@@ -50,9 +51,6 @@ class Hdf5File(Container):
                 raise UserError(f"--data {where}: it is empty; expected at least one sample")
             _refuse_unknown_filters(f"--data {where}", dataset)
             return Hdf5Array(where, dataset, self._stamp)
-
-    def stamp(self) -> list[Any]:
-        return self._stamp
 
 
 class Hdf5Array(Store):

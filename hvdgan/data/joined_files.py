@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.sharing import share_out
-from hvdgan.data.store import Container, Store, identity
+from hvdgan.data.store import Container, Store
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -28,6 +28,7 @@ class JoinedFiles(Container):
         super().__init__(data)
         self._files, self._opener, self._peers = list(files), opener, peers
         self._first = opener(files[0])
+        self.paths = None if self._first.paths is None else self._files
 
     def names(self) -> list[str]:
         return self._first.names()
@@ -69,9 +70,6 @@ class JoinedFiles(Container):
                     "so they must be equal in all files"
                 )
         return stored
-
-    def stamp(self) -> list[Any] | None:
-        return None if self._first.stamp() is None else [identity(file) for file in self._files]
 
     def _of_each(self, look: Callable[[str], Any]) -> list[Any]:
         """What is found in each file; the ranks share the files."""

@@ -14,7 +14,7 @@ from numpy.lib import format as npy_format
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage, content_of, printable
-from hvdgan.data.store import Container, Store, identity, identity_of_many, named_errors, refuse_changed, spread
+from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed, spread
 
 
 class NumpyArray(Store):
@@ -48,6 +48,7 @@ class NumpyFile(Container):
 
     def __init__(self, data: str) -> None:
         super().__init__(data)
+        self.paths = [data]
         with _reasons(data):
             self._stamp = identity(data)
             self._is_archive = zipfile.is_zipfile(data)
@@ -66,9 +67,6 @@ class NumpyFile(Container):
                     raise ValueError(f"{name} was not written by NumPy")
                 units, channels = (self._texts.get(f"{name}_{kind}", ()) for kind in ("units", "channels"))
         return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels)
-
-    def stamp(self) -> list[Any]:
-        return self._stamp
 
     def _of_archive(self) -> list[str]:
         """The names of the arrays, but for those of text that describe others, which are kept."""
@@ -94,7 +92,7 @@ class NpyFolder(Container):
 
     def __init__(self, data: str, files: Sequence[str], peers: Peers) -> None:
         super().__init__(data)
-        self.files = list(files)
+        self.folder, self.paths = data, files
         self.identity = os.fsencode("\0".join(files))
         shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
         self._stored = NpyFiles(data, files, shape, np.dtype(dtype))
@@ -104,10 +102,6 @@ class NpyFolder(Container):
 
     def get(self, name: str) -> "NpyFiles":
         return self._stored
-
-    def stamp(self) -> list[Any]:
-        found = (os.stat(os.path.join(self.data, file)) for file in self.files)
-        return identity_of_many((status.st_size, status.st_mtime_ns) for status in found)
 
 
 class NpyFiles(Store):

@@ -153,7 +153,7 @@ def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     if suffix in ARRAYS:
         files = from_root(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
         container = NpyFolder(path, files, peers)
-        container.labels, container.class_names = classes_of(container.files)
+        container.labels, container.class_names = classes_of(files)
         return container
     if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
         return _joined(path, lambda: [os.path.join(path, file) for file in _listed(path, config, kind)], config, peers)

@@ -81,9 +81,6 @@ class OwnData(Container):
             return NumpyArray(f"{self.data}: conditions", self._conditions)
         return _OwnArray(self, name, (self._count, *self._first[name].shape), self._first[name].dtype)
 
-    def stamp(self) -> None:
-        return None
-
     def read(self, name: str, index: int) -> np.ndarray:
         """One array of an item."""
         named = self.named(index)

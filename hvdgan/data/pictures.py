@@ -19,7 +19,7 @@ from hvdgan.data import hdf5_files, pixels, xarray_files
 from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
-from hvdgan.data.store import Size, identity, identity_of_many, spread
+from hvdgan.data.store import Size, spread
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
@@ -84,7 +84,8 @@ def open_pictures(
         class_names=class_names,
         bad_files=[BadFile(*each) for each in bad_files],
         remarks=[f"--data {name}: {passed_over}"] if passed_over else [],
-        stamp_of_files=lambda: place.stamp(itertools.chain(images, inputs or ())),
+        folder=name if isinstance(place, _Folder) else "",
+        paths=[*images, *(inputs or ())] if isinstance(place, _Folder) else [name],
     )
 
 
@@ -199,10 +200,6 @@ class _Folder:
         """The bytes of a file."""
         return content_of(self.name, file)
 
-    def stamp(self, files: Iterable[str]) -> list[Any]:
-        found = (os.stat(os.path.join(self.name, file)) for file in files)
-        return identity_of_many((status.st_size, status.st_mtime_ns) for status in found)
-
 
 class _Archive:
     """A zip archive, which several threads read one after another."""
@@ -226,9 +223,6 @@ class _Archive:
     def content(self, file: str) -> bytes:
         with reasons(printable(file)), self._lock:
             return self._zip.read(self._prefix + file)
-
-    def stamp(self, files: Iterable[str]) -> list[Any]:
-        return identity(self.name)
 
 
 def _look(

@@ -82,16 +82,12 @@ def open_records(
         fit=config.fit,
         paired=paired,
         labels=records.labels,
-        stamp_of_files=_stamp,
+        paths=RecordFiles.paths,
     )
     if records.conditions is None:
         return source
     value_map = map_of(settings.condition_values, settings.conditions)
     return source.described(records.conditions, value_map, *settings.conditions)
-
-
-def _stamp() -> list[Any]:
-    return []  # the fingerprint covers the names, and every byte
 
 
 def _features(config: Config, *, paired: bool) -> dict[str, str]:
@@ -375,6 +371,7 @@ class RecordFiles(Container):
     """The features of TFRecords as arrays."""
 
     has_names = True
+    paths = ()  # the fingerprint covers the names, and every byte
 
     def __init__(self, records: RecordReader, shapes: dict[str, tuple[int, ...]], dtype: str | None) -> None:
         super().__init__(records.name)
@@ -392,9 +389,6 @@ class RecordFiles(Container):
         shape = self._shapes[name]
         channels_first = self._dtype is None and shape[-1] not in _CHANNELS
         return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
-
-    def stamp(self) -> list[Any]:
-        return _stamp()
 
 
 class RecordArray(Store):

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -46,7 +46,9 @@ class Samples:
         bad_files: files found broken on opening; they have no index.
         remarks: lines to log when a run starts, on numbers outside of a range or files that are not used.
         assumed_axes: axes that arrays are taken to have although their shape allows others, in words.
-        stamp_of_files: function that returns facts which change when a file changes, as JSON types, or None.
+        folder: folder below which the files lie.
+        paths: paths of the files, of which one has another size or time once a sample has changed, unless the
+            fingerprint shows it; None: nothing shows that.
         indices: numbers of these samples in the stores, int64 (N,); None: all.
         is_mapped: True if the numbers are mapped to those that networks see.
     """
@@ -67,7 +69,8 @@ class Samples:
     bad_files: Sequence[BadFile] = ()
     remarks: Sequence[str] = ()
     assumed_axes: Sequence[str] = ()
-    stamp_of_files: Callable[[], list[Any] | None] = lambda: None
+    folder: str = ""
+    paths: Sequence[str] | None = None
     indices: np.ndarray | None = None
     is_mapped: bool = False
 
@@ -198,10 +201,12 @@ class Samples:
         Raises:
             OSError: a file is missing.
         """
-        if (stamp := self.stamp_of_files()) is None:
+        if self.paths is None:
             return None
+        found = (os.stat(os.path.join(self.folder, path)) for path in self.paths)
+        times = "\n".join(f"{status.st_size} {status.st_mtime_ns}" for status in found)
         parts = [b"" if each is None else each.tobytes() for each in (self.indices, self.labels)]
-        return [stamp, self.num_classes, fingerprint_of(b"chosen", parts)]
+        return [self.num_classes, fingerprint_of(times.encode(), parts)]
 
     def replace(self, **changes: Any) -> "Samples":
         """The same samples with other attributes."""

@@ -4,7 +4,7 @@ import abc
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,6 @@ def identity(path: str) -> list[Any]:
     """Facts that change when a file changes: its path, its size, and the nanosecond of its last change."""
     status = os.stat(path)
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
-
-
-def identity_of_many(files: Iterable[tuple[int, int]]) -> list[Any]:
-    """One digest for many files, which changes when a file changes; it does not depend on where the files lie."""
-    return [hashlib.sha256("\n".join(f"{size} {time}" for size, time in files).encode()).hexdigest()]
 
 
 @contextlib.contextmanager
@@ -259,6 +254,10 @@ class Container(abc.ABC):
     """True if the keys of samples are names, which decide what is held out"""
     identity = b""
     """bytes that tell these files from others with the same numbers in the samples that a fingerprint looks at"""
+    folder = ""
+    """folder below which the files lie"""
+    paths: Sequence[str] | None = None
+    """paths of the files, of which one has another size or time once a sample has changed; None: nothing shows that"""
     holds_arrays = False
     """True if the numbers are known to be no pictures, although arrays of small integers may have the same type"""
     bad_files: Sequence[BadFile] = ()
@@ -278,10 +277,6 @@ class Container(abc.ABC):
     @abc.abstractmethod
     def get(self, name: str) -> Store:
         """One of the arrays."""
-
-    @abc.abstractmethod
-    def stamp(self) -> list[Any] | None:
-        """Facts that change when a file changes; None if there is no file."""
 
     def settings(self, config: Config, *, paired: bool) -> Config:
         """The settings of the data, completed by what the files say."""

@@ -67,6 +67,7 @@ class XarrayFile(Container):
         super().__init__(data)
         self._axes = axes
         self._stamp = None if os.path.isdir(data) else identity(data)
+        self.paths = [data] if self._stamp else None
         self._variables: dict[str, Any] = {}
         self._fields: list[str] = []
         """the variables that are no coordinates"""
@@ -134,9 +135,6 @@ class XarrayFile(Container):
         constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
         constants.dims = _named(variables[0].dims)
         return constants
-
-    def stamp(self) -> list[Any] | None:
-        return self._stamp
 
     def _together(self, names: Sequence[str], flag: str, *, are_constant: bool = False) -> list[Any]:
         """The variables of these names, which must have the same dimensions, and hold no dates."""
@@ -239,9 +237,6 @@ class ZarrArrays(Container):
             )
         stamp = _metadata(self.data, name)
         return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name], stamp)
-
-    def stamp(self) -> None:
-        return None
 
 
 class ZarrArray(Store):
