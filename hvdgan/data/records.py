@@ -352,7 +352,8 @@ class RecordPictures(EncodedPictures):
         """names of the features, that of the input first"""
 
     def files(self, index: int) -> list[tuple[str, bytes]]:
-        features, named, files = self._records.example(index), self.named(index), []
+        features, named = self._records.example(index), self.named(index)
+        files: list[tuple[str, bytes]] = []
         for side in self.features:
             values = [*features[side].bytes_list.value] if side in features else []
             if len(values) != 1:

@@ -89,7 +89,7 @@ def _of_block(source: Samples, part: str, value_map: ValueMap, indices: np.ndarr
     try:
         before = _before(source, part, value_map, indices)
     except BadImage:
-        each = []
+        each: list[np.ndarray] = []
         for index in indices:
             with contextlib.suppress(BadImage):
                 each.append(_before(source, part, value_map, np.array([index])))
