@@ -35,9 +35,9 @@ class Axes:
 
 def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
     """The axes of an array's samples."""
-    rank = len(shape) - 1
+    rank, array = len(shape) - 1, f"{where}: array of shape {tuple(shape)}"
     if 0 in shape:
-        raise UserError(f"{where}: array of shape {tuple(shape)}: it holds no numbers; expected at least one sample")
+        raise UserError(f"{array}: it holds no numbers; expected at least one sample")
     if given is not None:
         order = given.upper()
         space = order.replace("C", "", 1)
@@ -47,30 +47,26 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
             raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
         return Axes(order)
     if rank not in _BY_RANK:
-        raise UserError(
-            f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
-        )
+        raise UserError(f"{array}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)")
     if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: sequences of channels, or fields? give {flag} WC for sequences "
+            f"{array}: sequences of channels, or fields? give {flag} WC for sequences "
             "with channels last, CW for channels first, or HW for fields"
         )
     if rank == 3 and shape[-1] == _FEW:
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: red, green, blue and opacity, or four fields? give --channels 3 "
+            f"{array}: red, green, blue and opacity, or four fields? give --channels 3 "
             f"for 8-bit pictures, which are laid over white, or {flag} HWC for four fields"
         )
     if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
         first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
-        raise UserError(
-            f"{where}: array of shape {tuple(shape)}: channels first or last? give {flag} {first} or {last}"
-        )
+        raise UserError(f"{array}: channels first or last? give {flag} {first} or {last}")
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
         first = "CHW for channels first, or DHW for a volume without channels"
         others = first if rank == 3 else "or CDHW for channels first"
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
+            f"{array}: is the last axis one of {shape[-1]} channels, or of space? give "
             f"{flag} {order} for channels last, {others}"
         )
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
