@@ -41,6 +41,10 @@ class JoinedFiles(Container):
         return self.get(name)
 
     def get(self, name: str) -> Store:
+        return self.joined(name)
+
+    def joined(self, name: str) -> "JoinedArray":
+        """The array of this name of all files."""
         first = self._first.get(name)
         first.refuse_other_types()
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
@@ -109,12 +113,17 @@ class JoinedArray(Store):
         return np.concatenate([self._open(number).whole() for number in range(len(self.files))])
 
     def named(self, index: int) -> str:
-        number, within = self._place_of(index)
-        return f"{self.files[number][0]}[{within}]"
+        file, within = self.place_of(index)
+        return f"{file}[{within}]"
 
     def key(self, index: int) -> bytes:
-        number, within = self._place_of(index)
-        return os.fsencode(f"{os.path.relpath(self.files[number][0], self._folder)}[{within}]")
+        file, within = self.place_of(index)
+        return os.fsencode(f"{os.path.relpath(file, self._folder)}[{within}]")
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """The file of a sample, and its place in it."""
+        ((number, _, within),) = self._by_file(np.array([index]))
+        return self.files[number][0], int(within[0])
 
     def _by_file(self, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The numbers of the files that hold some samples, the places of these among all, and in the file."""
@@ -122,10 +131,6 @@ class JoinedArray(Store):
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             yield number, places, indices[places] - (self._past[number] - self.files[number][1])
-
-    def _place_of(self, index: int) -> tuple[int, int]:
-        ((number, _, within),) = self._by_file(np.array([index]))
-        return number, int(within[0])
 
     def _open(self, number: int) -> Store:
         """The array of a file."""
