@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,11 @@ class JoinedArray(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        for number, places, within in self._by_file(indices):
-            out[places] = self._part(number).read(within)
+        numbers = np.searchsorted(self._past, indices, "right")
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            before = self._past[number] - self.files[number][1]
+            out[places] = self._part(number).read(indices[places] - before)
         return out
 
     def whole(self) -> np.ndarray:
@@ -122,15 +125,9 @@ class JoinedArray(Store):
 
     def place_of(self, index: int) -> tuple[str, int]:
         """The file of a sample, and its place in it."""
-        ((number, _, within),) = self._by_file(np.array([index]))
-        return self.files[number][0], int(within[0])
-
-    def _by_file(self, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The numbers of the files that hold some samples, the places of these among all, and in the file."""
-        numbers = np.searchsorted(self._past, indices, "right")
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            yield number, places, indices[places] - (self._past[number] - self.files[number][1])
+        number = int(np.searchsorted(self._past, index, "right"))
+        file, count = self.files[number]
+        return file, index - int(self._past[number]) + count
 
     def _open(self, number: int) -> Store:
         """The array of a file."""
