@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
-from hvdgan.data.valid_numbers import of_variable, plain_numbers
+from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")
@@ -200,18 +200,12 @@ class XarrayArray(Store):
     def read(self, indices: np.ndarray) -> np.ndarray:
         for stamp in self._stamps:
             refuse_changed(stamp, self.name)
-        some, places = np.unique(indices, return_inverse=True)
-        parts = []
-        for variable, valid in zip(self._variables, self._valid, strict=True):
-            try:
-                found = np.asarray(variable[selection(some)].values)
-            except Exception as error:  # xarray and zarr raise many types
-                raise failed(self.named(int(indices[0])), error) from error
-            parts.append(valid.checked(found, lambda place: self.named(int(some[place]))))
+        each = zip(self._variables, self._valid, strict=True)
+        parts = [_read(self, indices, variable, valid) for variable, valid in each]
         if self._channel_axis is None:
-            return parts[0][places].astype(self.dtype, copy=False)
+            return parts[0].astype(self.dtype, copy=False)
         join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
-        return join(parts, axis=self._channel_axis)[places].astype(self.dtype, copy=False)
+        return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
 
 class ZarrArrays(Container):
@@ -250,13 +244,18 @@ class ZarrArray(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         refuse_changed(self._stamp, self.name)
-        some, places = np.unique(indices, return_inverse=True)
-        try:
-            found = np.asarray(self._array.oindex[selection(some)])
-        except Exception as error:  # zarr raises many types
-            raise failed(self.named(int(indices[0])), error) from error
-        checked = self._valid.checked(found, lambda place: self.named(int(some[place])))
-        return checked[places].astype(self.dtype, copy=False)
+        found = _read(self, indices, self._array.oindex, self._valid)
+        return found.astype(self.dtype, copy=False)
+
+
+def _read(store: Store, indices: np.ndarray, numbers: Any, valid: ValidNumbers) -> np.ndarray:
+    """Some samples of a variable or array, each of which is read once."""
+    some, places = np.unique(indices, return_inverse=True)
+    try:
+        found = np.asarray(numbers[selection(some)])
+    except Exception as error:  # xarray and zarr raise many types
+        raise failed(store.named(int(indices[0])), error) from error
+    return valid.checked(found, lambda place: store.named(int(some[place])))[places]
 
 
 def _metadata(folder: str, path: str) -> list[Any]:
