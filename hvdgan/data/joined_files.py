@@ -100,20 +100,20 @@ class JoinedArray(Store):
             prepared=first.prepared,
         )
         self.dims, self.unclear = first.dims, first.unclear
-        self.files = list(zip(files, counts, strict=True))
+        self.file_counts = list(zip(files, counts, strict=True))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
         numbers = np.searchsorted(self._past, indices, "right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
-            before = self._past[number] - self.files[number][1]
+            before = self._past[number] - self.file_counts[number][1]
             out[places] = self._part(number).read(indices[places] - before)
         return out
 
     def whole(self) -> np.ndarray:
         """All of it; each file is closed again, since arrays such as conditions are read once."""
-        return np.concatenate([self._open(number).whole() for number in range(len(self.files))])
+        return np.concatenate([self._open(number).whole() for number in range(len(self.file_counts))])
 
     def named(self, index: int) -> str:
         file, within = self.place_of(index)
@@ -126,12 +126,12 @@ class JoinedArray(Store):
     def place_of(self, index: int) -> tuple[str, int]:
         """The file of a sample, and its place in it."""
         number = int(np.searchsorted(self._past, index, "right"))
-        file, count = self.files[number]
+        file, count = self.file_counts[number]
         return file, index - int(self._past[number]) + count
 
     def _open(self, number: int) -> Store:
         """The array of a file."""
-        file, count = self.files[number]
+        file, count = self.file_counts[number]
         try:
             part = self._opener(file)
         except (OSError, RunError, KeyError) as error:

@@ -232,7 +232,7 @@ def _opened(name: str, content: bytes) -> Iterator[Image.Image]:
             raise BadImage(name, "not a PNG, JPEG, WebP, BMP, GIF or TIFF image") from error
         if image.width * image.height > _MAX_PIXELS:
             raise BadImage(name, f"{image.width} x {image.height} pixels, more than the {_MAX_PIXELS:,} accepted")
-        if image.format == "TIFF" and (pages := image.n_frames) > 1:
+        if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
             raise BadImage(name, f"a stack of {pages} pages; save each page as a file, or all as one .npy file")
         yield image
 

@@ -336,7 +336,7 @@ def _refuse_missing(what: str, features: Any, name: str) -> None:
 def _number(where: str, features: Any, name: str, is_label: bool = False) -> float:
     """The one number of a feature; a label is an integer of 32 bits."""
     _refuse_missing(where, features, name)
-    found = features[name].int64_list.value or (() if is_label else features[name].float_list.value)
+    found = [*features[name].int64_list.value, *([] if is_label else features[name].float_list.value)]
     if len(found) != 1 or not np.isfinite(found[0]) or (is_label and not -(2**31) <= found[0] < 2**31):
         raise UserError(f"{where}: not one {'integer of 32 bits' if is_label else 'finite number'}")
     return found[0]

@@ -59,10 +59,10 @@ def _resolved_once(source: Samples, values: SampleValues, peers: Peers) -> Sampl
             continue
         if name in ("conditions", "constants"):
             work = functools.partial(_of_memory, source, name, value_map)
-            moments = from_root(work, peers, f"--data {source.name}: {name}")
+            moments = _arrays(from_root(work, peers, f"--data {source.name}: {name}"))
         else:
             moments = _of_samples(source, name, value_map, peers)
-        new[name] = _filled(value_map, _arrays(moments), source, name)
+        new[name] = _filled(value_map, moments, source, name)
     return dataclasses.replace(values, **new)
 
 

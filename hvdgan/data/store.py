@@ -87,7 +87,7 @@ class Store(abc.ABC):
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
     unclear = ""
     """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
-    files: Sequence[tuple[str, int]] = ()
+    file_counts: Sequence[tuple[str, int]] = ()
     """names of several files that are joined, with the number of samples in each"""
     in_memory = False
     """True if memory holds the samples, so that a cache is of no use"""
@@ -207,7 +207,7 @@ class Store(abc.ABC):
                 f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
                 "expected the same first one, and those that both have in the same order; rename or transpose it"
             )
-        for (file, count), (_, expected) in zip(self.files, samples.files, strict=False):
+        for (file, count), (_, expected) in zip(self.file_counts, samples.file_counts, strict=False):
             if count != expected:
                 raise UserError(
                     f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
