@@ -199,9 +199,9 @@ def test_other_numbers_need_a_declared_map_or_are_refused(tmp_path, array, messa
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.linspace(0, 1, 6), "labels of shape .* and type float64; expected one integer for each sample"),
+        (np.linspace(0, 1, 6), "labels of shape .* and type float64; expected one integer of int32"),
         (np.arange(5), r"labels of shape \(5,\)"),
-        (np.array([0, 2**40] * 3), "expected values of int32"),
+        (np.array([0, 2**40] * 3), "expected one integer of int32 for each of 6 samples"),
     ],
 )
 def test_labels_that_are_no_classes(tmp_path, labels, message):

@@ -135,4 +135,4 @@ def test_a_sample_for_which_a_function_raises_an_error_does_not_count_and_is_a_b
     others = np.delete(array, 100, axis=0).astype(np.float64)
     np.testing.assert_allclose(values.images.chains[0][1].means, others.mean(axis=(0, 1, 2)), rtol=1e-6)
     with pytest.raises(BadImage, match=r"a.npz:images\[100\]: there of strict_maps: ValueError: no such number"):
-        source.mapped(values).fetch_batch(np.array([99, 100, 101]))
+        source.mapped(values).fetch(100)
