@@ -239,7 +239,7 @@ def arrays_of(
 
 
 def _with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
-    """The samples with the conditions that lie beside them, if --conditions names some without a table."""
+    """The samples with the arrays that --conditions names, unless they are columns of a table."""
     settings = config.arrays
     if not settings.conditions or settings.condition_table is not None:
         return samples

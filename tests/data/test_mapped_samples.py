@@ -1,6 +1,8 @@
 """What networks see of arrays: exact values on any number of ranks, outliers named at once, and bad samples by name.
 
 The cache in memory gives the same samples, reads each once, and is refused where it does not fit.
+
+Modules: data.samples.
 """
 
 import numpy as np
