@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
 from hvdgan.data.arrays import samples_of, without_maps
-from hvdgan.data.bad_files import Unreadable
 from hvdgan.data.builtin import digits, of_keras, synthetic, with_outlines
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.numpy_files import NpyFolder, NumpyFile
 from hvdgan.data.own_data import OwnData, names_own
 from hvdgan.data.packed_files import PackedFiles, is_packed
-from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures, refuse_unlisted
+from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import Container
@@ -151,25 +150,13 @@ def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     """The arrays in a folder; None if it holds images, or nothing that is known."""
     suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
-        files = from_root(lambda: _listed(path, config, ARRAYS), peers, f"--data {path}: its files")
+        files = from_root(lambda: find(path, ARRAYS).files, peers, f"--data {path}: its files")
         container = NpyFolder(path, files, peers)
         container.labels, container.class_names = classes_of(files)
         return container
     if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
-        return _joined(path, lambda: [os.path.join(path, file) for file in _listed(path, config, kind)], config, peers)
+        return _joined(path, lambda: [os.path.join(path, file) for file in find(path, kind).files], config, peers)
     return None
-
-
-def _listed(path: str, config: Config, suffixes: tuple[str, ...]) -> list[str]:
-    """The files of arrays in a folder, sorted."""
-    try:
-        listing = find(path, suffixes)
-    except Unreadable as error:
-        raise RunError(f"--data {path}: {error}") from error
-    except UserError as error:
-        raise UserError(f"--data {error}") from error
-    refuse_unlisted(f"--data {path}", listing.unlisted, config.max_bad_fraction)
-    return listing.files
 
 
 def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:

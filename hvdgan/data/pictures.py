@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import errno
 import itertools
 import os
 import threading
@@ -16,7 +15,7 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data import hdf5_files, pixels, xarray_files
-from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
+from hvdgan.data.bad_files import OF_ONE_FILE, BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.store import Size, spread
@@ -25,8 +24,6 @@ ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
 """suffixes of the kinds of files that hold several samples each"""
 _KNOWN = tuple(itertools.chain(pixels.SUFFIXES, ARRAYS, *JOINED))
-_NEVER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""errors of a folder that can never be listed; any other may be temporary"""
 _RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
 """a run folder has the first of these names and one of the others"""
 _MOST_SINGLE = 0.5
@@ -51,8 +48,7 @@ def open_pictures(
 
     Hidden names, the `lost+found` of a disk, run folders, and files without one of the suffixes of hvdgan.data.pixels
     are passed over. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the names, and no
-    file is read but 64, for their sizes: a broken one is found when it is read. A folder that cannot be listed is left
-    out only if max_bad_fraction is 1.
+    file is read but 64, for their sizes: a broken one is found when it is read.
 
     If all pictures lie in subfolders, the first folder of a picture's path is its class. Classes are numbered in the
     order of their names. A folder that holds all pictures of an archive is left out of their paths.
@@ -63,13 +59,9 @@ def open_pictures(
     """
     place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
 
-    def look() -> list[Any]:
-        try:
-            return _look(place, paired, max_bad_fraction, image_size, fit)
-        except Unreadable as error:
-            raise RunError(f"--data {name}: {error}") from error
-
-    images, inputs, bad_files, sizes, passed_over = from_root(look, peers, f"--data {name}: its files")
+    images, inputs, bad_files, sizes, passed_over = from_root(
+        lambda: _look(place, paired, max_bad_fraction, image_size, fit), peers, f"--data {name}: its files"
+    )
     labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
     parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
     return of_pictures(
@@ -121,8 +113,6 @@ class Listing:
 
     files: list[str] = dataclasses.field(default_factory=list)
     """paths relative to the folder, sorted"""
-    unlisted: list[BadFile] = dataclasses.field(default_factory=list)
-    """folders that may not be listed"""
     others: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """number of the files of each other suffix"""
     runs: list[str] = dataclasses.field(default_factory=list)
@@ -157,27 +147,16 @@ def _sorted_out(name: str, paths: Iterable[str], suffixes: tuple[str, ...], list
     listing.files.sort()
     if listing.files and mixed:
         examples = f"{printable(listing.files[0])} and {printable(min(mixed))}"
-        raise UserError(f"{name}: holds samples in files of two kinds, such as {examples}; move one kind elsewhere")
+        raise UserError(
+            f"--data {name}: holds samples in files of two kinds, such as {examples}; move one kind elsewhere"
+        )
     return listing
 
 
 def first_suffix(folder: str) -> str | None:
     """The suffix of the first file of a known kind in a folder or below it; None if there is none."""
-    try:
-        paths = (path.lower() for path in _files_below(folder, Listing()))
-        return next((suffix for path in paths for suffix in _KNOWN if path.endswith(suffix)), None)
-    except Unreadable:
-        return None  # the source of pictures meets it again, and raises it
-
-
-def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
-    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class."""
-    if unlisted and max_bad_fraction < 1:
-        folder, reason = unlisted[0]
-        raise UserError(
-            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable, move it away, or leave "
-            f"it out with --max-bad-fraction 1 (now {max_bad_fraction:g})"
-        )
+    paths = (path.lower() for path in _files_below(folder, Listing()))
+    return next((suffix for path in paths for suffix in _KNOWN if path.endswith(suffix)), None)
 
 
 def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | None]:
@@ -230,12 +209,10 @@ def _look(
 ) -> list[Any]:
     """Images, inputs or None, bad files, sizes of 64 pictures as text, and what was passed over, all as JSON types."""
     where, listing = f"--data {place.name}", place.listing()
-    refuse_unlisted(where, listing.unlisted, max_bad_fraction)
-    images, inputs, bad_files = listing.files, None, listing.unlisted
+    images, inputs, bad_files = listing.files, None, list[BadFile]()
     if paired and {file[:2] for file in images} == {"A/", "B/"}:
-        inputs, images, alone = _match_partners(images)
-        _refuse_without_partners(where, len(images), alone, max_bad_fraction)
-        bad_files += alone
+        inputs, images, bad_files = _match_partners(images)
+        _refuse_without_partners(where, len(images), bad_files, max_bad_fraction)
     passed_over = listing.passed_over()
     if not images:
         raise UserError(
@@ -251,6 +228,8 @@ def _look(
                 sizes[printable(file)] = len(content), *pixels.read_size(printable(file), content)
             except BadImage as bad:
                 broken.append(bad.bad_file)  # found again when it is read
+            except Unreadable as error:
+                raise RunError(f"{where}: {error}") from error
     if not sizes:
         raise UserError(f"{where}: none of {len(broken)} images that were tried can be read: {in_words(broken)}")
     if paired and inputs is None:
@@ -307,41 +286,37 @@ def _match_partners(files: Iterable[str]) -> tuple[list[str], list[str], list[Ba
 
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
-    """Paths of all files, folder by folder; folders that are passed over are noted in the listing."""
-
-    def unlisted(error: OSError) -> None:
-        name = printable(os.path.relpath(error.filename, folder))
-        if error.errno not in _NEVER:
-            raise Unreadable(
-                f"{name}: cannot be listed: {error.strerror}: the disk or the network has failed; "
-                "repair it, then give the same command again"
-            ) from error
-        listing.unlisted.append(BadFile(name, f"folder: {error.strerror}"))
-
+    """Paths of all files, folder by folder; run folders are passed over, and noted in the listing."""
     seen = set[tuple[int, int]]()
 
     def is_new(path: str) -> bool:
         """Whether a folder has not been met under another path, through a link."""
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            unlisted(error)
-            return False
-        count = len(seen)
+        status, count = os.stat(path), len(seen)
         seen.add((status.st_dev, status.st_ino))
         return len(seen) > count
 
-    is_new(folder)
-    for path, folders, files in os.walk(folder, onerror=unlisted, followlinks=True):
-        prefix = "" if path == folder else f"{os.path.relpath(path, folder)}/"
-        if _RUN in files and _OF_RUNS & {*files, *folders}:
-            listing.runs.append(prefix or ".")
-            folders.clear()
-            continue
-        # Sorted, so that of two links to one folder the same one is followed on every machine.
-        wanted = sorted(name for name in folders if name[0] != "." and (prefix, name) != ("", "lost+found"))
-        folders[:] = [name for name in wanted if is_new(os.path.join(path, name))]
-        yield from (prefix + name for name in sorted(files) if name[0] != ".")
+    def end(error: OSError) -> None:
+        raise error
+
+    try:
+        is_new(folder)
+        for path, folders, files in os.walk(folder, onerror=end, followlinks=True):
+            prefix = "" if path == folder else f"{os.path.relpath(path, folder)}/"
+            if _RUN in files and _OF_RUNS & {*files, *folders}:
+                listing.runs.append(prefix or ".")
+                folders.clear()
+                continue
+            # Sorted, so that of two links to one folder the same one is followed on every machine.
+            wanted = sorted(name for name in folders if name[0] != "." and (prefix, name) != ("", "lost+found"))
+            folders[:] = [name for name in wanted if is_new(os.path.join(path, name))]
+            yield from (prefix + name for name in sorted(files) if name[0] != ".")
+    except OSError as error:
+        where = f"--data {folder}: {printable(os.path.relpath(error.filename, folder))}: cannot be listed"
+        if error.errno in OF_ONE_FILE:
+            raise UserError(f"{where}: {error.strerror}; make it readable, or move it away") from error
+        raise RunError(
+            f"{where}: {error.strerror}: the disk or the network has failed; repair it, then repeat the command"
+        ) from error
 
 
 def _first_folder(path: str) -> str:
