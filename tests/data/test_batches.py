@@ -197,28 +197,6 @@ def test_closing_ends_the_threads_without_the_garbage_collector():
         gc.enable()
 
 
-def test_closing_waits_for_the_read_that_is_under_way():
-    """As after a lost rank of an elastic run, whose next batches are read in the same process."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    def wait(index):
-        if len(source.images.taken) > 2 * G:
-            begun.set()
-            assert may_end.wait(60)
-
-    source = numbered(before=wait)
-    batches = batches_of(source, threads=1)
-    next(batches)
-    assert begun.wait(60)
-    closing = threading.Thread(target=batches.close)
-    closing.start()
-    closing.join(0.2)
-    assert closing.is_alive()
-    may_end.set()
-    closing.join(60)
-    assert not closing.is_alive()
-
-
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(7)"])
 def test_the_interpreter_exits_while_batches_are_read(ending):
     script = """

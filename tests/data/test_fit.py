@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.pixels import read_image, to_pixels
 from reading import all_images, opened
-from tfrecord_files import png, write
 
 GREEN, RED = (0, 255, 0), (255, 0, 0)
 
@@ -44,16 +43,6 @@ def test_a_folder_is_refused_with_the_first_picture(folder):
     with pytest.raises(UserError) as caught:
         opened(folder, fit=None)
     assert str(caught.value) == f"--data {folder}: 0.png has {refusal(64, 32)}"
-
-
-def test_tfrecords_are_refused_with_the_first_record(tmp_path):
-    path = write(tmp_path / "a.tfrecord", [{"image": png(striped(64, 32))}] * 3)
-    with pytest.raises(UserError) as caught:
-        open_source(Config(data=str(path), image_size=8))
-    assert str(caught.value).startswith(f"--data {path}: a.tfrecord[0]: {refusal(64, 32)}; expected samples in")
-    raw = write(tmp_path / "raw.tfrecord", [{"image": striped(64, 32).tobytes()}] * 3)
-    with pytest.raises(UserError, match="has 64 x 32 pixels, and 8 x 8 are wanted"):
-        open_source(Config(data=str(raw), image_size=8, tfrecord=TFRecordConfig(shape="32,64,3")))
 
 
 def test_a_crop_of_pictures_that_are_not_square_needs_their_size(tmp_path):

@@ -27,19 +27,6 @@ def seen(path, array, values="none", **settings):
     return source.mapped(with_statistics(source, ALONE))
 
 
-def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
-    np.save(tmp_path / "a.npy", FIELDS)
-    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
-    kept = cached(source, "memory")
-    everything = np.arange(17)
-    for _ in range(2):
-        read = kept.fetch_batch(everything)
-        assert read.dtype == np.float64 and read.tobytes() == FIELDS.tobytes()
-    values = with_statistics(kept, ALONE)
-    plain = source.mapped(values).fetch_batch(everything)
-    np.testing.assert_array_equal(kept.mapped(values).fetch_batch(everything), plain)
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -15,8 +15,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, bad_files, open_source
 from hvdgan.data.sharing import in_turn
-from hvdgan.prepare import main as prepare
-from packed import index_of, write_images
+from packed import write_images
 from reading import batches_of
 from thread_ranks import Threads
 
@@ -128,22 +127,3 @@ def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     message = str(caught.value)
     assert message.startswith("out of memory while decoding class ") and "--pipeline.threads" in message
     assert "\n" not in message and source.bad_files == []
-
-
-@pytest.mark.parametrize("what", ["list", "read", "memory"])
-def test_preparing_ends_and_continues_when_the_disk_or_the_memory_is_back(folder, monkeypatch, capsys, what):
-    made = folder.parent / "made"
-    words = "--image-size 8 --fit crop --shards 3 --workers 1 --max-bad-fraction 1".split()
-    with monkeypatch.context() as patch:
-        if what == "memory":
-            patch.setattr("hvdgan.data.pixels.to_pixels", out_of_memory)
-        else:
-            let_fail(patch, *((LIST, "class 1") if what == "list" else (OPEN, "class 1/003.png")), errno.EIO)
-        assert prepare([str(folder), str(made), *words]) == 1
-    error = capsys.readouterr().err
-    out_of = "hvdgan: out of memory while decoding class 0/000.png; "
-    assert {"list": "class 1", "read": "class 1/003.png", "memory": out_of}[what] in error and error.count("\n") == 1
-    assert what == "memory" or "Input/output error" in error
-    assert prepare([str(folder), str(made), *words]) == 0
-    index = index_of(made)
-    assert index["left_out"] == [] and sum(facts["count"] for facts in index["files"].values()) == 10
