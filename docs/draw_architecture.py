@@ -60,7 +60,7 @@ Place = tuple[float, float, float, float]  # x, y, width, height
 
 
 def package_of(module: str) -> str:
-    """The package of a module, or the command: `hvdgan.data.cache` -> `data`."""
+    """The package of a module, or the command: `hvdgan.data.store` -> `data`."""
     return module.split(".")[1] if "." in module else ""
 
 

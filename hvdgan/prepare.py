@@ -19,7 +19,7 @@ from tqdm import tqdm
 from hvdgan.cli import hosts
 from hvdgan.cli.app import main_of, refuse_more_processes, run_app
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
+from hvdgan.cli.data_config import ArrayConfig, StoredConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
 from hvdgan.data.packed_files import INDEX, is_packed, read_index
@@ -29,9 +29,9 @@ from hvdgan.data.samples import Samples
 _HELP = """Pack samples into HDF5 files, which hvdgan.train reads with --data, faster than most other data.
 
 SRC is all that hvdgan.train takes with --data, and the flags mean the same. Pictures get their size here; the numbers
-of arrays stay as they are. DST is the new folder. If the command is killed, the same command resumes it. The files have
-the same bytes for any number of processes. Under mpirun each rank but the first is a process, on one machine or on
-several that share SRC and DST."""
+of arrays stay as they are, and a run applies the maps unless it gives its own. DST is the new folder. If the command is
+killed, the same command resumes it. The files have the same bytes for any number of processes. Under mpirun each rank
+but the first is a process, on one machine or on several that share SRC and DST."""
 _NAMED = 5
 
 
@@ -53,40 +53,8 @@ class Request:
     """pack an input with each sample, as a recipe of pairs takes them"""
     data_options: Words = ()
     """arguments of data of your own, as KEY=VALUE,KEY=VALUE"""
-    axes: str | None = None
-    """axes of a sample in the array: C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW, as in hvdgan.train"""
-    inputs: str | None = None
-    """array that holds the inputs of the samples, of any shape, for --pairs; default: inputs"""
-    input_axes: str | None = None
-    """axes of an input, as in --axes"""
-    constants: str | None = None
-    """array of fields that all samples share, such as the height of the ground: of a sample's height and width"""
-    conditions: Words = ()
-    """arrays beside the samples, or columns of --condition-table, with numbers that describe each sample"""
-    condition_table: Path | None = None
-    """CSV with a header, a row per sample, and either a column `file` with the samples' paths or the samples' order"""
-    values: str | None = None
-    """map that a run applies to the numbers unless it has a --values of its own; they are packed as they are"""
-    input_values: str | None = None
-    """the same for the inputs"""
-    constant_values: str | None = None
-    """the same for the constants"""
-    condition_values: str | None = None
-    """the same for the conditions"""
-    missing: str | None = None
-    """number that networks see in place of missing ones (NaN), as fill:NUMBER; default: such samples are left out"""
-    tfrecord_image: str | None = None
-    """feature that holds the image or the array of a TFRecord; default: image"""
-    tfrecord_label: str | None = None
-    """feature that holds the class of a TFRecord, an integer; default: no classes"""
-    tfrecord_input: str | None = None
-    """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
-    tfrecord_shape: str | None = None
-    """shape of raw bytes or of an array in a TFRecord, as in hvdgan.train"""
-    tfrecord_dtype: str | None = None
-    """type of the numbers of an array in a TFRecord, as in hvdgan.train"""
-    tfrecord_input_shape: str | None = None
-    """shape of the array that --tfrecord-input names; default: that of the sample"""
+    arrays: Annotated[StoredConfig, Parameter(name="*")] = StoredConfig()  # noqa: RUF009
+    tfrecord: Annotated[TFRecordConfig, Parameter(name="*")] = TFRecordConfig()  # noqa: RUF009
     max_bad_fraction: Fraction = 0.01
     """largest fraction of samples that may be unreadable or hold NaN; above it the command stops"""
     workers: CountOrNever = 0
@@ -152,17 +120,18 @@ def _plan(src: str | None, dst: Path | None, request: Request) -> Plan:
         raise UserError("expected SRC and DST, or --verify DST; see --help")
     if request.shards > 99_999:
         raise UserError(f"--shards {request.shards}: expected at most 99999")
-    if request.inputs is not None and not request.pairs:
-        raise UserError(f"--inputs {request.inputs}: packs an input with each sample; add --pairs, or leave it out")
-    given = vars(request)
-    arrays = {field.name: given[field.name] for field in dataclasses.fields(ArrayConfig) if field.name in given}
-    records = {field.name: given[f"tfrecord_{field.name}"] for field in dataclasses.fields(TFRecordConfig)}
-    shared = ("image_size", "fit", "channels", "data_options", "max_bad_fraction")
+    arrays = request.arrays
+    if arrays.inputs is not None and not request.pairs:
+        raise UserError(f"--inputs {arrays.inputs}: packs an input with each sample; add --pairs, or leave it out")
     config = Config(
         data=src,
-        arrays=ArrayConfig(**arrays),
-        tfrecord=TFRecordConfig(**records),
-        **{name: given[name] for name in shared},
+        image_size=request.image_size,
+        fit=request.fit,
+        channels=request.channels,
+        data_options=request.data_options,
+        max_bad_fraction=request.max_bad_fraction,
+        arrays=ArrayConfig(**vars(arrays)),
+        tfrecord=request.tfrecord,
     )
     compression = None if request.compression == "none" else request.compression
     return Plan(config=config, folder=dst, shards=request.shards, pairs=request.pairs, compression=compression)

@@ -32,8 +32,8 @@ class TFRecordConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArrayConfig:
-    """Settings of arrays, and of conditions beside any data."""
+class StoredConfig:
+    """Settings that say what arrays are stored in, and with which conditions beside any data."""
 
     values: Annotated[str | None, _ARRAYS] = None
     """map of the numbers to those that networks see: none, range:LOW,HIGH (to [-1, 1]), standard (mean 0, deviation 1),
@@ -45,11 +45,6 @@ class ArrayConfig:
     axes: Annotated[str | None, _ARRAYS] = None
     """axes of a sample in the array: C (vectors), W, WC, CW (sequences), HW, HWC, CHW, DHW, DHWC or CDHW; default: C,
     HW, HWC or DHWC by their number"""
-    crop: Annotated[Lengths, _ARRAYS] = ()
-    """height,width or depth,height,width of the part of each sample that networks see: random in training, the centre
-    in evaluations and grids; default: all of it"""
-    flip_axes: Annotated[Words, _ARRAYS] = ()
-    """axes along which each sample is mirrored with probability 1/2, anew in each step: depth, height, width"""
     inputs: Annotated[str | None, _ARRAYS] = None
     """array that holds the inputs of a recipe of pairs, of any shape; default: inputs"""
     input_values: Annotated[str | None, _ARRAYS] = None
@@ -66,3 +61,14 @@ class ArrayConfig:
     """CSV with a header, a row per sample, and either a column `file` with the samples' paths or the samples' order"""
     condition_values: Annotated[str | None, _ARRAYS] = None
     """map of the conditions, as in --values; default: standard"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArrayConfig(StoredConfig):
+    """The same, with the part of each sample that networks see."""
+
+    crop: Annotated[Lengths, _ARRAYS] = ()
+    """height,width or depth,height,width of the part of each sample that networks see: random in training, the centre
+    in evaluations and grids; default: all of it"""
+    flip_axes: Annotated[Words, _ARRAYS] = ()
+    """axes along which each sample is mirrored with probability 1/2, anew in each step: depth, height, width"""

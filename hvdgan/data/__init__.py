@@ -4,9 +4,8 @@ The pipeline is not imported here, because it loads TensorFlow: the processes of
 """
 
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
-from hvdgan.data.cache import cached
 from hvdgan.data.holdout import HeldOut, hold_out
 from hvdgan.data.opening import open_source
-from hvdgan.data.samples import Samples
+from hvdgan.data.samples import Samples, cached
 
 __all__ = ["BadFile", "BadImage", "HeldOut", "Samples", "cached", "hold_out", "open_source", "refuse_if_too_many"]

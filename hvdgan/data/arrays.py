@@ -9,16 +9,12 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data import conditions
-from hvdgan.data.axes import ArrangedStore, axes_of
-from hvdgan.data.containers import open_container
-from hvdgan.data.kinds import check_labels, check_numbers, map_of, spread
-from hvdgan.data.own_data import OwnData
-from hvdgan.data.packed_files import PackedFiles
-from hvdgan.data.picture_arrays import ResizedStore, refuse_unpaired
+from hvdgan.data.axes import ArrangedStore
+from hvdgan.data.pixels import ResizedStore
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
-from hvdgan.data.store import Container, Store, sides
+from hvdgan.data.store import Container, Store, sides, spread
+from hvdgan.values import value_map
 from hvdgan.values.missing import Missing
 from hvdgan.values.missing import parse as parse_missing
 from hvdgan.values.sample_values import Layout, SampleValues
@@ -27,27 +23,28 @@ from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"
 _INPUTS = "inputs"
+_SLACK = 1e-3  # of the range, which earlier processing may leave
+_LEAST_SPAN = 0.05
+"""least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would nearly vanish"""
 
 
-def open_arrays(config: Config, *, paired: bool, peers: Peers = ALONE, unmapped: bool = False) -> Samples | None:
-    """Open what `--data` names, if it names arrays."""
-    if (opened := open_container(config, peers)) is None:
-        return None
-    container, name = opened
-    if isinstance(container, OwnData) and "conditions" in container.names() and not config.arrays.conditions:
-        arrays = dataclasses.replace(config.arrays, conditions=("conditions",))
-        config = dataclasses.replace(config, arrays=arrays)
-    is_array = False
-    if isinstance(container, PackedFiles):
-        config, is_array = container.settings(config, paired=paired), not container.holds_pictures
+def samples_of(config: Config, container: Container, name: str, *, paired: bool, unmapped: bool = False) -> Samples:
+    """Samples of the arrays in a file, or in several.
+
+    Args:
+        config: settings of the data.
+        container: the files.
+        name: name of the array with the samples; "" if --data gives none.
+        paired: True if each sample must come with an input.
+        unmapped: True if the maps of another run apply: arrays get the map `none`.
+    """
+    config = container.settings(config, paired=paired)
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
-    check_numbers(images)
+    images.refuse_other_types()
     _refuse_unclear(images, config.arrays.axes, f"--data {images.name}", "--axes")
     inputs = _inputs(container, config.arrays, images) if paired else None
-    labels = container.labels
-    if labels is None and _LABELS in container.names() and _LABELS not in config.arrays.conditions and images.shape:
-        labels = _labels(container, config, images)
-    if not is_array and _are_pictures(config, images, inputs):
+    labels = _labels(container, config, images)
+    if not container.holds_arrays and _are_pictures(config, images, inputs):
         return pictures_of(config, container, images, inputs, labels, paired)
     return arrays_of(without_maps(config) if unmapped else config, container, images, inputs, labels, paired)
 
@@ -66,16 +63,24 @@ def _refuse_unclear(stored: Store, axes: str | None, where: str, flag: str) -> N
         )
 
 
-def _labels(container: Container, config: Config, images: Store) -> np.ndarray:
-    stored = container.get(_LABELS)
-    if not stored.shape or stored.shape[1:] not in ((), (1,)) or stored.dtype.kind not in "iu":
+def _labels(container: Container, config: Config, images: Store) -> np.ndarray | None:
+    """Classes as int32 (N,): those of the files' names, or an array beside the samples."""
+    labels = container.labels
+    if labels is None and images.shape and _LABELS in container.names() and _LABELS not in config.arrays.conditions:
+        stored = container.get(_LABELS)
+        stored.refuse_others(images, f"--data {config.data}: labels")
+        labels = stored.whole() if stored.shape else np.zeros(())
+    if labels is None:
+        return None
+    if labels.shape[1:] == (1,):
+        labels = labels[:, 0]
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or (labels != labels.astype(np.int32)).any():
         raise UserError(
-            f"--data {config.data}: labels of shape {stored.shape} and type {stored.dtype}; expected one integer for "
-            f"each sample; rename the array if it holds no classes, or make it a condition with --conditions {_LABELS}"
+            f"--data {config.data}: labels of shape {labels.shape} and type {labels.dtype}; expected one integer of "
+            f"int32 for each of {images.shape[0]:,} samples; rename the array if it holds no classes, or make it a "
+            f"condition with --conditions {_LABELS}"
         )
-    stored.refuse_others(images, f"--data {config.data}: labels")
-    found = stored.whole()
-    return found.reshape(-1)
+    return labels.astype(np.int32)
 
 
 def _chosen(container: Container, config: Config) -> str:
@@ -100,7 +105,7 @@ def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store
     if settings.inputs is None and _INPUTS not in container.names():
         return None
     inputs = container.find(settings.inputs or _INPUTS, "--inputs")
-    check_numbers(inputs)
+    inputs.refuse_other_types()
     _refuse_unclear(inputs, settings.input_axes, f"--inputs {inputs.name}", "--input-axes")
     inputs.refuse_others(images, "--inputs")
     return inputs
@@ -108,17 +113,13 @@ def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store
 
 def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
     """Check that the arrays hold 8-bit pictures: uint8 of 1 or 3 channels, and nothing that arrays alone have."""
-    settings = config.arrays
-    of_arrays = (settings.values, settings.axes, settings.input_values, settings.input_axes, settings.constants)
-    if any((*of_arrays, settings.missing)):
+    flags = ("values", "axes", "input_values", "input_axes", "constants", "missing")
+    if any(getattr(config.arrays, flag) for flag in flags):
         return False
-    return all(_is_picture(each, config.channels) for each in (images, inputs) if each is not None)
-
-
-def _is_picture(stored: Store, channels: int | None) -> bool:
-    grey_or_rgb = len(stored.shape) == 3 or (len(stored.shape) == 4 and stored.shape[3] in (1, 3))
-    opaque = len(stored.shape) == 4 and stored.shape[3] == 4 and channels is not None
-    return stored.dtype == np.uint8 and (grey_or_rgb or opaque) and 0 not in stored.shape
+    few = (1, 3) if config.channels is None else (1, 3, 4)  # the fourth is opacity
+    shapes = [each.shape for each in (images, inputs) if each is not None and each.dtype == np.uint8]
+    fit = [len(shape) == 3 or (len(shape) == 4 and shape[3] in few) for shape in shapes if 0 not in shape]
+    return all(fit) and len(fit) == 1 + (inputs is not None)
 
 
 def pictures_of(
@@ -134,13 +135,17 @@ def pictures_of(
     The fingerprint covers shapes, types, labels and 64 pictures spread over the array: it distinguishes data sets, not
     single pixels.
     """
-    images, inputs = images.as_colours(), inputs and inputs.as_colours()
     name, stores = config.data, [images]
     if paired:
-        refuse_unpaired(name, images, inputs)
+        (height, width), count = images.shape[1:3], images.shape[0]
+        if (width != 2 * height) if inputs is None else (inputs.shape[0] != count):
+            described = "" if inputs is None else f" of images and {inputs.shape} of inputs"
+            raise UserError(
+                f"--data {name}: shape {images.shape}{described}; pairs are two arrays of equal number, inputs and "
+                "images, or one array whose width is twice its height, with an input in the left half and its image in "
+                "the right"
+            )
         stores = [inputs or images, images]
-    if labels is not None:
-        labels = check_labels(name, labels, images.shape[0])
     channels = config.channels
     if len({each.shape[-1] if len(each.shape) == 4 else 1 for each in stores}) > 1:
         channels = channels or 3
@@ -162,7 +167,7 @@ def pictures_of(
     told_by: list[bytes] = [b"pairs"] if paired else []
     for each in stores:
         told_by += [f"array {each.shape} {each.dtype.str}".encode(), each.readable(spread(each.shape[0])).tobytes()]
-    found = of_pictures(
+    samples = of_pictures(
         resized[-1],
         name=name,
         image_size=resized[-1].size,
@@ -175,13 +180,10 @@ def pictures_of(
         labels=labels,
         class_names=container.class_names,
         bad_files=container.bad_files,
-        stamp_of_files=container.stamp,
+        folder=container.folder,
+        paths=container.paths,
     )
-    settings = config.arrays
-    if not settings.conditions or settings.condition_table is not None:
-        return found
-    numbers, names, units = conditions.of_container(container, settings.conditions, images)
-    return found.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
+    return _with_conditions(samples, config, container, images)
 
 
 def arrays_of(
@@ -194,32 +196,29 @@ def arrays_of(
 ) -> Samples:
     """Arrays of any shape and type, as they are stored, each with an input of its own if there are inputs.
 
-    The fingerprint covers shapes, types, labels, conditions, constants and 64 samples spread over the data: it
-    distinguishes data sets, not single numbers.
+    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data: it distinguishes data
+    sets, not single numbers.
     """
     settings, count = config.arrays, stored.shape[0] if stored.shape else 0
-    axes = settings.axes or stored.axes or None
-    images = ArrangedStore(stored, axes_of(stored.shape, axes, flag="--axes", where=f"--data {stored.name}"), "--axes")
+    images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
     refuse_picture_flags(config, images.shape[1:])
     inputs = _arranged_inputs(config, stored_inputs, count) if paired else None
     stores = [images] if inputs is None else [inputs, images]
     looked_at = [each.readable(spread(count)) for each in stores]
-    maps = {"images": _map_of(settings.values, images, looked_at[-1], "--values")}
+    maps, remarks, beside = dict[str, ValueMap](), list[str](), [("images", "--values", settings.values)]
     if inputs is not None:
-        maps["inputs"] = _map_of(settings.input_values, inputs, looked_at[0], "--input-values")
-    numbers = None
-    if settings.conditions and settings.condition_table is None:
-        numbers, names, units = conditions.of_container(container, settings.conditions, stored)
-        maps["conditions"] = conditions.map_of(settings.condition_values, names, units)
+        beside.insert(0, ("inputs", "--input-values", settings.input_values))
+    for (part, flag, given), each, some in zip(beside, stores, looked_at, strict=True):
+        maps[part] = _map_of(given, each, some, flag, each.channel_names)
+        remarks += _outside(maps[part], some, flag) if given else []
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
     told_by: list[bytes] = [container.identity]
     for each, some in zip(stores, looked_at, strict=True):
         told_by += [f"{each.shape} {each.dtype.str} {each.axes}".encode(), np.ascontiguousarray(some).tobytes()]
-    labels = None if labels is None else check_labels(config.data, labels, count)
-    told_by += [b"" if each is None else each.tobytes() for each in (labels, numbers, constants)]
-    return Samples(
+    told_by += [b"" if each is None else each.tobytes() for each in (labels, constants)]
+    samples = Samples(
         name=config.data,
         images=images,
         inputs=inputs,
@@ -228,26 +227,78 @@ def arrays_of(
         fingerprint=fingerprint_of(b"array", told_by),
         labels=labels,
         class_names=container.class_names,
-        conditions=numbers,
         constants=constants,
         missing=None if settings.missing is None else _missing(settings.missing, looked_at[-1]),
         bad_files=container.bad_files,
+        remarks=remarks,
         assumed_axes=[words for each in stores[::-1] for words in each.assumed],
-        stamp_of_files=container.stamp,
+        folder=container.folder,
+        paths=container.paths,
+    )
+    return _with_conditions(samples, config, container, stored)
+
+
+def _with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
+    """The samples with the arrays that --conditions names, unless they are columns of a table."""
+    settings = config.arrays
+    if not settings.conditions or settings.condition_table is not None:
+        return samples
+    numbers, names, units = conditions.of_container(container, settings.conditions, stored)
+    return samples.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
+
+
+def _map_of(given: str | None, stored: Store, sample: np.ndarray, flag: str, channels: Sequence[str]) -> ValueMap:
+    """The map of an array's numbers: the declared one, or that of floats within [0, 1] or [-1, 1]."""
+    units = stored.units_of(len(channels))
+    if given is not None:
+        return value_map.parse(given, flag, channels, units)
+    example = f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
+    if stored.dtype.kind != "f":
+        raise UserError(
+            f"--data {stored.name}: integers of type {stored.dtype} without a map to the numbers that networks see; "
+            f"declare one, {example}"
+        )
+    finite = sample[np.isfinite(sample)]
+    if not finite.size:
+        raise UserError(f"--data {stored.name}: none of {len(sample)} samples looked at has a finite number")
+    low, high = float(finite.min()), float(finite.max())
+    if low >= -1 - _SLACK and high <= 1 + _SLACK and (close := _too_close(sample, channels)):
+        raise UserError(
+            f"--data {stored.name}: {close} in {len(sample)} samples looked at, which networks would hardly tell apart "
+            f"without a map; declare one, {example}"
+        )
+    for bottom, found in ((0.0, "range:0,1"), (-1.0, "none")):
+        if low >= bottom - _SLACK and high <= 1 + _SLACK:
+            return value_map.parse(found, flag, channels, units)
+    raise UserError(
+        f"--data {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] "
+        f"and [-1, 1]; declare their map, {example}"
     )
 
 
-def _map_of(given: str | None, store: Store, looked_at: np.ndarray, flag: str) -> ValueMap:
-    """The map of some samples, with a line on those looked at that lie outside of a declared range."""
-    made = map_of(given, store, looked_at, flag=flag, channels=store.names_of(store.shape[-1]))
-    if given is None or made.remark or made.lacks_statistics:
-        return made
+def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:
+    """The numbers of all channels, or of the first one, that nearly vanish in [0, 1], in words; "" if there are none.
+
+    A channel of equal numbers, such as an empty one, counts for none: a map would not tell them apart either. Nor does
+    one number of vectors: a border pixel of a flattened picture may hardly differ.
+    """
+    finite, others = np.isfinite(sample), tuple(range(sample.ndim - 1))
+    lows = np.where(finite, sample, np.inf).min(axis=others)
+    highs = np.where(finite, sample, -np.inf).max(axis=others)
+    spans = [("", lows.min(), highs.max())]
+    if sample.ndim > 2:
+        spans += [(f"channel {each[0]}: ", *each[1:]) for each in zip(channels, lows, highs, strict=True)]
+    close = [(name, low, high) for name, low, high in spans if 0 < high - low < _LEAST_SPAN]
+    return "" if not close else "{}numbers from {:g} to {:g}".format(*close[0])
+
+
+def _outside(made: ValueMap, sample: np.ndarray, flag: str) -> list[str]:
+    """A line on the numbers looked at that lie outside of a declared range; none if there are none."""
     try:
-        words = made.outside_in_words(looked_at)
+        words = "" if made.lacks_statistics else made.outside_in_words(sample)
     except FailedFunction:  # met again, and named, when the samples are read
         words = ""
-    remark = f"{flag}: in {len(looked_at)} samples looked at, {words}" if words else ""
-    return dataclasses.replace(made, remark=remark)
+    return [f"{flag}: in {len(sample)} samples looked at, {words}"] if words else []
 
 
 def _missing(text: str, looked_at: np.ndarray) -> Missing:
@@ -282,9 +333,7 @@ def _arranged_inputs(config: Config, stored: Store | None, count: int) -> Arrang
         )
     if stored.shape[:1] != (count,):
         raise UserError(f"--inputs: {stored.name} has {stored.shape[0]:,} entries, and there are {count:,} samples")
-    where = f"--inputs {stored.name}"
-    axes = config.arrays.input_axes or stored.axes or None
-    return ArrangedStore(stored, axes_of(stored.shape, axes, flag="--input-axes", where=where), "--input-axes")
+    return ArrangedStore(stored, config.arrays.input_axes, "--input-axes", f"--inputs {stored.name}")
 
 
 def _constants(container: Container, settings: ArrayConfig, images: ArrangedStore) -> tuple[np.ndarray, ValueMap]:
@@ -292,7 +341,7 @@ def _constants(container: Container, settings: ArrayConfig, images: ArrangedStor
     assert settings.constants is not None
     shape = images.shape[1:]
     stored = container.find_constant(settings.constants, "--constants")
-    check_numbers(stored)
+    stored.refuse_other_types()
     fields = stored.whole()
     if fields.shape == tuple(shape[:-1]):
         fields = fields[..., None]
@@ -311,4 +360,4 @@ def _constants(container: Container, settings: ArrayConfig, images: ArrangedStor
         raise UserError(f"--constants {settings.constants}: some numbers are not finite; fill them in")
     count = fields.shape[-1]
     names = stored.channels if len(stored.channels) == count else [f"{settings.constants}_{n}" for n in range(count)]
-    return fields, map_of(settings.constant_values, stored, fields[None], flag="--constant-values", channels=names)
+    return fields, _map_of(settings.constant_values, stored, fields[None], "--constant-values", names)

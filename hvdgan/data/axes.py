@@ -35,9 +35,9 @@ class Axes:
 
 def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
     """The axes of an array's samples."""
-    rank = len(shape) - 1
+    rank, array = len(shape) - 1, f"{where}: array of shape {tuple(shape)}"
     if 0 in shape:
-        raise UserError(f"{where}: array of shape {tuple(shape)}: it holds no numbers; expected at least one sample")
+        raise UserError(f"{array}: it holds no numbers; expected at least one sample")
     if given is not None:
         order = given.upper()
         space = order.replace("C", "", 1)
@@ -47,42 +47,44 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
             raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
         return Axes(order)
     if rank not in _BY_RANK:
-        raise UserError(
-            f"{where}: array of shape {tuple(shape)}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)"
-        )
+        raise UserError(f"{array}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)")
     if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: sequences of channels, or fields? give {flag} WC for sequences "
+            f"{array}: sequences of channels, or fields? give {flag} WC for sequences "
             "with channels last, CW for channels first, or HW for fields"
         )
     if rank == 3 and shape[-1] == _FEW:
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: red, green, blue and opacity, or four fields? give --channels 3 "
+            f"{array}: red, green, blue and opacity, or four fields? give --channels 3 "
             f"for 8-bit pictures, which are laid over white, or {flag} HWC for four fields"
         )
     if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
         first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
-        raise UserError(
-            f"{where}: array of shape {tuple(shape)}: channels first or last? give {flag} {first} or {last}"
-        )
+        raise UserError(f"{array}: channels first or last? give {flag} {first} or {last}")
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
         first = "CHW for channels first, or DHW for a volume without channels"
         others = first if rank == 3 else "or CDHW for channels first"
         raise UserError(
-            f"{where}: array of shape {tuple(shape)}: is the last axis one of {shape[-1]} channels, or of space? give "
+            f"{array}: is the last axis one of {shape[-1]} channels, or of space? give "
             f"{flag} {order} for channels last, {others}"
         )
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
 
 
 class ArrangedStore(DerivedStore):
-    """A store with its channels last."""
+    """A store with its channels last.
 
-    def __init__(self, stored: Store, axes: Axes, flag: str) -> None:
+    Args:
+        stored: the samples in the order of their file.
+        given: axes that the user has named; None: those of the file, or those that follow from the shape.
+        flag, where: flag that names them, and words for messages.
+    """
+
+    def __init__(self, stored: Store, given: str | None, flag: str, where: str) -> None:
+        axes = axes_of(stored.shape, given or stored.axes or None, flag=flag, where=where)
         shape = axes.shape(stored.shape[1:])
-        known = {"units": stored.units, "channels": stored.channels, "axes": axes.order}
-        super().__init__(stored, (stored.shape[0], *shape), stored.dtype, **known)
+        super().__init__(stored, (stored.shape[0], *shape), axes=axes.order)
         self._axes = axes
         self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
         """names of a sample's dimensions in space, where the file names them"""

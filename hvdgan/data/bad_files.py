@@ -1,10 +1,15 @@
 """Files and samples that cannot be used, their report, and when they are too many."""
 
-from collections.abc import Sequence
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, in_one_line
 
+OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""errors that concern one file only: a library's own (None), missing permissions, dangling links, too long paths"""
 _NAMED_IN_ERRORS = 5
 
 
@@ -33,6 +38,48 @@ class Unreadable(RunError):
 
     I/O and memory errors are not counted as broken images: the image would be left out for good, or by one rank only.
     """
+
+
+@contextlib.contextmanager
+def reasons(name: str) -> Iterator[None]:
+    """Turn every error into a BadImage of this name: parsers raise many types on damaged files.
+
+    Raises:
+        Unreadable: the disk, the network or the memory has failed.
+    """
+    try:
+        yield
+    except (BadImage, RunError):
+        raise
+    except MemoryError as error:
+        raise Unreadable(
+            f"out of memory while decoding {name}; "
+            "use fewer threads (--pipeline.threads) or, with hvdgan.prepare, fewer processes (--workers)"
+        ) from error
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or in_one_line(error)
+        if isinstance(error, OSError) and error.errno not in OF_ONE_FILE:
+            raise Unreadable(
+                f"{name}: {reason}: the disk or the network has failed, not the image; "
+                "repair it, then give the same command again"
+            ) from error
+        raise BadImage(name, reason) from error
+
+
+def content_of(folder: str, file: str) -> bytes:
+    """The bytes of a file that rank 0 has listed in a folder."""
+    path = os.path.join(folder, file)
+    with reasons(printable(file)):
+        try:
+            with open(path, "rb") as opened:
+                return opened.read()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if os.path.lexists(path):
+                raise
+            raise RunError(
+                f"--data {folder}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
+                f"does not see it: {error.strerror}; restore the file for all ranks, then resume"
+            ) from error
 
 
 def printable(name: str) -> str:

@@ -6,7 +6,6 @@ out.
 
 import collections
 import itertools
-import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,9 +21,6 @@ from hvdgan.data.order import sample_indices
 from hvdgan.data.samples import Samples
 
 _HOST = "cpu:0"
-_PORTION_BYTES = 8 * 2**20
-_PORTION = 64
-"""size and number of the samples that a thread reads at a time for an evaluation, at most, unless one is larger"""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -118,19 +114,16 @@ class ImageReader:
 
     Args:
         source: the samples.
-        batch_size: samples per batch.
         threads: threads that read, >= 1.
     """
 
-    def __init__(self, source: Samples, batch_size: int, threads: int) -> None:
+    def __init__(self, source: Samples, threads: int) -> None:
         self.bad: dict[int, BadFile] = {}
         """the broken samples so far, by index"""
-        self._source, self._batch_size, self._threads = source, batch_size, threads
-        bytes_each = math.prod(source.record_shape) * source.dtype.itemsize
-        self._portion = max(1, min(_PORTION, batch_size, _PORTION_BYTES // bytes_each))
+        self._source, self._threads = source, threads
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read ahead of the caller, each thread two portions.
+        """Read ahead of the caller, each thread one batch.
 
         Args:
             indices: numbers of the samples, int64 (N, batch_size); a number >= len(source) is a place without a sample.
@@ -142,34 +135,22 @@ class ImageReader:
         Raises:
             RunError: the data have changed since they were opened.
         """
-        flat = indices.reshape(-1)
-        portions = (flat[first : first + self._portion] for first in range(0, len(flat), self._portion))
-        blank = self._source.blank(1)[0]
         with ThreadPoolExecutor(self._threads) as pool:
-            samples = itertools.chain.from_iterable(_ahead(pool, self._read, portions, 2 * self._threads))
-            for _ in indices:
-                some = list(itertools.islice(samples, self._batch_size))
-                readable = np.array([sample is not None for sample in some], bool)
-                yield np.stack([blank if sample is None else sample for sample in some]), readable
+            yield from _ahead(pool, self._read, iter(indices), self._threads + 1)
 
-    def _read(self, indices: np.ndarray) -> list[np.ndarray | None]:
-        """Samples; None for broken ones and for places without one."""
+    def _read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         there = indices < len(self._source)
-        found: list[np.ndarray | None] = [None] * len(indices)
+        samples = self._source.blank(len(indices))
         try:
-            samples = list(self._source.fetch_batch(indices[there])) if there.any() else []
+            if there.any():
+                samples[there] = self._source.fetch_batch(indices[there])
         except BadImage:
-            samples = [self._read_one(index) for index in indices[there].tolist()]
-        for place, sample in zip(np.flatnonzero(there), samples, strict=True):
-            found[place] = sample
-        return found
-
-    def _read_one(self, index: int) -> np.ndarray | None:
-        try:
-            return self._source.fetch(index)
-        except BadImage as error:
-            self.bad[index] = error.bad_file
-            return None
+            for place in np.flatnonzero(there).tolist():
+                try:
+                    samples[place] = self._source.fetch(int(indices[place]))
+                except BadImage as error:
+                    there[place], self.bad[int(indices[place])] = False, error.bad_file
+        return samples, there
 
 
 class _Loader:

@@ -16,8 +16,7 @@ from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.cli.types import Fit
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.picture_arrays import ResizedStore
-from hvdgan.data.pixels import WrongAspect, to_pixels
+from hvdgan.data.pixels import ResizedStore, WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.sharing import in_turn
 from hvdgan.data.store import DerivedStore, Size, Store, sides
@@ -38,7 +37,7 @@ def digits(*, image_size: Size, channels: int, fit: Fit | None = None) -> Sample
     except WrongAspect as error:
         raise UserError(f"--data digits: a scan has {error}") from error
     return of_pictures(
-        _Made(np.repeat(images, channels, axis=-1), scans),
+        _Digits(np.repeat(images, channels, axis=-1), scans),
         name="digits",
         image_size=image_size,
         channels=channels,
@@ -103,20 +102,17 @@ def outline(images: np.ndarray) -> np.ndarray:
     return np.repeat(((bright & ~inside) * np.uint8(255))[..., None], images.shape[-1], axis=-1)
 
 
-class _Made(Store):
-    """Pictures in memory, uint8 (N, H, W, C), each with the array whose bytes are its key."""
+class _Digits(NumpyArray):
+    """Pictures in memory, of which the scans are the keys."""
 
     in_memory = True
 
-    def __init__(self, images: np.ndarray, keys: np.ndarray) -> None:
-        super().__init__("digits", images.shape, images.dtype)
-        self._images, self._keys = images, keys
-
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        return self._images[indices]
+    def __init__(self, images: np.ndarray, scans: np.ndarray) -> None:
+        super().__init__("digits", images)
+        self._scans = scans
 
     def key(self, index: int) -> bytes:
-        return self._keys[index].tobytes()
+        return self._scans[index].tobytes()
 
 
 class _Patterns(Store):
@@ -136,7 +132,7 @@ class _Outlined(DerivedStore):
     """Records of outlines and pictures."""
 
     def __init__(self, pictures: Store) -> None:
-        super().__init__(pictures, (*pictures.shape[:-1], 2 * pictures.shape[-1]), np.uint8)
+        super().__init__(pictures, (*pictures.shape[:-1], 2 * pictures.shape[-1]))
         self.in_memory = pictures.in_memory
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import printable
-from hvdgan.data.kinds import check_numbers
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import Container, Store
 from hvdgan.values import value_map
@@ -26,7 +25,7 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
     units: list[str] = []
     for name in names:
         stored = container.find(name, "--conditions")
-        check_numbers(stored)
+        stored.refuse_other_types()
         if len(stored.shape) not in (1, 2) or stored.shape[0] != count:
             raise UserError(
                 f"--conditions {name}: array of shape {stored.shape}; expected one entry for each of {count:,} samples"
@@ -38,7 +37,6 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
         columns.append(numbers)
         known += [name] if width == 1 else [f"{name}_{place}" for place in range(width)]
         units += stored.units_of(width) or [""] * width
-    _refuse_repeated(known)
     together = np.concatenate(columns, axis=1)
     _refuse_not_finite("--conditions", together, known)
     return together, known, units
@@ -66,7 +64,10 @@ def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.nda
         by_file = {os.path.normpath(row[keyed]): row for row in rows}
         if len(by_file) < len(rows):
             raise UserError(f"{where}: a file is named twice in column {header[keyed]}")
-        ordered = [_row_of(where, by_file, os.fsdecode(source.key(index))) for index in range(len(source))]
+        files = [os.fsdecode(source.key(index)) for index in range(len(source))]
+        if (missing := next((file for file in files if file not in by_file), None)) is not None:
+            raise UserError(f"{where}: no row for {printable(missing)}; add one, or remove the file")
+        ordered = [by_file[file] for file in files]
     numbers = columns_of(where, header, ordered, names)
     unused = len(rows) - len(ordered)
     of = f"{where}: {unused:,} of {len(rows):,} rows"
@@ -78,22 +79,13 @@ def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     if missing := [name for name in names if name not in header]:
         raise UserError(f"{where}: no column {missing[0]}; it has {', '.join(header)}")
     _refuse_unclear(where, header, names)
-    _refuse_repeated(names)
     places = [header.index(name) for name in names]
-    numbers = np.array([[_number(where, row[place]) for place in places] for row in rows], np.float64)
+    try:
+        numbers = np.array([[float(row[place]) for place in places] for row in rows], np.float64)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
     _refuse_not_finite(where, numbers, names)
     return numbers
-
-
-def number_in(text: str) -> float:
-    """The number that a text says; float() alone takes 1_0 for 10.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    if "_" in text:
-        raise ValueError(f"{text!r} is no number")
-    return float(text)
 
 
 def is_in_order(path: Path) -> bool:
@@ -107,7 +99,8 @@ def is_in_order(path: Path) -> bool:
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
     """The map of conditions: the declared one, or standard."""
-    _refuse_repeated(names)
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise UserError(f"--conditions: two conditions are named {twice}; name each once, or rename its array")
     return value_map.parse(given or "standard", "--condition-values", names, units)
 
 
@@ -131,19 +124,6 @@ def read_table(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     return header, others
 
 
-def _row_of(where: str, by_file: dict[str, list[str]], name: str) -> list[str]:
-    if name not in by_file:
-        raise UserError(f"{where}: no row for {printable(name)}; add one, or remove the file")
-    return by_file[name]
-
-
-def _number(where: str, cell: str) -> float:
-    try:
-        return number_in(cell)
-    except ValueError as error:
-        raise UserError(f"{where}: {cell!r} is no number") from error
-
-
 def _refuse_unclear(where: str, header: Sequence[str], used: Sequence[str]) -> None:
     """Refuse columns without a name, as pandas writes its index, and names that two columns have."""
     if "" in used:
@@ -153,11 +133,6 @@ def _refuse_unclear(where: str, header: Sequence[str], used: Sequence[str]) -> N
         )
     if twice := next((name for name in used if header.count(name) > 1), None):
         raise UserError(f"{where}: two columns are named {twice}; rename or remove one")
-
-
-def _refuse_repeated(names: Sequence[str]) -> None:
-    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
-        raise UserError(f"--conditions: two conditions are named {twice}; name each once, or rename its array")
 
 
 def _refuse_not_finite(flag: str, numbers: np.ndarray, names: Sequence[str]) -> None:

@@ -1,9 +1,8 @@
 """Arrays in HDF5 files, read by h5py."""
 
 import contextlib
-import copy
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import h5py
@@ -11,7 +10,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
-from hvdgan.data.valid_numbers import ValidNumbers, plain_numbers
+from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
@@ -28,13 +27,22 @@ class Hdf5File(Container):
 
     def __init__(self, data: str, cache: int = _CHUNK_CACHE) -> None:
         super().__init__(data)
+        self.paths = [data]
         with _reasons(data):
             self._stamp = identity(data)
             self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
-            self._names = sorted(_sets_below(self._file, "", set()))
+            self._names: list[str] = []
+            self._file.visititems(self._note)
+
+    def _note(self, name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            self._names.append(name)
 
     def names(self) -> list[str]:
         return self._names
+
+    def has(self, name: str) -> bool:
+        return isinstance(self._file.get(name), h5py.Dataset)  # also one that a link leads to
 
     def get(self, name: str) -> "Hdf5Array":
         with _reasons(self.data):
@@ -43,9 +51,6 @@ class Hdf5File(Container):
                 raise UserError(f"--data {where}: it is empty; expected at least one sample")
             _refuse_unknown_filters(f"--data {where}", dataset)
             return Hdf5Array(where, dataset, self._stamp)
-
-    def stamp(self) -> list[Any]:
-        return self._stamp
 
 
 class Hdf5Array(Store):
@@ -77,11 +82,6 @@ class Hdf5Array(Store):
         for place, index in enumerate(indices.tolist()):
             out[place] = self._sample(index)
         return self._checked(indices, out)
-
-    def as_colours(self) -> "Hdf5Array":
-        colours = copy.copy(self)
-        colours._valid = ValidNumbers()
-        return colours
 
     def _sample(self, index: int) -> Any:
         try:
@@ -120,23 +120,6 @@ def _refuse_unknown_filters(where: str, dataset: Any) -> None:
                 f"{where}: needs the HDF5 filter {known} ({code}); pip install hdf5plugin, or name the folder of the "
                 "filter's plugin in HDF5_PLUGIN_PATH"
             )
-
-
-def _sets_below(group: Any, prefix: str, seen: set[Any]) -> Iterator[str]:
-    """Paths of the data sets in a group and below it; links are followed, and each group counts once."""
-    address = h5py.h5o.get_info(group.id)
-    if (address.fileno, address.addr) in seen:
-        return
-    seen.add((address.fileno, address.addr))
-    for key in group:
-        try:
-            item = group[key]
-        except (KeyError, OSError):
-            continue  # a link to nothing
-        if isinstance(item, h5py.Dataset):
-            yield prefix + key
-        elif isinstance(item, h5py.Group):
-            yield from _sets_below(item, f"{prefix}{key}/", seen)
 
 
 def _texts(attribute: Any) -> Sequence[str]:

@@ -1,15 +1,14 @@
 """Holds images out of training: the choice depends on the data alone and is the same on every machine."""
 
+import contextlib
 import dataclasses
-import itertools
-from collections.abc import Sequence
 
 import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.samples import Samples
-from hvdgan.data.sharing import pack, share_out, unpack
+from hvdgan.data.sharing import pack, share_out_ranges, unpack
 
 _DEFAULT_FRACTION = 0.05
 
@@ -31,12 +30,13 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
     if not fraction:
         return source, None
     places = _places_of(source, peers)
-    if (count := np.count_nonzero(places < fraction)) in (0, len(source)):
-        raise UserError(
+    held_out = np.flatnonzero(places < fraction)
+    if (count := len(held_out)) in (0, len(source)):
+        raise _TooFew(
             f"--holdout {fraction:g}: {count} of {len(source)} images of {source.name} would be held out; hold out at "
             "least one image, and leave at least one to train on"
         )
-    return _split_at(source, places, fraction)
+    return source.chosen(np.flatnonzero(places >= fraction)), HeldOut(source.chosen(held_out), places[held_out])
 
 
 def split(
@@ -57,34 +57,29 @@ def split(
         UserError: --holdout does not fit the recipe or the data.
         RunError: the data cannot be read on some rank.
     """
+    if fraction and not is_evaluated:
+        raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
     if fraction is not None:
-        if fraction and not is_evaluated:
-            raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
         return hold_out(source, fraction, peers)
-    if not is_evaluated:
-        return source, None
-    places = _places_of(source, peers)
-    if np.count_nonzero(places < _DEFAULT_FRACTION) in (0, len(source)):
-        return source, None
-    return _split_at(source, places, _DEFAULT_FRACTION)
-
-
-def _split_at(source: Samples, places: np.ndarray, fraction: float) -> "tuple[Samples, HeldOut]":
-    held_out = np.flatnonzero(places < fraction)
-    return source.chosen(np.flatnonzero(places >= fraction)), HeldOut(source.chosen(held_out), places[held_out])
+    with contextlib.suppress(_TooFew):
+        return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0, peers)
+    return source, None
 
 
 def _places_of(source: Samples, peers: Peers) -> np.ndarray:
     """The place of each image in [0, 1), float64 (N,); every rank computes a part of them."""
-    bounds = np.linspace(0, len(source), peers.size + 1).astype(np.int64).tolist()
-    items = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
-
-    def look(some: Sequence[str]) -> list[str]:
-        ranges = [range(*map(int, item.split())) for item in some]
-        return [pack(np.array([_place(source.digest(index)) for index in each])) for each in ranges]
-
-    found = share_out(items, look, peers, f"--data {source.name}: images held out")
+    found = share_out_ranges(
+        len(source),
+        lambda some: pack(np.array([_place(source.digest(index)) for index in some])),
+        peers,
+        f"--data {source.name}: images held out",
+        length=-(-len(source) // peers.size),
+    )
     return np.concatenate([unpack(each, np.float64) for each in found])
+
+
+class _TooFew(UserError):
+    """No image would be held out, or none would be left."""
 
 
 @dataclasses.dataclass(frozen=True)

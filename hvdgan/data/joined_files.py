@@ -1,19 +1,17 @@
 """Several files of one kind as one: the samples of each follow those of the one before."""
 
-import copy
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.kinds import check_numbers
 from hvdgan.data.sharing import share_out
-from hvdgan.data.store import Container, Store, identity
+from hvdgan.data.store import Container, Store
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -30,6 +28,7 @@ class JoinedFiles(Container):
         super().__init__(data)
         self._files, self._opener, self._peers = list(files), opener, peers
         self._first = opener(files[0])
+        self.paths = None if self._first.paths is None else self._files
 
     def names(self) -> list[str]:
         return self._first.names()
@@ -42,8 +41,12 @@ class JoinedFiles(Container):
         return self.get(name)
 
     def get(self, name: str) -> Store:
+        return self.joined(name)
+
+    def joined(self, name: str) -> "JoinedArray":
+        """The array of this name of all files."""
         first = self._first.get(name)
-        check_numbers(first)
+        first.refuse_other_types()
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
         (_, *expected), counts = _facts(first), []
         for file, (count, *facts) in zip(self._files, found, strict=True):
@@ -57,7 +60,7 @@ class JoinedFiles(Container):
 
     def find_constant(self, name: str, flag: str) -> Store:
         stored = self._first.find_constant(name, flag)
-        check_numbers(stored)
+        stored.refuse_other_types()
 
         def digest(file: str) -> str:
             numbers = self._opener(file).find_constant(name, flag).whole()
@@ -71,9 +74,6 @@ class JoinedFiles(Container):
                     "so they must be equal in all files"
                 )
         return stored
-
-    def stamp(self) -> list[Any] | None:
-        return None if self._first.stamp() is None else [identity(file) for file in self._files]
 
     def _of_each(self, look: Callable[[str], Any]) -> list[Any]:
         """What is found in each file; the ranks share the files."""
@@ -100,46 +100,38 @@ class JoinedArray(Store):
             prepared=first.prepared,
         )
         self.dims, self.unclear = first.dims, first.unclear
-        self.files = list(zip(files, counts, strict=True))
+        self.file_counts = list(zip(files, counts, strict=True))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        for number, places, within in self._by_file(indices):
-            out[places] = self._part(number).read(within)
-        return out
-
-    def as_colours(self) -> "JoinedArray":
-        colours = copy.copy(self)
-        colours._opener = lambda file: self._opener(file).as_colours()
-        colours._part = functools.lru_cache(MOST_OPEN)(colours._open)
-        return colours
-
-    def whole(self) -> np.ndarray:
-        """All of it; each file is closed again, since arrays such as conditions are read once."""
-        return np.concatenate([self._open(number).whole() for number in range(len(self.files))])
-
-    def named(self, index: int) -> str:
-        number, within = self._place_of(index)
-        return f"{self.files[number][0]}[{within}]"
-
-    def key(self, index: int) -> bytes:
-        number, within = self._place_of(index)
-        return os.fsencode(f"{os.path.relpath(self.files[number][0], self._folder)}[{within}]")
-
-    def _by_file(self, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The numbers of the files that hold some samples, the places of these among all, and in the file."""
         numbers = np.searchsorted(self._past, indices, "right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
-            yield number, places, indices[places] - (self._past[number] - self.files[number][1])
+            before = self._past[number] - self.file_counts[number][1]
+            out[places] = self._part(number).read(indices[places] - before)
+        return out
 
-    def _place_of(self, index: int) -> tuple[int, int]:
-        ((number, _, within),) = self._by_file(np.array([index]))
-        return number, int(within[0])
+    def whole(self) -> np.ndarray:
+        """All of it; each file is closed again, since arrays such as conditions are read once."""
+        return np.concatenate([self._open(number).whole() for number in range(len(self.file_counts))])
+
+    def named(self, index: int) -> str:
+        file, within = self.place_of(index)
+        return f"{file}[{within}]"
+
+    def key(self, index: int) -> bytes:
+        file, within = self.place_of(index)
+        return os.fsencode(f"{os.path.relpath(file, self._folder)}[{within}]")
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """The file of a sample, and its place in it."""
+        number = int(np.searchsorted(self._past, index, "right"))
+        file, count = self.file_counts[number]
+        return file, index - int(self._past[number]) + count
 
     def _open(self, number: int) -> Store:
         """The array of a file."""
-        file, count = self.files[number]
+        file, count = self.file_counts[number]
         try:
             part = self._opener(file)
         except (OSError, RunError, KeyError) as error:

@@ -1,7 +1,9 @@
-"""Arrays in .npy files, which are mapped to memory, and in .npz archives, which are loaded."""
+"""Arrays in .npy files, which are mapped to memory, in .npz archives, which are loaded, and in folders of .npy."""
 
+import collections
 import contextlib
-import logging
+import io
+import os
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed
-
-LARGE_BYTES = 2**30
-_SMALL = 2**12
-"""bytes of a sample below which a loop over samples costs more than a second copy"""
-
-logger = logging.getLogger(__name__)
+from hvdgan.cli.errors import UserError, in_one_line
+from hvdgan.cli.shared_errors import Peers, from_root
+from hvdgan.data.bad_files import BadImage, content_of, printable
+from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed, spread
 
 
 class NumpyArray(Store):
@@ -37,13 +36,7 @@ class NumpyArray(Store):
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._stamp is not None:
             refuse_changed(self._stamp, self.name)
-        samples = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        if samples[:1].nbytes < _SMALL:
-            samples[:] = self.array[indices]
-        else:
-            for place, index in enumerate(indices.tolist()):  # one copy; indexing with an array would make two
-                samples[place] = self.array[index]
-        return samples
+        return self.array[indices].astype(self.dtype, copy=False)
 
 
 class NumpyFile(Container):
@@ -55,6 +48,7 @@ class NumpyFile(Container):
 
     def __init__(self, data: str) -> None:
         super().__init__(data)
+        self.paths = [data]
         with _reasons(data):
             self._stamp = identity(data)
             self._is_archive = zipfile.is_zipfile(data)
@@ -72,17 +66,7 @@ class NumpyFile(Container):
                 if not isinstance(array, np.ndarray):
                     raise ValueError(f"{name} was not written by NumPy")
                 units, channels = (self._texts.get(f"{name}_{kind}", ()) for kind in ("units", "channels"))
-        if array.nbytes > LARGE_BYTES:
-            logger.warning(
-                "--data %s:%s: every rank holds its %.1f GB in memory; an .npy file is mapped",
-                self.data,
-                name,
-                array.nbytes / 1e9,
-            )
         return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels)
-
-    def stamp(self) -> list[Any]:
-        return self._stamp
 
     def _of_archive(self) -> list[str]:
         """The names of the arrays, but for those of text that describe others, which are kept."""
@@ -95,6 +79,78 @@ class NumpyFile(Container):
                         if (array := archive[name]).dtype.kind == "U":
                             self._texts[name] = np.atleast_1d(array).tolist()
             return [name for name in archive.files if name not in self._texts]
+
+
+class NpyFolder(Container):
+    """The .npy files of a folder, in the order of their paths, all of one shape and type.
+
+    Rank 0 looks at 64 files: the shape and the type that most of them have are those of the data. A file that has
+    others, or is damaged, is found when it is read.
+    """
+
+    has_names = True
+
+    def __init__(self, data: str, files: Sequence[str], peers: Peers) -> None:
+        super().__init__(data)
+        self.folder, self.paths = data, files
+        self.identity = os.fsencode("\0".join(files))
+        shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
+        self._stored = NpyFiles(data, files, shape, np.dtype(dtype))
+
+    def names(self) -> list[str]:
+        return [""]
+
+    def get(self, name: str) -> "NpyFiles":
+        return self._stored
+
+
+class NpyFiles(Store):
+    """One sample from each file."""
+
+    def __init__(self, folder: str, files: Sequence[str], shape: Sequence[int], dtype: np.dtype) -> None:
+        super().__init__(folder, (len(files), *shape), dtype)
+        self._files = files
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for place, index in enumerate(indices.tolist()):
+            sample = _sample(self.name, self._files[index])
+            if sample.shape != self.shape[1:] or sample.dtype.newbyteorder("=") != self.dtype:
+                raise BadImage(
+                    self.named(index),
+                    f"shape {sample.shape}, type {sample.dtype}; expected {self.shape[1:]} and {self.dtype}, as others",
+                )
+            out[place] = sample
+        return out
+
+    def named(self, index: int) -> str:
+        return printable(self._files[index])
+
+    def key(self, index: int) -> bytes:
+        return os.fsencode(self._files[index])
+
+
+def _sample(folder: str, file: str) -> np.ndarray:
+    """The array of a file, read in one call, since each costs a round trip on a network file system."""
+    content = content_of(folder, file)
+    try:
+        return npy_format.read_array(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # damaged headers raise many types
+        raise BadImage(printable(file), f"no whole .npy file: {in_one_line(error)}") from error
+
+
+def _most_common(folder: str, files: Sequence[str]) -> list[Any]:
+    """The shape of most of 64 files, and their type, as JSON types."""
+    kinds: collections.Counter[tuple[tuple[int, ...], str]] = collections.Counter()
+    for index in spread(len(files)).tolist():
+        try:
+            sample = _sample(folder, files[index])
+            kinds[sample.shape, sample.dtype.newbyteorder("=").str] += 1
+        except BadImage as error:
+            bad = error
+    if not kinds:
+        raise UserError(f"--data {folder}: none of the .npy files looked at can be used, such as {bad}")
+    return list(kinds.most_common(1)[0][0])
 
 
 def _reasons(name: str) -> contextlib.AbstractContextManager[None]:

@@ -1,18 +1,27 @@
 """Opens the samples that `--data` names."""
 
 import dataclasses
+import functools
+import glob
 import os
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.data import conditions
-from hvdgan.data.arrays import open_arrays, without_maps
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
+from hvdgan.data import conditions, hdf5_files, xarray_files
+from hvdgan.data.arrays import samples_of, without_maps
 from hvdgan.data.builtin import digits, of_keras, synthetic, with_outlines
-from hvdgan.data.pictures import open_pictures
+from hvdgan.data.hdf5_files import Hdf5File
+from hvdgan.data.joined_files import JoinedFiles
+from hvdgan.data.numpy_files import NpyFolder, NumpyFile
+from hvdgan.data.own_data import OwnData, names_own
+from hvdgan.data.packed_files import PackedFiles, is_packed
+from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.samples import Samples
+from hvdgan.data.store import Container
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
@@ -22,6 +31,9 @@ EXPECTED = (
     ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
     "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
 )
+_NUMPY = (".npy", ".npz")
+_OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
+"""files of which a pattern can name several"""
 
 
 def open_source(
@@ -59,33 +71,18 @@ def open_source(
 
 
 def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
-    size, channels, fit = config.image_size or _SIZE, config.channels, config.fit
-    kind = config.data.partition(":")[0]
-    if config.data in ("digits", "synthetic") or kind == "keras":
-        if config.data == "digits":
+    data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
+    if data in ("digits", "synthetic") or data.partition(":")[0] == "keras":
+        if data == "digits":
             made = digits(image_size=size, channels=channels or 1, fit=fit)
-        elif config.data == "synthetic":
+        elif data == "synthetic":
             made = synthetic(image_size=size, channels=channels or 3)
         else:
-            made = of_keras(config.data, image_size=size, channels=channels, fit=fit, peers=peers)
+            made = of_keras(data, image_size=size, channels=channels, fit=fit, peers=peers)
         return with_outlines(made, size) if paired else made
-    try:
-        opened = _open_files(config, paired, peers, unmapped, in_order)
-        problem = "of no known kind" if os.path.exists(config.data) else "no such file or folder"
-    except OSError as error:
-        opened, problem = None, str(error.strerror)
-    if opened is None:
-        raise UserError(f"--data {config.data}: {problem}; expected {EXPECTED}")
-    return opened
-
-
-def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples | None:
-    """The source at a path; None if the path does not exist or is of an unknown kind."""
-    data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
-    path, settings = Path(data), without_maps(config) if unmapped else config
-    if (arrays := open_arrays(config, paired=paired, peers=peers, unmapped=unmapped)) is not None:
-        return arrays
-    if data and (path.is_dir() or (data.lower().endswith(".zip") and path.is_file())):
+    if data and (found := _container(config, peers)) is not None:
+        return samples_of(config, *found, paired=paired, unmapped=unmapped)
+    if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
         return open_pictures(
             data,
             image_size=size,
@@ -95,9 +92,80 @@ def _open_files(config: Config, paired: bool, peers: Peers, unmapped: bool, in_o
             paired=paired,
             peers=peers,
         )
-    if not (files := files_named(data)):
+    if files := files_named(data):
+        settings = without_maps(config) if unmapped else config
+        return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
+    problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
+    raise UserError(f"--data {data}: {problem}; expected {EXPECTED}")
+
+
+def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:
+    """The arrays that `--data` names, and the name of the one with the samples; None if it names no arrays."""
+    if names_own(config.data):
+        return OwnData(config.data, config.data_options, peers), ""
+    if config.data_options:
+        raise UserError(
+            f"--data-options {','.join(config.data_options)}: is for data of your own (--data my_module:source); "
+            "leave it out"
+        )
+    path, colon, name = config.data.rpartition(":")
+    if not colon or os.path.exists(config.data):
+        path, name = config.data, ""
+    lower, is_there = path.lower(), os.path.exists(path)
+    if is_there and (opener := _opener_of(path, config)) is not None:
+        return opener(path), name
+    if is_packed(path):
+        return PackedFiles(path, peers), name or "images"
+    if os.path.isdir(path):
+        container = _of_folder(path, config, peers)
+    elif not is_there and lower.endswith(_OF_PATTERNS) and glob.has_magic(path):
+        container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
+    elif lower.endswith(_NUMPY) and glob.has_magic(path):
+        raise UserError(
+            f"--data {path}: a pattern can name several files of HDF5, NetCDF or TFRecords; name one .npy or .npz "
+            "file, or a folder of .npy files with one sample each"
+        )
+    else:
         return None
-    return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
+    return None if container is None else (container, name)
+
+
+def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
+    """What opens a file of this kind; None if it holds no arrays."""
+    lower = path.lower().rstrip("/")
+    if xarray_files.is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
+        settings = config.arrays
+        axes = {"": settings.axes, settings.inputs or "inputs": settings.input_axes}
+        return functools.partial(xarray_files.open_file, axes=axes)
+    if os.path.isdir(path):
+        if lower.endswith(".zarr"):
+            raise UserError(f"--data {path}: no Zarr store: it has no zarr.json, .zgroup or .zarray")
+        return None
+    if lower.endswith(hdf5_files.SUFFIXES):
+        return Hdf5File
+    return NumpyFile if lower.endswith(_NUMPY) else None
+
+
+def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
+    """The arrays in a folder; None if it holds images, or nothing that is known."""
+    suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind")
+    if suffix in ARRAYS:
+        files = from_root(lambda: find(path, ARRAYS).files, peers, f"--data {path}: its files")
+        container = NpyFolder(path, files, peers)
+        container.labels, container.class_names = classes_of(files)
+        return container
+    if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
+        return _joined(path, lambda: [os.path.join(path, file) for file in find(path, kind).files], config, peers)
+    return None
+
+
+def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:
+    files = from_root(lambda: list(found()), peers, f"--data {data}: its files")
+    if not files:
+        return None
+    opener = _opener_of(files[0], config)
+    assert opener is not None
+    return JoinedFiles(data, files, opener, peers) if len(files) > 1 else opener(files[0])
 
 
 def _with_table(source: Samples, config: Config) -> Samples:

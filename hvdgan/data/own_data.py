@@ -5,9 +5,9 @@ arrays: images, and perhaps inputs, labels and conditions. Grain, TensorFlow Dat
 such data sets.
 """
 
+import dataclasses
 import importlib
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.sharing import pack, share_out, unpack
+from hvdgan.data.sharing import pack, share_out_ranges, unpack
 from hvdgan.data.store import Container, Store
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -66,6 +67,11 @@ class OwnData(Container):
         self.labels = beside.get("labels")
         self.class_names = getattr(self._items, "class_names", None)
 
+    def settings(self, config: Config, *, paired: bool) -> Config:
+        if config.arrays.conditions or self._conditions is None:
+            return config
+        return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, conditions=("conditions",)))
+
     def names(self) -> list[str]:
         names = [name for name in self._first if name not in _BESIDE]
         return names if self._conditions is None else [*names, "conditions"]
@@ -74,9 +80,6 @@ class OwnData(Container):
         if name == "conditions" and self._conditions is not None:
             return NumpyArray(f"{self.data}: conditions", self._conditions)
         return _OwnArray(self, name, (self._count, *self._first[name].shape), self._first[name].dtype)
-
-    def stamp(self) -> None:
-        return None
 
     def read(self, name: str, index: int) -> np.ndarray:
         """One array of an item."""
@@ -115,16 +118,15 @@ class OwnData(Container):
     def _read_beside(self, names: Sequence[str], peers: Peers) -> dict[str, np.ndarray]:
         """Labels (N,) and conditions (N, k): attributes of the object, or parts of the items, of which each is read."""
         whole = {name: np.asarray(its) for name in _BESIDE if (its := getattr(self._items, name, None)) is not None}
-        names = [name for name in names if name not in whole]
-        bounds = np.linspace(0, self._count, 16 * peers.size + 1).astype(int).tolist()
-        ranges = [f"{first} {past}" for first, past in itertools.pairwise(bounds)]
+        if not (names := [name for name in names if name not in whole]):
+            return whole
 
-        def look(some: Sequence[str]) -> list[list[str]]:
-            each = [range(*map(int, words.split())) for words in some]
-            return [[pack(self._stacked(name, indices)) for name in names] for indices in each]
+        def look(some: range) -> list[str]:
+            return [pack(self._stacked(name, some)) for name in names]
 
         try:
-            found = share_out(ranges, look, peers, f"--data {self.data}: {' and '.join(names)}") if names else []
+            where, length = f"--data {self.data}: {' and '.join(names)}", -(-self._count // (16 * peers.size))
+            found = share_out_ranges(self._count, look, peers, where, length=length)
         except BadImage as error:
             raise UserError(f"--data {error}; labels and conditions of every item are needed") from error
         for place, name in enumerate(names):

@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5File
-from hvdgan.data.joined_files import JoinedFiles
+from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import Store
+from hvdgan.data.store import DerivedStore, Store
 
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"
@@ -78,14 +79,10 @@ class PackedFiles(JoinedFiles):
         super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
-        self._sample_names = _SampleNames(files, [facts["count"] for facts in parts.values()])
+        self.holds_arrays = not self._index["pictures"]
+        self._texts = functools.lru_cache(maxsize=None)(_texts_of)
         if "labels" in self.names():
-            self.labels = super().get("labels").whole()
-
-    @property
-    def holds_pictures(self) -> bool:
-        """True for 8-bit pictures; arrays of small integers may have the same type."""
-        return bool(self._index["pictures"])
+            self.labels = self.joined("labels").whole()
 
     def settings(self, config: Config, *, paired: bool) -> Config:
         """The settings of a run, completed by those with which the folder was made."""
@@ -111,7 +108,7 @@ class PackedFiles(JoinedFiles):
         return dataclasses.replace(config, arrays=dataclasses.replace(given, **added))
 
     def get(self, name: str) -> Store:
-        return _PackedArray(super().get(name), self._sample_names)
+        return _PackedArray(self.joined(name), self._texts)
 
     def find(self, name: str, flag: str) -> Store:
         """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
@@ -119,20 +116,18 @@ class PackedFiles(JoinedFiles):
             return super().find(name, flag)
         known = self._index["conditions"]
         column = re.compile(f"{re.escape(name)}(_\\d+)?")
-        places = [place for place, each in enumerate(known) if column.fullmatch(each)]
-        if not places:
+        if not (places := [place for place, each in enumerate(known) if column.fullmatch(each)]):
             raise UserError(
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
                 "with python -m hvdgan.prepare --conditions, or give --condition-table"
             )
         stored, numbers = self._conditions
-        found = NumpyArray(f"{self.data}: {name}", numbers[:, places] if len(places) > 1 else numbers[:, places[0]])
-        found.units = tuple(stored.units_of(len(known))[place] for place in places) if stored.units else ()
-        return found
+        units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
+        return NumpyArray(f"{self.data}: {name}", numbers[:, places], units=units)
 
     @functools.cached_property
     def _conditions(self) -> tuple[Store, np.ndarray]:
-        stored = super().get("conditions")
+        stored = self.joined("conditions")
         return stored, stored.whole()
 
     @staticmethod
@@ -146,48 +141,22 @@ class PackedFiles(JoinedFiles):
         return index
 
 
-class _SampleNames:
-    """Names of samples, and the digests by which they are held out; a file's are read when they are first needed."""
-
-    def __init__(self, files: list[str], counts: list[int]) -> None:
-        self._files, self._past, self._counts = files, np.cumsum(counts), counts
-        self._read = functools.lru_cache(maxsize=None)(self._of_file)
-
-    def name(self, index: int) -> bytes:
-        """The name of a sample."""
-        return bytes(self._at(index, "names"))
-
-    def digest(self, index: int) -> bytes:
-        """The SHA-256 of its key in the data that it was packed from."""
-        return self._at(index, "digests").tobytes()
-
-    def _at(self, index: int, what: str) -> Any:
-        number = int(np.searchsorted(self._past, index, "right"))
-        return self._read(number, what)[index - int(self._past[number]) + self._counts[number]]
-
-    def _of_file(self, number: int, what: str) -> np.ndarray:
-        try:
-            with h5py.File(self._files[number], "r", locking="best-effort") as file:
-                return file[what][()]
-        except (OSError, RuntimeError, KeyError) as error:
-            raise RunError(
-                f"--data {self._files[number]}: its {what} cannot be read: {error}; restore the file"
-            ) from error
+def _texts_of(file: str, what: str) -> np.ndarray:
+    """The names of all samples in a file, or the digests by which they are held out; read when first needed."""
+    try:
+        with h5py.File(file, "r", locking="best-effort") as opened:
+            found: np.ndarray = opened[what][()]
+            return found
+    except (OSError, RuntimeError, KeyError) as error:
+        raise RunError(f"--data {file}: its {what} cannot be read: {error}; restore the file") from error
 
 
-class _PackedArray(Store):
+class _PackedArray(DerivedStore):
     """An array of all files, with the names of its samples."""
 
-    def __init__(self, joined: Store, names: _SampleNames) -> None:
-        super().__init__(
-            joined.name,
-            joined.shape,
-            joined.dtype,
-            units=joined.units,
-            channels=joined.channels,
-            axes=_AXES.get(len(joined.shape) - 1, ""),
-        )
-        self._joined, self._names = joined, names
+    def __init__(self, joined: JoinedArray, texts: Callable[[str, str], np.ndarray]) -> None:
+        super().__init__(joined, axes=_AXES.get(len(joined.shape) - 1, ""))
+        self._joined, self._texts = joined, texts
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         try:
@@ -197,15 +166,19 @@ class _PackedArray(Store):
                 try:
                     self._joined.read(np.array([index]))
                 except RunError as error:
-                    name = printable(os.fsdecode(self._names.name(index)))
+                    name = printable(os.fsdecode(self.key(index)))
                     raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
             raise
 
     def named(self, index: int) -> str:
-        return f"{self._joined.named(index)} ({printable(os.fsdecode(self._names.name(index)))})"
+        return f"{self._joined.named(index)} ({printable(os.fsdecode(self.key(index)))})"
 
     def key(self, index: int) -> bytes:
-        return self._names.name(index)
+        return bytes(self._at(index, "names"))
 
     def digest(self, index: int) -> bytes:
-        return self._names.digest(index)
+        return self._at(index, "digests").tobytes()
+
+    def _at(self, index: int, what: str) -> Any:
+        file, place = self._joined.place_of(index)
+        return self._texts(file, what)[place]

@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import StoredConfig
 from hvdgan.cli.errors import RunError, UserError, in_one_line, unwritable
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import sha256_of
@@ -29,9 +30,8 @@ from hvdgan.cli.files.replacing import whole_file
 from hvdgan.cli.launcher import launched
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
-from hvdgan.data.packed_files import AS_PACKED, FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
-from hvdgan.data.pictures import PictureFiles
-from hvdgan.data.records import EncodedPictures
+from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
+from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, not_finite
 from hvdgan.values import value_map
 
@@ -65,7 +65,7 @@ class Plan:
         source = open_source(config, paired=self.pairs, unmapped=True, in_order=True)
         if source.is_pictures:
             refuse_array_flags(source, config)
-        if config.image_size is None and isinstance(source.images, PictureFiles | EncodedPictures):
+        if config.image_size is None and isinstance(source.images, EncodedPictures):
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"
@@ -76,14 +76,12 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """The settings on which the bytes of the files depend, as JSON types."""
-        config, arrays = self.config, self.config.arrays
-        table = arrays.condition_table
-        own = {"shards": self.shards, "pairs": self.pairs, "compression": self.compression}
+        config = self.config
         pictures = {name: getattr(config, name) for name in ("image_size", "channels", "fit", "data_options")}
-        named = {name: getattr(arrays, name) for name in (*AS_PACKED, *MAPS, "missing", "conditions")}
+        arrays = {field.name: getattr(config.arrays, field.name) for field in dataclasses.fields(StoredConfig)}
         records = {f"tfrecord_{name}": value for name, value in dataclasses.asdict(config.tfrecord).items()}
-        together = {**own, **pictures, **named, "condition_table": table and str(table), **records}
-        return json.loads(json.dumps(together))
+        own = {"shards": self.shards, "pairs": self.pairs, "compression": self.compression}
+        return json.loads(json.dumps({**own, **pictures, **arrays, **records}, default=str))
 
     def file(self, number: int, count: int) -> Path:
         """The path of one of `count` files."""

@@ -2,14 +2,11 @@
 
 import collections
 import dataclasses
-import errno
-import functools
-import io
 import itertools
 import os
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +15,15 @@ from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data import hdf5_files, pixels, xarray_files
-from hvdgan.data.bad_files import BadFile, BadImage, Unreadable, in_words, printable
-from hvdgan.data.kinds import spread
+from hvdgan.data.bad_files import OF_ONE_FILE, BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
+from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
-from hvdgan.data.store import Size, Store, identity, identity_of_many, sides
+from hvdgan.data.store import Size, spread
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
 """suffixes of the kinds of files that hold several samples each"""
 _KNOWN = tuple(itertools.chain(pixels.SUFFIXES, ARRAYS, *JOINED))
-_NEVER = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""errors of a folder that can never be listed; any other may be temporary"""
 _RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
 """a run folder has the first of these names and one of the others"""
 _MOST_SINGLE = 0.5
@@ -53,8 +48,7 @@ def open_pictures(
 
     Hidden names, the `lost+found` of a disk, run folders, and files without one of the suffixes of hvdgan.data.pixels
     are passed over. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the names, and no
-    file is read but 64, for their sizes: a broken one is found when it is read. A folder that cannot be listed is left
-    out only if max_bad_fraction is 1.
+    file is read but 64, for their sizes: a broken one is found when it is read.
 
     If all pictures lie in subfolders, the first folder of a picture's path is its class. Classes are numbered in the
     order of their names. A folder that holds all pictures of an archive is left out of their paths.
@@ -65,13 +59,9 @@ def open_pictures(
     """
     place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
 
-    def look() -> list[Any]:
-        try:
-            return _look(place, paired, max_bad_fraction, image_size, fit)
-        except Unreadable as error:
-            raise RunError(f"--data {name}: {error}") from error
-
-    images, inputs, bad_files, sizes, passed_over = from_root(look, peers, f"--data {name}: its files")
+    images, inputs, bad_files, sizes, passed_over = from_root(
+        lambda: _look(place, paired, max_bad_fraction, image_size, fit), peers, f"--data {name}: its files"
+    )
     labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
     parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
     return of_pictures(
@@ -86,51 +76,35 @@ def open_pictures(
         class_names=class_names,
         bad_files=[BadFile(*each) for each in bad_files],
         remarks=[f"--data {name}: {passed_over}"] if passed_over else [],
-        stamp_of_files=lambda: place.stamp(itertools.chain(images, inputs or ())),
+        folder=name if isinstance(place, _Folder) else "",
+        paths=[*images, *(inputs or ())] if isinstance(place, _Folder) else [name],
     )
 
 
-class PictureFiles(Store):
-    """Pictures by the names of their files, decoded and brought to one size; pairs as records."""
+class PictureFiles(EncodedPictures):
+    """Pictures by the names of their files.
+
+    Args:
+        place: folder or archive that holds the files.
+        images, inputs: paths of the files in it; inputs is None where there are no pairs in two files.
+        others: further arguments of EncodedPictures.
+    """
 
     def __init__(
-        self,
-        place: "_Folder | _Archive",
-        images: Sequence[str],
-        inputs: Sequence[str] | None,
-        *,
-        image_size: Size,
-        channels: int,
-        fit: Fit | None,
-        paired: bool,
+        self, place: "_Folder | _Archive", images: Sequence[str], inputs: Sequence[str] | None, **others: Any
     ) -> None:
-        shape = (len(images), *sides(image_size), channels * (1 + paired))
-        super().__init__(place.name, shape, np.uint8, prepared=False)
+        super().__init__(place.name, len(images), **others)
         self._place, self._images, self._inputs = place, images, inputs
-        self._sample: Callable[..., np.ndarray] = functools.partial(
-            pixels.read_sample, image_size=image_size, channels=channels, fit=fit, paired=paired
-        )
 
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.stack([self._decoded(index) for index in indices.tolist()])
+    def files(self, index: int) -> list[tuple[str, bytes]]:
+        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
+        return [(printable(file), self._place.content(file)) for file in together]
 
     def named(self, index: int) -> str:
         return printable(self._images[index])
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        try:
-            _, width, height = self._place.sizes(self._images[index])
-        except BadImage:
-            return None
-        return height, width
-
     def key(self, index: int) -> bytes:
         return os.fsencode(self._images[index])
-
-    def _decoded(self, index: int) -> np.ndarray:
-        together = [self._images[index]] if self._inputs is None else [self._inputs[index], self._images[index]]
-        files = [io.BytesIO(self._place.content(file)) for file in together]
-        return self._sample(files, [printable(file) for file in together])
 
 
 @dataclasses.dataclass
@@ -139,8 +113,6 @@ class Listing:
 
     files: list[str] = dataclasses.field(default_factory=list)
     """paths relative to the folder, sorted"""
-    unlisted: list[BadFile] = dataclasses.field(default_factory=list)
-    """folders that may not be listed"""
     others: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """number of the files of each other suffix"""
     runs: list[str] = dataclasses.field(default_factory=list)
@@ -148,11 +120,9 @@ class Listing:
 
     def passed_over(self) -> str:
         """What is not used, in one line; "" if there is nothing."""
-        counts = sorted(self.others.items(), key=lambda each: (-each[1], each[0]))
-        kinds = [f"{count:,} {printable(suffix) or 'without suffix'}" for suffix, count in counts]
-        if (more := len(kinds) - _MOST_KINDS) > 0:
-            kinds[_MOST_KINDS:] = [f"{more} other kinds"]
-        parts = [f"{self.others.total():,} file(s): {', '.join(kinds)}"] if kinds else []
+        kinds = [f"{n:,} {printable(suffix) or 'without suffix'}" for suffix, n in self.others.most_common(_MOST_KINDS)]
+        more = ["others"] * (len(self.others) > _MOST_KINDS)
+        parts = [f"{self.others.total():,} file(s): {', '.join(kinds + more)}"] if kinds else []
         if self.runs:
             parts.append(f"{len(self.runs):,} run folder(s), such as {printable(self.runs[0])}")
         return f"passed over {'; '.join(parts)}" if parts else ""
@@ -160,41 +130,33 @@ class Listing:
 
 def find(folder: str, suffixes: tuple[str, ...]) -> Listing:
     """List the files with one of these suffixes, which are in lower case and match in upper case, too."""
-    listing, mixed = Listing(), list[str]()
-    for path in _files_below(folder, listing):
+    listing = Listing()
+    return _sorted_out(folder, _files_below(folder, listing), suffixes, listing)
+
+
+def _sorted_out(name: str, paths: Iterable[str], suffixes: tuple[str, ...], listing: Listing) -> Listing:
+    """The listing with these paths; files of two kinds that hold samples are refused."""
+    mixed = list[str]()
+    for path in paths:
         if path.lower().endswith(suffixes):
             listing.files.append(path)
         elif path.lower().endswith(_KNOWN):
             mixed.append(path)
         else:
-            listing.others[_suffix_of(path)] += 1
-    if listing.files and mixed:
-        pictures = pixels.SUFFIXES
-        first, second = sorted((min(listing.files), min(mixed)), key=lambda path: not path.lower().endswith(pictures))
-        kinds = "images and arrays" if first.lower().endswith(pictures) else "arrays in files of two kinds"
-        examples = f"{printable(first)} and {printable(second)}"
-        raise UserError(f"{folder}: holds {kinds}, such as {examples}; move one kind elsewhere")
+            listing.others[os.path.splitext(path)[1].lower()] += 1
     listing.files.sort()
+    if listing.files and mixed:
+        examples = f"{printable(listing.files[0])} and {printable(min(mixed))}"
+        raise UserError(
+            f"--data {name}: holds samples in files of two kinds, such as {examples}; move one kind elsewhere"
+        )
     return listing
 
 
 def first_suffix(folder: str) -> str | None:
     """The suffix of the first file of a known kind in a folder or below it; None if there is none."""
-    try:
-        paths = (path.lower() for path in _files_below(folder, Listing()))
-        return next((suffix for path in paths for suffix in _KNOWN if path.endswith(suffix)), None)
-    except Unreadable:
-        return None  # the source of pictures meets it again, and raises it
-
-
-def refuse_unlisted(name: str, unlisted: Sequence[BadFile], max_bad_fraction: float) -> None:
-    """Refuse folders that may not be listed, unless all images may be broken: each could hold a class."""
-    if unlisted and max_bad_fraction < 1:
-        folder, reason = unlisted[0]
-        raise UserError(
-            f"{name}: {folder}: {reason}, so that its images are unknown; make it readable, move it away, or leave "
-            f"it out with --max-bad-fraction 1 (now {max_bad_fraction:g})"
-        )
+    paths = (path.lower() for path in _files_below(folder, Listing()))
+    return next((suffix for path in paths for suffix in _KNOWN if path.endswith(suffix)), None)
 
 
 def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | None]:
@@ -204,21 +166,6 @@ def classes_of(files: Sequence[str]) -> tuple[np.ndarray | None, list[str] | Non
         return None, None
     numbers = {name: number for number, name in enumerate(sorted(set(folders)))}
     return np.array([numbers[name] for name in folders], np.int32), [printable(name) for name in numbers]
-
-
-def content_of(folder: str, file: str) -> bytes:
-    """The bytes of a file in a folder."""
-    path = os.path.join(folder, file)
-    try:
-        with pixels.open_file(path, printable(file)) as opened:
-            return opened.read()
-    except BadImage as bad:
-        if not isinstance(bad.__cause__, FileNotFoundError | NotADirectoryError) or os.path.lexists(path):
-            raise
-        raise RunError(
-            f"--data {folder}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
-            f"does not see it: {bad.bad_file.reason}; restore the file for all ranks, then resume"
-        ) from bad
 
 
 class _Folder:
@@ -231,15 +178,6 @@ class _Folder:
     def content(self, file: str) -> bytes:
         """The bytes of a file."""
         return content_of(self.name, file)
-
-    def sizes(self, file: str) -> tuple[int, int, int]:
-        """Bytes, width and height of a picture, by its header."""
-        with pixels.open_file(os.path.join(self.name, file), printable(file)) as opened:
-            return os.fstat(opened.fileno()).st_size, *pixels.read_size(opened, printable(file))
-
-    def stamp(self, files: Iterable[str]) -> list[Any]:
-        found = (os.stat(os.path.join(self.name, file)) for file in files)
-        return identity_of_many((status.st_size, status.st_mtime_ns) for status in found)
 
 
 class _Archive:
@@ -259,26 +197,11 @@ class _Archive:
         self._names = [each.removeprefix(self._prefix) for each in names]
 
     def listing(self) -> Listing:
-        listing = Listing()
-        for file in self._names:
-            if file.lower().endswith(pixels.SUFFIXES):
-                listing.files.append(file)
-            else:
-                listing.others[_suffix_of(file)] += 1
-        listing.files.sort()
-        return listing
+        return _sorted_out(self.name, self._names, pixels.SUFFIXES, Listing())
 
     def content(self, file: str) -> bytes:
-        with pixels.reasons(printable(file)), self._lock:
-            pixels.check_bytes(self._zip.getinfo(self._prefix + file).file_size, printable(file))
+        with reasons(printable(file)), self._lock:
             return self._zip.read(self._prefix + file)
-
-    def sizes(self, file: str) -> tuple[int, int, int]:
-        content = self.content(file)
-        return len(content), *pixels.read_size(io.BytesIO(content), printable(file))
-
-    def stamp(self, files: Iterable[str]) -> list[Any]:
-        return identity(self.name)
 
 
 def _look(
@@ -286,12 +209,10 @@ def _look(
 ) -> list[Any]:
     """Images, inputs or None, bad files, sizes of 64 pictures as text, and what was passed over, all as JSON types."""
     where, listing = f"--data {place.name}", place.listing()
-    refuse_unlisted(where, listing.unlisted, max_bad_fraction)
-    images, inputs, bad_files = listing.files, None, listing.unlisted
+    images, inputs, bad_files = listing.files, None, list[BadFile]()
     if paired and {file[:2] for file in images} == {"A/", "B/"}:
-        inputs, images, alone = _match_partners(images)
-        _refuse_without_partners(where, len(images), alone, max_bad_fraction)
-        bad_files += alone
+        inputs, images, bad_files = _match_partners(images)
+        _refuse_without_partners(where, len(images), bad_files, max_bad_fraction)
     passed_over = listing.passed_over()
     if not images:
         raise UserError(
@@ -303,25 +224,23 @@ def _look(
     for index in spread(len(images)).tolist():
         for file in images[index : index + 1] if inputs is None else (inputs[index], images[index]):
             try:
-                sizes[printable(file)] = place.sizes(file)
+                content = place.content(file)
+                sizes[printable(file)] = len(content), *pixels.read_size(printable(file), content)
             except BadImage as bad:
                 broken.append(bad.bad_file)  # found again when it is read
+            except Unreadable as error:
+                raise RunError(f"{where}: {error}") from error
     if not sizes:
         raise UserError(f"{where}: none of {len(broken)} images that were tried can be read: {in_words(broken)}")
     if paired and inputs is None:
         _refuse_single_images(where, sizes)
     elif fit is None:
-        _refuse_aspects(where, sizes, image_size)
+        for name, (_, width, height) in sizes.items():
+            try:
+                pixels.refuse_aspect(width, height, image_size, None)
+            except pixels.WrongAspect as error:
+                raise UserError(f"{where}: {name} has {error}") from error
     return [images, inputs, bad_files, str(sizes), passed_over]
-
-
-def _refuse_aspects(where: str, sizes: _Sizes, image_size: Size) -> None:
-    """Refuse pictures of another aspect ratio than the wanted one."""
-    for name, (_, width, height) in sizes.items():
-        try:
-            pixels.refuse_aspect(width, height, image_size, None)
-        except pixels.WrongAspect as error:
-            raise UserError(f"{where}: {name} has {error}") from error
 
 
 def _refuse_single_images(where: str, sizes: _Sizes) -> None:
@@ -367,78 +286,39 @@ def _match_partners(files: Iterable[str]) -> tuple[list[str], list[str], list[Ba
 
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
-    """Paths of all files, folder by folder; folders that are passed over are noted in the listing."""
-    seen: set[tuple[int, int]] = set()
-    waiting = [""]  # a list, since recursion would fail a thousand folders deep
-    while waiting:
-        prefix = waiting.pop()
-        try:
-            if not prefix:
-                seen.add(_identity(os.stat(folder)))
-            with os.scandir(os.path.join(folder, prefix)) as found:
-                # Sorted, so that of two links to one folder the same one is followed on every machine.
-                entries = sorted(
-                    (entry for entry in found if not _is_skipped(prefix, entry.name)), key=lambda entry: entry.name
-                )
-        except OSError as error:
-            listing.unlisted.append(_unlisted(prefix, error))
-            continue
-        names = {entry.name for entry in entries}
-        if _RUN in names and names & _OF_RUNS:
-            listing.runs.append(prefix or ".")
-            continue
-        inner = []
-        for entry in entries:
-            path = prefix + entry.name
-            try:
-                identity = _identity(entry.stat()) if _is_folder(entry) else None
-            except OSError as error:
-                listing.unlisted.append(_unlisted(f"{path}/", error))
-                continue
-            if identity is None:
-                if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # reading a pipe would never end
-                    yield path
-            elif identity not in seen:
-                seen.add(identity)
-                inner.append(f"{path}/")
-        waiting += reversed(inner)
+    """Paths of all files, folder by folder; run folders are passed over, and noted in the listing."""
+    seen = set[tuple[int, int]]()
 
+    def is_new(path: str) -> bool:
+        """Whether a folder has not been met under another path, through a link."""
+        status, count = os.stat(path), len(seen)
+        seen.add((status.st_dev, status.st_ino))
+        return len(seen) > count
 
-def _unlisted(prefix: str, error: OSError) -> BadFile:
-    folder = printable(prefix) or "."
-    if error.errno not in _NEVER:
-        raise Unreadable(
-            f"{folder}: cannot be listed: {error.strerror}: the disk or the network has failed; "
-            "repair it, then give the same command again"
-        ) from error
-    return BadFile(folder, f"folder: {error.strerror}")
+    def end(error: OSError) -> None:
+        raise error
 
-
-def _is_skipped(prefix: str, name: str) -> bool:
-    """Check for hidden names, and for `lost+found` at the top of a disk, which only root may list."""
-    return name[0] == "." or (prefix, name) == ("", "lost+found")
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Check for a folder, or a link to one; raises an OSError if that is unknown."""
     try:
-        return entry.is_dir()
+        is_new(folder)
+        for path, folders, files in os.walk(folder, onerror=end, followlinks=True):
+            prefix = "" if path == folder else f"{os.path.relpath(path, folder)}/"
+            if _RUN in files and _OF_RUNS & {*files, *folders}:
+                listing.runs.append(prefix or ".")
+                folders.clear()
+                continue
+            # Sorted, so that of two links to one folder the same one is followed on every machine.
+            wanted = sorted(name for name in folders if name[0] != "." and (prefix, name) != ("", "lost+found"))
+            folders[:] = [name for name in wanted if is_new(os.path.join(path, name))]
+            yield from (prefix + name for name in sorted(files) if name[0] != ".")
     except OSError as error:
-        # A dangling link is not a folder. With a file of a known suffix, the same error is met and named below.
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) or entry.name.lower().endswith(_KNOWN):
-            return False
-        raise
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Numbers that identify a folder on this machine, whatever its path."""
-    return status.st_dev, status.st_ino
+        where = f"--data {folder}: {printable(os.path.relpath(error.filename, folder))}: cannot be listed"
+        if error.errno in OF_ONE_FILE:
+            raise UserError(f"{where}: {error.strerror}; make it readable, or move it away") from error
+        raise RunError(
+            f"{where}: {error.strerror}: the disk or the network has failed; repair it, then repeat the command"
+        ) from error
 
 
 def _first_folder(path: str) -> str:
     """The first folder of a path; "" if there is none."""
     return path.rpartition("/")[0].partition("/")[0]
-
-
-def _suffix_of(path: str) -> str:
-    return os.path.splitext(path)[1].lower()

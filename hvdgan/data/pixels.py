@@ -1,20 +1,21 @@
-"""Reads picture files, and brings pictures to 8-bit pixels of one size."""
+"""Reads encoded pictures, and brings pictures to 8-bit pixels of one size."""
 
+import abc
 import contextlib
-import errno
-import os
+import hashlib
+import io
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from hvdgan.cli.errors import in_one_line
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.pictures import picture
 from hvdgan.cli.types import Fit
-from hvdgan.data.bad_files import BadImage, Unreadable
-from hvdgan.data.store import Size, sides
+from hvdgan.data.bad_files import BadImage, reasons
+from hvdgan.data.store import DerivedStore, Size, Store, sides
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
@@ -25,12 +26,6 @@ _MAX_PIXELS = 2**27
 """Larger images are refused by their header. The limit admits photographs of 108 megapixels, bounds the memory of each
 thread that decodes to 400 MB, and is below Pillow's own limit of 179 megapixels."""
 
-MAX_BYTES = 2**30
-"""Larger files are refused without reading, since a file is read as a whole before it is decoded."""
-
-OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-"""errors that concern one file only: Pillow's own (None), missing permissions, dangling links, too long paths"""
-
 # Pillow would warn, for each file, of damaged metadata and of images above 89 megapixels, which are accepted here.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -40,28 +35,119 @@ class WrongAspect(ValueError):
     """A picture has another aspect ratio than the size that is wanted, and nothing says how to bring it there."""
 
 
-def read_sample(
-    files: Sequence[BinaryIO],
-    names: Sequence[str],
-    image_size: Size,
-    channels: int,
-    fit: Fit | None = None,
-    *,
-    paired: bool = False,
-) -> np.ndarray:
-    """Decode a picture, of an animation the first frame, or the input and the image of a pair."""
-    if len(files) == 2:
-        return _read_partners(files, names, image_size, channels, fit)
-    return (
-        _read_halves(files[0], names[0], image_size, channels)
-        if paired
-        else read_image(files[0], names[0], image_size, channels, fit)
-    )
+class EncodedPictures(Store):
+    """Pictures of many sizes in encoded files, decoded and brought to one size; pairs as records.
+
+    Args:
+        name: name for messages.
+        count: number of the samples.
+        image_size, channels, fit: size that each gets, its channels, and how it gets that size.
+        paired: True if each comes with an input: in a file of its own, or in the left half.
+    """
+
+    def __init__(
+        self, name: str, count: int, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
+    ) -> None:
+        super().__init__(name, (count, *sides(image_size), channels * (1 + paired)), np.uint8, prepared=False)
+        self._image_size, self._channels, self._fit, self._paired = image_size, channels, fit, paired
+
+    @abc.abstractmethod
+    def files(self, index: int) -> list[tuple[str, bytes]]:
+        """Name and content of the image's file; for a pair in two files, those of the input come first."""
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        return np.stack([self._decoded(self.files(index)) for index in indices.tolist()])
+
+    def own_size(self, index: int) -> tuple[int, int] | None:
+        try:
+            width, height = read_size(*self.files(index)[-1])
+        except BadImage:
+            return None
+        return height, width
+
+    def _decoded(self, files: list[tuple[str, bytes]]) -> np.ndarray:
+        to = self._image_size, self._channels
+        if not self._paired:
+            return read_image(*files[0], *to, self._fit)
+        images = [_whole(*each) for each in files]
+        (name, _), (width, height) = files[0], images[0].size
+        if len(images) == 2:
+            if images[0].size != images[1].size:
+                its = "{} x {}".format(*images[1].size)
+                raise BadImage(name, f"{width} x {height} pixels, and its partner {files[1][0]} has {its}")
+        elif width != 2 * height:
+            reason = "an input and its image side by side are twice as wide as high"
+            raise BadImage(name, f"{width} x {height} pixels; {reason}")
+        else:
+            images = [images[0].crop((left, 0, left + height, height)) for left in (0, height)]
+        with reasons(name):
+            return np.concatenate([to_pixels(image, *to, self._fit) for image in images], axis=-1)
 
 
-def read_image(file: BinaryIO, name: str, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
-    """One picture as read_sample() reads it."""
-    with _opened(file, name) as image:
+class ResizedStore(DerivedStore):
+    """A uint8 store of pictures (N, H, W, C) with 1, 3 or 4 channels (the fourth is opacity), or (N, H, W) for grey.
+
+    Args:
+        name: value of `--data`, for messages.
+        stored: the pictures.
+        image_size: size that they get; None: their own.
+        channels: channels that they get; None: their own, of four three.
+        fit: way in which they get that size.
+        half: 0 for the left half of each, 1 for the right one; None: all of it.
+        has_names: True if the names of the samples are their keys; else their pixels are.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stored: Store,
+        *,
+        image_size: Size | None,
+        channels: int | None,
+        fit: Fit | None = None,
+        half: int | None = None,
+        has_names: bool = False,
+    ) -> None:
+        self._fit, self._has_names = fit, has_names
+        self._shape = stored.shape[1:] if len(stored.shape) == 4 else (*stored.shape[1:], 1)
+        height, width = self._shape[:2]
+        self._columns = slice(None)
+        if half is not None:
+            width //= 2
+            self._columns = slice(half * width, (half + 1) * width)
+        self.size = sides(image_size or (height, width))
+        """height and width of a picture"""
+        try:
+            refuse_aspect(width, height, self.size, fit)
+        except WrongAspect as error:
+            raise UserError(f"--data {name}: each picture has {error}") from error
+        super().__init__(stored, (stored.shape[0], *self.size, channels or (1 if self._shape[-1] == 1 else 3)))
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        images = self._pictures(indices)
+        if images.shape[1:] == self.shape[1:]:
+            return images
+        return np.stack([to_pixels(picture(image), self.size, self.shape[-1], self._fit) for image in images])
+
+    def own_size(self, index: int) -> tuple[int, int]:
+        return self._shape[0], self._shape[1]
+
+    def key(self, index: int) -> bytes:
+        if self._has_names:
+            return super().key(index)
+        return np.ascontiguousarray(self._pictures(np.array([index]))[0]).tobytes()
+
+    def digest(self, index: int) -> bytes:
+        return super().digest(index) if self._has_names else hashlib.sha256(self.key(index)).digest()
+
+    def _pictures(self, indices: np.ndarray) -> np.ndarray:
+        """uint8 (B, H, W, C) of the array's own size."""
+        return self._stored.read(indices).reshape(-1, *self._shape)[:, :, self._columns]
+
+
+def read_image(name: str, content: bytes, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
+    """Decode one picture, of an animation the first frame."""
+    with _opened(name, content) as image:
         width, height = image.size
         # JPEG decodes at 1/2, 1/4 or 1/8 in a fraction of the time; twice the size preserves the quality of resampling.
         longest = 2 * max(sides(image_size))
@@ -75,41 +161,13 @@ def read_image(file: BinaryIO, name: str, image_size: Size, channels: int, fit: 
         return to_pixels(upright, image_size, channels, fit)
 
 
-def _read_halves(file: BinaryIO, name: str, image_size: Size, channels: int) -> np.ndarray:
-    with _opened(file, name) as image:
-        upright = _loaded(image)
-        width, height = upright.size
-        if width != 2 * height:
-            reason = "an input and its image side by side are twice as wide as high"
-            raise BadImage(name, f"{width} x {height} pixels; {reason}")
-        halves = [upright.crop((left, 0, left + width // 2, height)) for left in (0, width // 2)]
-        return np.concatenate([to_pixels(half, image_size, channels) for half in halves], axis=-1)
-
-
-def _read_partners(
-    files: Sequence[BinaryIO], names: Sequence[str], image_size: Size, channels: int, fit: Fit | None
-) -> np.ndarray:
-    sizes, pixels = [], []
-    for file, name in zip(files, names, strict=True):
-        with _opened(file, name) as image:
-            upright = _loaded(image)
-            sizes.append(upright.size)
-            pixels.append(to_pixels(upright, image_size, channels, fit))
-    (width, height), (its_width, its_height) = sizes
-    if sizes[0] != sizes[1]:
-        raise BadImage(
-            names[0], f"{width} x {height} pixels, and its partner {names[1]} has {its_width} x {its_height}"
-        )
-    return np.concatenate(pixels, axis=-1)
-
-
-def read_size(file: BinaryIO, name: str) -> tuple[int, int]:
+def read_size(name: str, content: bytes) -> tuple[int, int]:
     """Width and height of the upright image in pixels, from the file's header."""
-    with _opened(file, name) as image:
+    with _opened(name, content) as image:
         return (image.height, image.width) if _lies_on_its_side(image) else image.size
 
 
-def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
+def read_whole(path: Path, name: str) -> tuple[np.ndarray, bytes | None]:
     """Decode a file of 8 bits per channel without loss: turned upright, but neither cropped nor resized.
 
     Returns:
@@ -118,31 +176,15 @@ def read_whole(path: str, name: str) -> tuple[np.ndarray, bytes | None]:
     Raises:
         BadImage: it cannot be decoded, is neither grey nor RGB of 8 bits, or has transparent pixels.
     """
-    with open_file(path, name) as file, _opened(file, name) as image:
-        upright = _loaded(image)
-    if upright.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
-        raise BadImage(name, f"its colour mode is {upright.mode}; expected grey or RGB of 8 bits")
-    if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
+    with reasons(name):
+        image = _whole(name, path.read_bytes())
+    if image.mode not in ("1", "L", "LA", "P", "PA", "RGB", "RGBA"):
+        raise BadImage(name, f"its colour mode is {image.mode}; expected grey or RGB of 8 bits")
+    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
         raise BadImage(name, "it has transparent pixels; save it without")
-    grey = upright.mode in ("1", "L", "LA")
-    pixels = np.asarray(upright.convert("L" if grey else "RGB"))
+    grey = image.mode in ("1", "L", "LA")
+    pixels = np.asarray(image.convert("L" if grey else "RGB"))
     return pixels[..., None] if grey else pixels, image.info.get("icc_profile")
-
-
-@contextlib.contextmanager
-def open_file(path: str, name: str) -> Iterator[BinaryIO]:
-    """Open a file of a size that can be read as a whole; every error in the block becomes a BadImage of this name."""
-    with reasons(name), open(path, "rb") as file:
-        check_bytes(os.fstat(file.fileno()).st_size, name)
-        yield file
-
-
-def check_bytes(size: int, name: str) -> None:
-    """Raise a BadImage if a file of this size in bytes is empty or too large."""
-    if size == 0:
-        raise BadImage(name, "empty file")
-    if size > MAX_BYTES:
-        raise BadImage(name, f"{size:,} bytes, more than the {MAX_BYTES:,} accepted")
 
 
 def to_pixels(image: Image.Image, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
@@ -168,13 +210,6 @@ def to_pixels(image: Image.Image, image_size: Size, channels: int, fit: Fit | No
     return np.asarray(_resized(part, width, height)).reshape(height, width, channels)
 
 
-def arrays_to_pixels(images: np.ndarray, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
-    """Convert images, uint8 (B, H, W, C), as `to_pixels` does; those of the wanted shape are returned as they are."""
-    if images.shape[1:] == (*sides(image_size), channels):
-        return images
-    return np.stack([to_pixels(picture(image), image_size, channels, fit) for image in images])
-
-
 def refuse_aspect(width: int, height: int, image_size: Size, fit: Fit | None) -> None:
     """Raise WrongAspect if a picture's aspect ratio is not the wanted one, and `fit` does not say what to do."""
     wanted = sides(image_size)
@@ -186,39 +221,15 @@ def refuse_aspect(width: int, height: int, image_size: Size, fit: Fit | None) ->
 
 
 @contextlib.contextmanager
-def reasons(name: str) -> Iterator[None]:
-    """Turn every error into a BadImage of this name: Pillow's parsers raise many types on damaged files."""
-    try:
-        yield
-    except (BadImage, Unreadable):
-        raise
-    except MemoryError as error:
-        raise Unreadable(
-            f"out of memory while decoding {name}; "
-            "use fewer threads (--pipeline.threads) or, with hvdgan.prepare, fewer processes (--workers)"
-        ) from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno not in OF_ONE_FILE:
-            raise Unreadable(
-                f"{name}: {_reason(error)}: the disk or the network has failed, not the image; "
-                "repair it, then give the same command again"
-            ) from error
-        raise BadImage(name, _reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    """The reason why an image cannot be read, in one line and without the path."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not a PNG, JPEG, WebP, BMP, GIF or TIFF image"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return in_one_line(error)
-
-
-@contextlib.contextmanager
-def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
+def _opened(name: str, content: bytes) -> Iterator[Image.Image]:
     """Open an image whose header is sound; every error in the block becomes a BadImage of this name."""
-    with reasons(name), Image.open(file, formats=_FORMATS) as image:
+    with reasons(name):
+        if not content:
+            raise BadImage(name, "empty file")
+        try:
+            image = Image.open(io.BytesIO(content), formats=_FORMATS)
+        except UnidentifiedImageError as error:
+            raise BadImage(name, "not a PNG, JPEG, WebP, BMP, GIF or TIFF image") from error
         if image.width * image.height > _MAX_PIXELS:
             raise BadImage(name, f"{image.width} x {image.height} pixels, more than the {_MAX_PIXELS:,} accepted")
         if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
@@ -226,10 +237,11 @@ def _opened(file: BinaryIO, name: str) -> Iterator[Image.Image]:
         yield image
 
 
-def _loaded(image: Image.Image) -> Image.Image:
+def _whole(name: str, content: bytes) -> Image.Image:
     """The upright image in its full size: a JPEG that is decoded at a fraction of it may have an odd width."""
-    image.load()
-    return _upright(image)
+    with _opened(name, content) as image:
+        image.load()
+        return _upright(image)
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -251,8 +263,6 @@ def _lies_on_its_side(image: Image.Image) -> bool:
         return False  # Pillow would decode the whole image to search behind the pixels
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-    except MemoryError:
-        raise
     except Exception:  # damaged metadata do not turn an image
         return False
 

@@ -9,14 +9,12 @@ import functools
 import glob
 import gzip
 import hashlib
-import io
 import os
 import struct
 import threading
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -25,24 +23,18 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
-from hvdgan.cli.types import Fit
-from hvdgan.data import pixels
 from hvdgan.data.arrays import arrays_of, pictures_of
-from hvdgan.data.bad_files import BadImage, printable
+from hvdgan.data.bad_files import OF_ONE_FILE, BadImage, printable
 from hvdgan.data.conditions import map_of
 from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.pixels import SUFFIXES, EncodedPictures
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.store import Container, Size, Store, sides
+from hvdgan.data.store import Container, Size, Store
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _HEADER, _CHECKSUM = 12, 4
 """bytes of a length with its checksum, and of a payload's checksum"""
-_OPENERS: dict[str, Callable[[str], Any]] = {
-    "GZIP": gzip.open,
-    "ZLIB": lambda file: io.BytesIO(zlib.decompress(Path(file).read_bytes())),
-}
-"""functions that open a file compressed as a whole; a step back in a GZIP file decompresses it from its first byte"""
 _TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _AXES = {1: "C", 2: "", 3: "HWC", 4: "DHWC"}
 """axes by their number, as --tfrecord-shape has them; two may be those of a sequence, too"""
@@ -58,7 +50,7 @@ def files_named(data: str) -> list[str]:
         is_known = name.endswith(_SUFFIXES) or ".tfrecord-" in name
         return [data] if is_known and os.path.isfile(data) else []
     files = sorted(path for path in glob.glob(data, recursive=True) if os.path.isfile(path))
-    if files and files[0].lower().endswith(pixels.SUFFIXES):
+    if files and files[0].lower().endswith(SUFFIXES):
         folder = os.path.commonpath([os.path.dirname(file) for file in files]) or "."
         raise UserError(f"--data {data}: this pattern names pictures; name their folder instead: --data {folder}")
     return files
@@ -79,7 +71,7 @@ def open_records(
         build = pictures_of if named.dtype is None else arrays_of
         return build(config, container, parts[0], inputs, records.labels, paired)
     channels = config.channels or 3
-    pictures = EncodedPictures(records, image_size=size, channels=channels, fit=config.fit, paired=paired)
+    pictures = RecordPictures(records, image_size=size, channels=channels, fit=config.fit, paired=paired)
     _refuse_all_bad(records, lambda index: pictures.read(np.array([index])), peers)
     source = of_pictures(
         pictures,
@@ -90,16 +82,12 @@ def open_records(
         fit=config.fit,
         paired=paired,
         labels=records.labels,
-        stamp_of_files=_stamp,
+        paths=RecordFiles.paths,
     )
     if records.conditions is None:
         return source
     value_map = map_of(settings.condition_values, settings.conditions)
     return source.described(records.conditions, value_map, *settings.conditions)
-
-
-def _stamp() -> list[Any]:
-    return []  # the fingerprint covers the names, and every byte
 
 
 def _features(config: Config, *, paired: bool) -> dict[str, str]:
@@ -241,7 +229,7 @@ class RecordReader:
         """
         where = f"--data {self.name}: {printable(file)}"
         ends: list[int] = []
-        labels: list[int] = []
+        labels: list[float] = []
         numbers: list[float] = []
         digest = hashlib.sha256()
         try:
@@ -265,23 +253,26 @@ class RecordReader:
                     features = _parsed(payload)
                     for flag, name in self.features.items() if not ends else ():
                         _refuse_missing(f"{flag} {name}: {what}", features, name)
-                    labels += [] if self._label is None else [_label(what, features, self._label)]
-                    numbers += [_number(what, features, name) for name in self.numbers]
+                    if self._label is not None:
+                        labels.append(_number(f"--tfrecord-label {self._label}: {what}", features, self._label, True))
+                    numbers += [_number(f"--conditions {name}: {what}", features, name) for name in self.numbers]
                 digest.update(rest[:_CHECKSUM])
                 ends.append(begin + length + _CHECKSUM)
                 header = rest[_CHECKSUM:]
         except ValueError as error:
             raise UserError(f"{what}: {error}") from error
         except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(where, error) from error
+            is_of_one_file = getattr(error, "errno", None) in OF_ONE_FILE
+            reason = getattr(error, "strerror", None) or f"damaged: {in_one_line(error)}"
+            raise (UserError if is_of_one_file else RunError)(f"{where}: {reason}") from error
         found = np.array(ends, np.int64), np.array(labels, np.int32), np.array(numbers, np.float64)
         return [*(pack(each) for each in found), digest.hexdigest()]
 
     def _refusal(self, where: str, file: str) -> str:
         """The error for a file that does not begin with a record."""
-        if not self._in_order and (method := _compression(file)):
+        if not self._in_order and _is_gzip(file):
             return (
-                f"{where}: compressed with {method}, so its records cannot be read in any order; pack them once with "
+                f"{where}: compressed with GZIP, so its records cannot be read in any order; pack them once with "
                 "python -m hvdgan.prepare, or decompress the file, as gunzip does"
             )
         return (
@@ -292,8 +283,8 @@ class RecordReader:
 
 def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
     """A function of begin and count that reads bytes of a file; threads may call it at once."""
-    if in_order and (method := _compression(file)):
-        opened, lock = _OPENERS[method](file), threading.Lock()
+    if in_order and _is_gzip(file):
+        opened, lock = gzip.GzipFile(file), threading.Lock()
 
         def decompress(begin: int, count: int) -> bytes:
             with lock:
@@ -310,20 +301,10 @@ def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
     return read
 
 
-def _compression(file: str) -> str:
-    """The method by which a file is compressed as a whole; "" for a file that is not."""
+def _is_gzip(file: str) -> bool:
     with open(file, "rb") as opened:
         head = opened.read(_HEADER)
-    if _is_header(head):  # the length of a record may begin with the same bytes
-        return ""
-    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
-    return "GZIP" if head.startswith(b"\x1f\x8b") else "ZLIB" if is_zlib else ""
-
-
-def _unreadable(where: str, error: Exception) -> RunError:
-    is_of_one_file = not isinstance(error, OSError) or error.errno in pixels.OF_ONE_FILE
-    reason = getattr(error, "strerror", None) or f"damaged: {in_one_line(error)}"
-    return (UserError if is_of_one_file else RunError)(f"{where}: {reason}")
+    return head.startswith(b"\x1f\x8b") and not _is_header(head)  # a record's length may begin with the same bytes
 
 
 def _is_header(head: bytes) -> bool:
@@ -352,39 +333,33 @@ def _refuse_missing(what: str, features: Any, name: str) -> None:
         raise UserError(f"{what} has the features {', '.join(map(printable, sorted(features))) or 'none'}")
 
 
-def _label(what: str, features: Any, name: str) -> int:
-    _refuse_missing(f"--tfrecord-label {name}: {what}", features, name)
-    found = features[name].int64_list.value
-    if len(found) != 1 or not -(2**31) <= found[0] < 2**31:
-        raise UserError(f"--tfrecord-label {name}: {what}: not one integer of 32 bits")
+def _number(where: str, features: Any, name: str, is_label: bool = False) -> float:
+    """The one number of a feature; a label is an integer of 32 bits."""
+    _refuse_missing(where, features, name)
+    found = [*features[name].int64_list.value, *([] if is_label else features[name].float_list.value)]
+    if len(found) != 1 or not np.isfinite(found[0]) or (is_label and not -(2**31) <= found[0] < 2**31):
+        raise UserError(f"{where}: not one {'integer of 32 bits' if is_label else 'finite number'}")
     return found[0]
 
 
-def _number(what: str, features: Any, name: str) -> float:
-    _refuse_missing(f"--conditions {name}: {what}", features, name)
-    found = features[name].float_list.value or features[name].int64_list.value
-    if len(found) != 1 or not np.isfinite(found[0]):
-        raise UserError(f"--conditions {name}: {what}: not one finite number")
-    return float(found[0])
+class RecordPictures(EncodedPictures):
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF."""
 
-
-class EncodedPictures(Store):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF; pairs as records."""
-
-    def __init__(
-        self, records: RecordReader, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
-    ) -> None:
-        shape = (len(records), *sides(image_size), channels * (1 + paired))
-        super().__init__(records.name, shape, np.uint8, prepared=False)
+    def __init__(self, records: RecordReader, **others: Any) -> None:
+        super().__init__(records.name, len(records), **others)
         self._records = records
         self.features = [*records.features.values()][::-1]
         """names of the features, that of the input first"""
-        self._sample: Callable[..., np.ndarray] = functools.partial(
-            pixels.read_sample, image_size=image_size, channels=channels, fit=fit, paired=paired
-        )
 
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.stack([self._decoded(index) for index in indices.tolist()])
+    def files(self, index: int) -> list[tuple[str, bytes]]:
+        features, named = self._records.example(index), self.named(index)
+        files: list[tuple[str, bytes]] = []
+        for side in self.features:
+            values = [*features[side].bytes_list.value] if side in features else []
+            if len(values) != 1:
+                raise BadImage(named, f"it has no feature {side} of one value in bytes")
+            files.append((f"{named} {side}" if len(self.features) == 2 else named, values[0]))
+        return files
 
     def key(self, index: int) -> bytes:
         return self.named(index).encode()
@@ -392,32 +367,12 @@ class EncodedPictures(Store):
     def named(self, index: int) -> str:
         return self._records.named(index)
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        try:
-            width, height = pixels.read_size(self._files_in(index)[-1], self.named(index))
-        except BadImage:
-            return None
-        return height, width
-
-    def _decoded(self, index: int) -> np.ndarray:
-        named, files = self.named(index), self._files_in(index)
-        return self._sample(files, [f"{named} {name}" for name in self.features] if len(files) == 2 else [named])
-
-    def _files_in(self, index: int) -> list[io.BytesIO]:
-        """The input, if it has a feature of its own, and the image."""
-        features, files = self._records.example(index), []
-        for side in self.features:
-            values = [*features[side].bytes_list.value] if side in features else []
-            if len(values) != 1:
-                raise BadImage(self.named(index), f"it has no feature {side} of one value in bytes")
-            files.append(io.BytesIO(values[0]))
-        return files
-
 
 class RecordFiles(Container):
     """The features of TFRecords as arrays."""
 
     has_names = True
+    paths = ()  # the fingerprint covers the names, and every byte
 
     def __init__(self, records: RecordReader, shapes: dict[str, tuple[int, ...]], dtype: str | None) -> None:
         super().__init__(records.name)
@@ -435,9 +390,6 @@ class RecordFiles(Container):
         shape = self._shapes[name]
         channels_first = self._dtype is None and shape[-1] not in _CHANNELS
         return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
-
-    def stamp(self) -> list[Any]:
-        return _stamp()
 
 
 class RecordArray(Store):

@@ -1,21 +1,28 @@
 """The samples of any data: a store with inputs, labels, conditions, constants and maps."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from hvdgan.cli import hosts
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data.bad_files import BadFile, BadImage
-from hvdgan.data.store import Size, Store, sides
+from hvdgan.data.store import DerivedStore, Size, Store, sides
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures, of_pixels
 from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import NARROW, ValueMap
+
+_MEMORY_FRACTION = 0.8
+"""fraction of the free memory that the cache may take; the run needs the rest"""
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -37,9 +44,11 @@ class Samples:
         constants: fields that all samples share, channels last, or None.
         missing: number that networks see in place of missing ones; None: a sample with one is broken.
         bad_files: files found broken on opening; they have no index.
-        remarks: lines to log when a run starts, on numbers that are rounded or files that are not used.
+        remarks: lines to log when a run starts, on numbers outside of a range or files that are not used.
         assumed_axes: axes that arrays are taken to have although their shape allows others, in words.
-        stamp_of_files: function that returns facts which change when a file changes, as JSON types, or None.
+        folder: folder below which the files lie.
+        paths: paths of the files, of which one has another size or time once a sample has changed, unless the
+            fingerprint shows it; None: nothing shows that.
         indices: numbers of these samples in the stores, int64 (N,); None: all.
         is_mapped: True if the numbers are mapped to those that networks see.
     """
@@ -60,7 +69,8 @@ class Samples:
     bad_files: Sequence[BadFile] = ()
     remarks: Sequence[str] = ()
     assumed_axes: Sequence[str] = ()
-    stamp_of_files: Callable[[], list[Any] | None] = lambda: None
+    folder: str = ""
+    paths: Sequence[str] | None = None
     indices: np.ndarray | None = None
     is_mapped: bool = False
 
@@ -191,10 +201,12 @@ class Samples:
         Raises:
             OSError: a file is missing.
         """
-        if (stamp := self.stamp_of_files()) is None:
+        if self.paths is None:
             return None
+        found = (os.stat(os.path.join(self.folder, path)) for path in self.paths)
+        times = "\n".join(f"{status.st_size} {status.st_mtime_ns}" for status in found)
         parts = [b"" if each is None else each.tobytes() for each in (self.indices, self.labels)]
-        return [stamp, self.num_classes, fingerprint_of(b"chosen", parts)]
+        return [self.num_classes, fingerprint_of(times.encode(), parts)]
 
     def replace(self, **changes: Any) -> "Samples":
         """The same samples with other attributes."""
@@ -217,7 +229,7 @@ class Samples:
         """
         if self.is_pictures and self.conditions is None:
             return self
-        remarks = [each.remark for each in values.parts().values() if each is not None and each.remark]
+        remarks = list(self.remarks)
         for part, numbers in (("conditions", self.conditions), ("constants", self.constants)):
             known = values.parts()[part]
             if known is not None and numbers is not None and (words := known.outside_in_words(numbers)):
@@ -228,7 +240,7 @@ class Samples:
             constants = field if constants is None else np.concatenate([constants, field], axis=-1)
         conditions = self._mapped_part(values, "conditions")
         seen: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants, "is_mapped": True}
-        return self.replace(remarks=[*self.remarks, *remarks], **seen)
+        return self.replace(remarks=remarks, **seen)
 
     def described(self, numbers: np.ndarray, value_map: ValueMap, *names: str) -> "Samples":
         """The samples with conditions, which the fingerprint then covers.
@@ -291,8 +303,8 @@ class Samples:
         seen = []
         for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
             assert value_map is not None
-            with np.errstate(all="ignore"):
-                each = self._forward(indices, samples, value_map)
+            with np.errstate(all="ignore"), self.functions_named(indices):
+                each = value_map.forward(samples)
             if self.missing is not None:
                 each = self.missing.filled(samples, each)
             if not (finite := np.isfinite(each)).all():
@@ -301,16 +313,13 @@ class Samples:
             seen.append(each)
         return seen
 
-    def _forward(self, indices: np.ndarray, samples: np.ndarray, value_map: ValueMap) -> np.ndarray:
+    @contextlib.contextmanager
+    def functions_named(self, indices: np.ndarray) -> Iterator[None]:
+        """Turn an error of a user's function into a BadImage of the first sample: callers then read each alone."""
         try:
-            return value_map.forward(samples)
-        except FailedFunction:
-            for index, sample in zip(indices.tolist(), samples, strict=True):
-                try:
-                    value_map.forward(sample[None])
-                except FailedFunction as error:
-                    raise BadImage(self.named(index), str(error)) from error
-            raise  # it takes each sample alone
+            yield
+        except FailedFunction as error:
+            raise BadImage(self.named(int(indices[0])), str(error)) from error
 
 
 def of_pictures(
@@ -363,3 +372,51 @@ def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
     if reason := not_finite(sample):
         return reason
     return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+
+
+def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
+    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch.
+
+    Args:
+        source: the samples; those that memory holds are returned as they are.
+        kind: value of `--pipeline.cache`.
+        peers: the ranks; each calls this.
+
+    Raises:
+        UserError: the samples do not fit into the memory of a host; raised on every rank.
+    """
+    if kind == "none" or source.in_memory:
+        return source
+    on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
+    return source.replace(images=_Kept(source.images), inputs=source.inputs and _Kept(source.inputs))
+
+
+class _Kept(DerivedStore):
+    """An array in memory; the system provides a page only when a sample is written to it."""
+
+    in_memory = True
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._samples = np.zeros(store.shape, store.dtype)
+        self._there = np.zeros(store.shape[0], bool)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        missing = indices[~self._there[indices]]
+        if len(missing):
+            self._samples[missing] = self._stored.read(missing)
+            self._there[missing] = True  # last, since other threads read
+        return self._samples[indices]
+
+
+def _check_memory(source: Samples, peers: Peers) -> None:
+    """Check that all samples fit into the memory of this host, or raise a UserError."""
+    free = hosts.free_memory()
+    needed = source.blank(1).nbytes * len(source) * peers.local_size
+    if free is None or needed <= _MEMORY_FRACTION * free:
+        return
+    raise UserError(
+        f"--pipeline.cache memory: {len(source):,} samples of {source.record_shape} {source.dtype} take "
+        f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
+        f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; pack the data with hvdgan.prepare instead"
+    )

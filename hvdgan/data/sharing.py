@@ -2,31 +2,31 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.shared_errors import Peers, from_all, on_all
+from hvdgan.cli.shared_errors import Peers, agree, from_all, on_all
 
 
-def share_out(items: Sequence[str], work: Callable[[Sequence[str]], list[Any]], peers: Peers, name: str) -> list[Any]:
-    """Process each item on one rank, and return the results of all items on every rank."""
-    if peers.size == 1:
-        return work(items)
-    digest = hashlib.sha256("\0".join(items).encode(errors="surrogateescape")).hexdigest()
-    shares = from_all(lambda: [digest, len(items), work(items[peers.rank :: peers.size])], peers, f"{name}: its files")
-    for rank, (its_digest, count, _) in enumerate(shares):
-        if its_digest != shares[0][0]:
-            raise RunError(
-                f"{name}: rank 0 finds {shares[0][1]:,} files and rank {rank} {count:,}, or others; "
-                "start every rank on the same files"
-            )
+def share_out(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]], peers: Peers, name: str) -> list[Any]:
+    """Process each item on one rank, and return the results of all items on every rank; all are of JSON types."""
+    if peers.size > 1:
+        digest = hashlib.sha256(json.dumps(items).encode()).hexdigest()
+        agree({"number of items": len(items), "items": digest}, peers, name)
+    shares = from_all(lambda: work(items[peers.rank :: peers.size]), peers, name)
     joined: list[Any] = [None] * len(items)
-    for rank, (*_, results) in enumerate(shares):
+    for rank, results in enumerate(shares):
         joined[rank :: peers.size] = results
     return joined
+
+
+def share_out_ranges(count: int, work: Callable[[range], Any], peers: Peers, name: str, *, length: int) -> list[Any]:
+    """As share_out(), of the numbers below `count`, in ranges of a length."""
+    bounds = [[first, min(first + length, count)] for first in range(0, count, length)]
+    return share_out(bounds, lambda some: [work(range(*each)) for each in some], peers, name)
 
 
 def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:

@@ -1,5 +1,6 @@
 """Mean and deviation of each channel over the training data, the same numbers for any number of ranks."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -12,15 +13,14 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.samples import Samples
-from hvdgan.data.sharing import share_out
+from hvdgan.data.sharing import share_out_ranges
 from hvdgan.values.sample_values import SampleValues
-from hvdgan.values.steps import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
-Moments = tuple[Any, np.ndarray, np.ndarray]
-"""count, a number or one for each channel (C,); mean (C,); sum of squared differences from the mean (C,)"""
+Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""for each channel (C,): count, mean, and sum of squared differences from the mean"""
 
 
 def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = None) -> SampleValues:
@@ -59,7 +59,7 @@ def _resolved_once(source: Samples, values: SampleValues, peers: Peers) -> Sampl
             continue
         if name in ("conditions", "constants"):
             work = functools.partial(_of_memory, source, name, value_map)
-            moments = _of_json(from_root(work, peers, f"--data {source.name}: {name}"))
+            moments = _arrays(from_root(work, peers, f"--data {source.name}: {name}"))
         else:
             moments = _of_samples(source, name, value_map, peers)
         new[name] = _filled(value_map, moments, source, name)
@@ -70,62 +70,48 @@ def _of_memory(source: Samples, part: str, value_map: ValueMap) -> list[Any]:
     with np.errstate(all="ignore"):
         before = value_map.before_statistics(getattr(source, part))
     source.refuse_lost(part, value_map, before)
-    return _to_json(moments_of(before))
+    return _lists(moments_of(before))
 
 
 def _of_samples(source: Samples, part: str, value_map: ValueMap, peers: Peers) -> Moments:
-    each = max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize))
-    blocks = [f"{first} {min(first + each, len(source))}" for first in range(0, len(source), each)]
+    found = share_out_ranges(
+        len(source),
+        lambda some: _lists(_of_block(source, part, value_map, np.array(some))),
+        peers,
+        f"--data {source.name}: statistics",
+        length=max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize)),
+    )
+    return functools.reduce(combined, map(_arrays, found))
 
-    def look(some: Sequence[str]) -> list[Any]:
-        return [_to_json(_of_block(source, part, value_map, *map(int, block.split()))) for block in some]
 
-    moments = [_of_json(found) for found in share_out(blocks, look, peers, f"--data {source.name}: statistics")]
-    return functools.reduce(combined, moments)
-
-
-def _of_block(source: Samples, part: str, value_map: ValueMap, first: int, past: int) -> Moments:
+def _of_block(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray) -> Moments:
     """Moments of the finite samples of a block; the others are left out of training, too."""
-    indices = np.arange(first, past)
     try:
-        records = source.fetch_batch(indices)
+        before = _before(source, part, value_map, indices)
     except BadImage:
-        records = np.stack([*_readable(source, indices)] or [source.blank(1)[0] * np.nan])
-    inputs, images = source.layout.split(records)
+        each: list[np.ndarray] = []
+        for index in indices:
+            with contextlib.suppress(BadImage):
+                each.append(_before(source, part, value_map, np.array([index])))
+        before = np.concatenate(each or [np.zeros((0, len(value_map.channels)))])
+    if source.missing is not None:  # each channel may have other numbers
+        channels = [moments_of(one[np.isfinite(one)][:, None]) for one in np.moveaxis(before, -1, 0)]
+        counts, means, squares = (np.concatenate(some) for some in zip(*channels, strict=True))
+        return counts, means, squares
+    return moments_of(before[np.isfinite(before).all(axis=tuple(range(1, before.ndim)))])
+
+
+def _before(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray) -> np.ndarray:
+    """Some samples to which the first steps are applied.
+
+    Raises:
+        BadImage: one of them is broken, or a function of the user's raises an error.
+    """
+    inputs, images = source.layout.split(source.fetch_batch(indices))
     samples = inputs if part == "inputs" else images
     assert samples is not None
-    with np.errstate(all="ignore"):
-        try:
-            before = value_map.before_statistics(samples)
-        except FailedFunction:
-            before = np.concatenate([_before_or_nan(value_map, sample[None]) for sample in samples])
-    if source.missing is not None:
-        return _of_each_channel(before)
-    finite = np.isfinite(before).reshape(len(before), -1).all(axis=1)
-    return moments_of(before[finite])
-
-
-def _of_each_channel(numbers: np.ndarray) -> Moments:
-    """Moments of the finite numbers (..., C), of which each channel may have others."""
-    each = [numbers[..., place] for place in range(numbers.shape[-1])]
-    counts, means, squares = zip(*(moments_of(one[np.isfinite(one)][:, None]) for one in each), strict=True)
-    return np.array(counts, np.float64), np.concatenate(means), np.concatenate(squares)
-
-
-def _before_or_nan(value_map: ValueMap, sample: np.ndarray) -> np.ndarray:
-    """A sample to which the first steps are applied; NaN if a function of the user's raises an error for it."""
-    try:
-        return value_map.before_statistics(sample)
-    except FailedFunction:
-        return np.full(sample.shape, np.nan)
-
-
-def _readable(source: Samples, indices: np.ndarray) -> Any:
-    for index in indices:
-        try:
-            yield source.fetch(int(index))
-        except BadImage:
-            continue
+    with np.errstate(all="ignore"), source.functions_named(indices):
+        return value_map.before_statistics(samples)
 
 
 def moments_of(numbers: np.ndarray) -> Moments:
@@ -135,18 +121,19 @@ def moments_of(numbers: np.ndarray) -> Moments:
     ones would have a deviation of up to 1e-9 of its mean.
     """
     flat = numbers.reshape(-1, numbers.shape[-1])
+    counts = np.full(flat.shape[1], float(len(flat)))
     if not len(flat):
-        return 0, np.zeros(numbers.shape[-1]), np.zeros(numbers.shape[-1])
+        return counts, np.zeros_like(counts), np.zeros_like(counts)
     apart = flat - flat[0]
     mean = apart.mean(axis=0)
     apart -= mean
-    return len(flat), flat[0] + mean, np.square(apart, out=apart).sum(axis=0)
+    return counts, flat[0] + mean, np.square(apart, out=apart).sum(axis=0)
 
 
 def combined(one: Moments, other: Moments) -> Moments:
     """The moments of two sets of numbers together."""
     count = one[0] + other[0]
-    divisor = np.maximum(count, 1) if isinstance(count, np.ndarray) else max(count, 1)
+    divisor = np.maximum(count, 1)
     apart = other[1] - one[1]
     mean = one[1] + apart * (other[0] / divisor)
     return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)
@@ -165,11 +152,10 @@ def _filled(value_map: ValueMap, moments: Moments, source: Samples, part: str) -
         raise UserError(f"--data {source.name}: {part}: {error}") from error
 
 
-def _to_json(moments: Moments) -> list[Any]:
-    count = moments[0].tolist() if isinstance(moments[0], np.ndarray) else moments[0]
-    return [count, moments[1].tolist(), moments[2].tolist()]
+def _lists(moments: Moments) -> list[Any]:
+    return [each.tolist() for each in moments]
 
 
-def _of_json(values: Sequence[Any]) -> Moments:
-    count = np.array(values[0]) if isinstance(values[0], list) else int(values[0])
-    return count, np.array(values[1]), np.array(values[2])
+def _arrays(moments: Sequence[Any]) -> Moments:
+    count, mean, squares = map(np.asarray, moments)
+    return count, mean, squares

@@ -4,11 +4,12 @@ import abc
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.bad_files import BadFile, BadImage
 
@@ -27,11 +28,6 @@ def identity(path: str) -> list[Any]:
     """Facts that change when a file changes: its path, its size, and the nanosecond of its last change."""
     status = os.stat(path)
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
-
-
-def identity_of_many(files: Iterable[tuple[int, int]]) -> list[Any]:
-    """One digest for many files, which changes when a file changes; it does not depend on where the files lie."""
-    return [hashlib.sha256("\n".join(f"{size} {time}" for size, time in files).encode()).hexdigest()]
 
 
 @contextlib.contextmanager
@@ -63,6 +59,11 @@ def refuse_changed(stamp: Sequence[Any], named: str) -> None:
         raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
 
 
+def spread(count: int) -> np.ndarray:
+    """Numbers of at most 64 samples, spread evenly over all."""
+    return np.unique(np.linspace(0, count - 1, 64).astype(np.int64))
+
+
 def selection(indices: np.ndarray) -> slice | np.ndarray:
     """A slice in place of indices that follow one another, which libraries read at once."""
     is_run = len(indices) and (np.diff(indices) == 1).all()
@@ -86,7 +87,7 @@ class Store(abc.ABC):
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
     unclear = ""
     """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
-    files: Sequence[tuple[str, int]] = ()
+    file_counts: Sequence[tuple[str, int]] = ()
     """names of several files that are joined, with the number of samples in each"""
     in_memory = False
     """True if memory holds the samples, so that a cache is of no use"""
@@ -114,9 +115,10 @@ class Store(abc.ABC):
         """The units of `count` channels; () where they are not known."""
         return self.units * count if len(self.units) == 1 else self.units if len(self.units) == count else ()
 
-    def names_of(self, count: int) -> tuple[str, ...]:
-        """The names of `count` channels: those of the file, or their numbers."""
-        return self.channels if len(self.channels) == count else tuple(map(str, range(count)))
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The names of the channels, which are the last axis: those of the file, or their numbers."""
+        return self.channels if len(self.channels) == self.shape[-1] else tuple(map(str, range(self.shape[-1])))
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -129,6 +131,18 @@ class Store(abc.ABC):
             BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
+
+    def refuse_other_types(self) -> None:
+        """Refuse what is no array of real numbers.
+
+        Raises:
+            UserError: it holds texts, complex numbers or the like.
+        """
+        if self.dtype.kind not in "fiu" or self.dtype.itemsize > 8:
+            raise UserError(
+                f"--data {self.name}: numbers of type {self.dtype}; expected float16, float32, float64 or integers; "
+                "convert them, such as with array.astype(np.float32), and split complex numbers into two channels"
+            )
 
     def readable(self, indices: np.ndarray) -> np.ndarray:
         """Those of some samples that are not broken, (B, ...).
@@ -163,10 +177,6 @@ class Store(abc.ABC):
         """Height and width of a picture before it is brought to the image size; None if that is not known."""
         return None
 
-    def as_colours(self) -> "Store":
-        """This array as 8-bit pictures: each number is a colour, also one that the file declares to be missing."""
-        return self
-
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions.
 
@@ -197,7 +207,7 @@ class Store(abc.ABC):
                 f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
                 "expected the same first one, and those that both have in the same order; rename or transpose it"
             )
-        for (file, count), (_, expected) in zip(self.files, samples.files, strict=False):
+        for (file, count), (_, expected) in zip(self.file_counts, samples.file_counts, strict=False):
             if count != expected:
                 raise UserError(
                     f"{flag}: {self.name} has {count:,} entries in {file}, which has {expected:,} samples; expected "
@@ -210,11 +220,13 @@ class DerivedStore(Store):
 
     Args:
         stored: the other store.
-        shape, dtype, others: arguments of Store.
+        shape: shape, with the number of samples; None: that of the other one.
+        others: further arguments of Store, for what differs.
     """
 
-    def __init__(self, stored: Store, shape: Sequence[int], dtype: Any, **others: Any) -> None:
-        super().__init__(stored.name, shape, dtype, **{"prepared": stored.prepared, **others})
+    def __init__(self, stored: Store, shape: Sequence[int] | None = None, **others: Any) -> None:
+        same = {name: getattr(stored, name) for name in ("dtype", "units", "channels", "axes", "prepared")}
+        super().__init__(stored.name, stored.shape if shape is None else shape, **{**same, **others})
         self._stored = stored
 
     def named(self, index: int) -> str:
@@ -242,6 +254,12 @@ class Container(abc.ABC):
     """True if the keys of samples are names, which decide what is held out"""
     identity = b""
     """bytes that tell these files from others with the same numbers in the samples that a fingerprint looks at"""
+    folder = ""
+    """folder below which the files lie"""
+    paths: Sequence[str] | None = None
+    """paths of the files, of which one has another size or time once a sample has changed; None: nothing shows that"""
+    holds_arrays = False
+    """True if the numbers are known to be no pictures, although arrays of small integers may have the same type"""
     bad_files: Sequence[BadFile] = ()
     """files of one sample that cannot be used; they have no index"""
     labels: np.ndarray | None = None
@@ -260,9 +278,9 @@ class Container(abc.ABC):
     def get(self, name: str) -> Store:
         """One of the arrays."""
 
-    @abc.abstractmethod
-    def stamp(self) -> list[Any] | None:
-        """Facts that change when a file changes; None if there is no file."""
+    def settings(self, config: Config, *, paired: bool) -> Config:
+        """The settings of the data, completed by what the files say."""
+        return config
 
     def find(self, name: str, flag: str) -> Store:
         """The array of a name that a flag gives."""
@@ -287,8 +305,12 @@ class Container(abc.ABC):
         usual = [known for known in _USUAL if known in names and (known != "arr_0" or "arr_1" not in names)]
         return names[0] if len(names) == 1 else next(iter(usual), "")
 
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return name in self.names()
+
     def _refuse_missing(self, name: str, flag: str) -> None:
-        if name not in self.names():
+        if not self.has(name):
             there = ", ".join(each for each in self.names() if each)
             there = there or ("one array without a name" if self.names() else "none")
             raise UserError(f"{flag}: no array {name} in {self.data}; it has {there}")

@@ -60,15 +60,14 @@ def plain_numbers(name: str, attributes: Mapping[str, Any], dtype: np.dtype) -> 
         if set(numbers := _numbers(attributes.get(packing))) - {neutral}:
             raise UserError(
                 f"--data {name}: its numbers are packed, with {packing} {', '.join(f'{each:g}' for each in numbers)}, "
-                "which is not undone here, because programs differ in what it means; unpack them, or, if scale_factor "
-                "is a factor of the stored numbers as in NetCDF, give an HDF5 file a name that ends in .nc, and the "
-                "dimensions of a Zarr array names"
+                "which is undone in NetCDF, and in Zarr with names of dimensions, only; unpack them, or give an HDF5 "
+                "file with packing as in NetCDF a name that ends in .nc"
             )
     marks = [mark for each in _MISSING for mark in _numbers(attributes.get(each))]
-    return ValidNumbers(marks, *_not_empty(name, *_limits(attributes)))
+    return ValidNumbers(marks, *_limits(attributes))
 
 
-def of_variable(name: str, variable: Any, *, of_netcdf: bool) -> ValidNumbers:
+def of_variable(variable: Any, *, of_netcdf: bool) -> ValidNumbers:
     """What is left to check in an xarray variable, of which xarray has decoded the missing numbers as NaN."""
     encoding = variable.encoding
     stored = np.dtype(encoding.get("dtype", variable.dtype))
@@ -84,7 +83,7 @@ def of_variable(name: str, variable: Any, *, of_netcdf: bool) -> ValidNumbers:
         return number * scale + offset if is_packed else number
 
     low, high = (None if limit is None else meaning(limit) for limit in _limits(variable.attrs))
-    low, high = _not_empty(name, *((high, low) if scale < 0 else (low, high)))
+    low, high = (high, low) if scale < 0 else (low, high)
     default = _UNWRITTEN.get(stored.str[1:]) if stored.kind == "f" or of_netcdf else None
     marks = [] if default is None or "_FillValue" in encoding or is_unsigned else [meaning(default)]
     return ValidNumbers(marks, low, high, abs(scale) / 2 if is_packed and stored.kind != "f" else 0)
@@ -95,16 +94,6 @@ def _limits(attributes: Mapping[str, Any]) -> tuple[float | None, float | None]:
     if len(both) == 2:
         return both[0], both[1]
     low, high = (next(iter(_numbers(attributes.get(name))), None) for name in _LIMITS[1:])
-    return low, high
-
-
-def _not_empty(name: str, low: float | None, high: float | None) -> tuple[float | None, float | None]:
-    """Limits, unless no number or a single one is between them: then some program has written them without meaning."""
-    if low is not None and high is not None and low >= high:
-        raise UserError(
-            f"--data {name}: the file declares numbers from {low:g} to {high:g} to be valid ({', '.join(_LIMITS)}), so "
-            "that all others would be missing; correct these attributes of the file, or delete them, as with ncatted"
-        )
     return low, high
 
 

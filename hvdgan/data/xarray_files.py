@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
-from hvdgan.data.valid_numbers import of_variable, plain_numbers
+from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")
@@ -67,6 +67,7 @@ class XarrayFile(Container):
         super().__init__(data)
         self._axes = axes
         self._stamp = None if os.path.isdir(data) else identity(data)
+        self.paths = [data] if self._stamp else None
         self._variables: dict[str, Any] = {}
         self._fields: list[str] = []
         """the variables that are no coordinates"""
@@ -102,13 +103,7 @@ class XarrayFile(Container):
     def get(self, name: str) -> "XarrayArray":
         names = name.split(",")
         axes = self._axes.get(name, self._axes.get(""))
-        variables = self._numeric(names)
-        for its, other in zip(names, variables, strict=True):
-            if (other.dims, other.shape) != (variables[0].dims, variables[0].shape):
-                raise UserError(
-                    f"--data {self.data}: {its} has the dimensions {_dims(other)}, and {names[0]} "
-                    f"{_dims(variables[0])}; variables that become channels have the same ones"
-                )
+        variables = self._together(names, "--data")
         dims = variables[0].dims
         if names[1:] and len(dims) == 2 and (axes or "").upper() != "C":
             flag = "--input-axes" if name in self._axes else "--axes"
@@ -132,34 +127,32 @@ class XarrayFile(Container):
         names = name.split(",")
         for each in names:
             self._refuse_missing(each, flag)
-        variables = self._numeric(names)
-        variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
-        for each in variables:
-            if (each.dims, each.shape) != (variables[0].dims, variables[0].shape):
-                raise UserError(
-                    f"{flag} {name}: the dimensions are {'; '.join(map(_dims, variables))}; expected the same for all, "
-                    "in one order"
-                )
+        variables = self._together(names, flag, are_constant=True)
         where, of_netcdf = f"{self.data}:{name}", self._stamp is not None
-        valid = [of_variable(where, each, of_netcdf=of_netcdf) for each in variables]
+        valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
         fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
         units = [_unit(each) for each in variables]
         constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
         constants.dims = _named(variables[0].dims)
         return constants
 
-    def stamp(self) -> list[Any] | None:
-        return self._stamp
-
-    def _numeric(self, names: Sequence[str]) -> list[Any]:
-        """The variables of these names; dates are refused."""
-        for name in names:
-            if " since " in _unit(self._variables[name]):
+    def _together(self, names: Sequence[str], flag: str, *, are_constant: bool = False) -> list[Any]:
+        """The variables of these names, which must have the same dimensions, and hold no dates."""
+        variables = [self._variables[name] for name in names]
+        if are_constant:
+            variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
+        for name, each in zip(names, variables, strict=True):
+            if " since " in _unit(each):
                 raise UserError(
-                    f"--data {self.data}:{name}: holds dates ({_unit(self._variables[name])}); expected numbers, such "
-                    "as the hour of the day or the day of the year in a variable of its own"
+                    f"{flag} {self.data}:{name}: holds dates ({_unit(each)}); expected numbers, such as the hour of "
+                    "the day or the day of the year in a variable of its own"
                 )
-        return [self._variables[name] for name in names]
+            if (each.dims, each.shape) != (variables[0].dims, variables[0].shape):
+                raise UserError(
+                    f"{flag} {self.data}: {name} has the dimensions {_dims(each)}, and {names[0]} "
+                    f"{_dims(variables[0])}; variables that become channels have the same ones"
+                )
+        return variables
 
 
 class XarrayArray(Store):
@@ -181,7 +174,7 @@ class XarrayArray(Store):
         of_netcdf: bool,
     ) -> None:
         self._variables, self._stamps = variables, stamps
-        self._valid = [of_variable(name, each, of_netcdf=of_netcdf) for each in variables]
+        self._valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
         shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
         if inner == 1:
             axes = "C"
@@ -207,18 +200,12 @@ class XarrayArray(Store):
     def read(self, indices: np.ndarray) -> np.ndarray:
         for stamp in self._stamps:
             refuse_changed(stamp, self.name)
-        some, places = np.unique(indices, return_inverse=True)
-        parts = []
-        for variable, valid in zip(self._variables, self._valid, strict=True):
-            try:
-                found = np.asarray(variable[selection(some)].values)
-            except Exception as error:  # xarray and zarr raise many types
-                raise failed(self.named(int(indices[0])), error) from error
-            parts.append(valid.checked(found, lambda place: self.named(int(some[place]))))
+        each = zip(self._variables, self._valid, strict=True)
+        parts = [_read(self, indices, variable, valid) for variable, valid in each]
         if self._channel_axis is None:
-            return parts[0][places].astype(self.dtype, copy=False)
+            return parts[0].astype(self.dtype, copy=False)
         join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
-        return join(parts, axis=self._channel_axis)[places].astype(self.dtype, copy=False)
+        return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
 
 class ZarrArrays(Container):
@@ -235,24 +222,15 @@ class ZarrArrays(Container):
     def names(self) -> list[str]:
         return list(self._arrays)
 
-    def find(self, name: str, flag: str) -> Store:
-        for each in name.split(","):
-            self._refuse_missing(each, flag)
-        return self.get(name)
-
     def get(self, name: str) -> "ZarrArray":
-        if "," in name or (name and _has_names(self._arrays[name])):
+        if name and _has_names(self._arrays[name]):
             other = next(path for path, array in self._arrays.items() if not _has_names(array))
             raise UserError(
-                f"--data {self.data}:{name}: arrays with names of dimensions, and several as channels, are read by "
-                f"xarray, and only if all in the store have names, which {other} has not; give it names, or a store of "
-                "its own"
+                f"--data {self.data}:{name}: an array with names of dimensions is read by xarray, and only if all in "
+                f"the store have names, which {other} has not; give it names, or a store of its own"
             )
         stamp = _metadata(self.data, name)
         return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name], stamp)
-
-    def stamp(self) -> None:
-        return None
 
 
 class ZarrArray(Store):
@@ -266,13 +244,18 @@ class ZarrArray(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         refuse_changed(self._stamp, self.name)
-        some, places = np.unique(indices, return_inverse=True)
-        try:
-            found = np.asarray(self._array.oindex[selection(some)])
-        except Exception as error:  # zarr raises many types
-            raise failed(self.named(int(indices[0])), error) from error
-        checked = self._valid.checked(found, lambda place: self.named(int(some[place])))
-        return checked[places].astype(self.dtype, copy=False)
+        found = _read(self, indices, self._array.oindex, self._valid)
+        return found.astype(self.dtype, copy=False)
+
+
+def _read(store: Store, indices: np.ndarray, numbers: Any, valid: ValidNumbers) -> np.ndarray:
+    """Some samples of a variable or array, each of which is read once."""
+    some, places = np.unique(indices, return_inverse=True)
+    try:
+        found = np.asarray(numbers[selection(some)])
+    except Exception as error:  # xarray and zarr raise many types
+        raise failed(store.named(int(indices[0])), error) from error
+    return valid.checked(found, lambda place: store.named(int(some[place])))[places]
 
 
 def _metadata(folder: str, path: str) -> list[Any]:

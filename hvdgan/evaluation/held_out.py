@@ -41,7 +41,7 @@ class Evaluator:
         self._recipe, self._nets, self._source, self._ranks, self._config = recipe, nets, source, ranks, config
         self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
-        self._reader = ImageReader(source, max(1, self._last - self._first), threads)
+        self._reader = ImageReader(source, threads)
         self.measure = tf.function(self._values, autograph=False)
         """compiled function of a number of the draws and a batch: the values of each image by name"""
 

@@ -212,7 +212,7 @@ def _resize(channel: np.ndarray, size: tuple[int, int], resample: Image.Resampli
 
 def _read(flag: str, path: Path) -> tuple[np.ndarray, bytes | None]:
     try:
-        return read_whole(str(path), path.name)
+        return read_whole(path, path.name)
     except BadImage as error:
         raise UserError(f"{flag} {path}: {error.bad_file.reason}") from error
 

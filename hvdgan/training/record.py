@@ -1,6 +1,7 @@
 """Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
 
 import contextlib
+import datetime
 import json
 import math
 import sys

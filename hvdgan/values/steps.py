@@ -1,5 +1,6 @@
 """The steps of a value map: each is a function of one channel's numbers with an exact inverse."""
 
+import abc
 import dataclasses
 import functools
 import hashlib
@@ -11,7 +12,7 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,23 +42,30 @@ class Operations:
 NUMPY = Operations()
 
 
-class Step(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Step(abc.ABC):
     """One step. `forward` and `inverse` take numbers (..., C) and return the same shape."""
 
     name: ClassVar[str]
 
+    @abc.abstractmethod
     def forward(self, values: Any, ops: Operations) -> Any: ...
 
+    @abc.abstractmethod
     def inverse(self, values: Any, ops: Operations) -> Any: ...
 
     def arguments(self) -> list[Any]:
         """What of() makes the same step from, as JSON types."""
+        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        return [list(value) if isinstance(value, tuple) else value for value in values]
 
-    def __str__(self) -> str: ...
+    def __str__(self) -> str:
+        numbers = ",".join(map(_exact, self.arguments()))
+        return f"{self.name}:{numbers}" if numbers else self.name
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class Range(Step):
     """Maps [low, high] to [-1, 1] by a straight line; numbers outside are not clipped."""
 
     low: float
@@ -70,15 +78,9 @@ class Range:
     def inverse(self, values: Any, ops: Operations) -> Any:
         return (values + 1.0) * (0.5 * (self.high - self.low)) + self.low
 
-    def arguments(self) -> list[Any]:
-        return [self.low, self.high]
-
-    def __str__(self) -> str:
-        return f"range:{_exact(self.low)},{_exact(self.high)}"
-
 
 @dataclasses.dataclass(frozen=True)
-class Standard:
+class Standard(Step):
     """Subtracts the mean of each channel and divides by its standard deviation.
 
     Args:
@@ -95,9 +97,6 @@ class Standard:
     def inverse(self, values: Any, ops: Operations) -> Any:
         return values * ops.constant(self.deviations, values) + ops.constant(self.means, values)
 
-    def arguments(self) -> list[Any]:
-        return [list(self.means), list(self.deviations)]
-
     def __str__(self) -> str:
         if not self.means:
             return "standard"
@@ -105,7 +104,7 @@ class Standard:
 
 
 @dataclasses.dataclass(frozen=True)
-class Log1p:
+class Log1p(Step):
     """log(1 + x); defined above -1."""
 
     name: ClassVar[str] = "log1p"
@@ -116,15 +115,9 @@ class Log1p:
     def inverse(self, values: Any, ops: Operations) -> Any:
         return ops.expm1(values)
 
-    def arguments(self) -> list[Any]:
-        return []
-
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclasses.dataclass(frozen=True)
-class Power:
+class Power(Step):
     """x ** exponent for x >= 0, and -|x| ** exponent below 0, so that the inverse is defined everywhere."""
 
     exponent: float
@@ -136,15 +129,9 @@ class Power:
     def inverse(self, values: Any, ops: Operations) -> Any:
         return ops.sign(values) * ops.power(ops.absolute(values), 1.0 / self.exponent)
 
-    def arguments(self) -> list[Any]:
-        return [self.exponent]
-
-    def __str__(self) -> str:
-        return f"power:{_exact(self.exponent)}"
-
 
 @dataclasses.dataclass(frozen=True)
-class CustomMap:
+class CustomMap(Step):
     """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape.
 
     Args:
@@ -165,9 +152,6 @@ class CustomMap:
 
     def inverse(self, values: Any, ops: Operations) -> Any:
         return self._called(self.back, values)
-
-    def arguments(self) -> list[Any]:
-        return [self.module, self.there, self.back, self.sha256]
 
     def __str__(self) -> str:
         return f"{self.module}:{self.there},{self.back}"

@@ -28,13 +28,11 @@ class ValueMap:
         chains: one chain for all channels, or one for each channel.
         channels: names of the channels, or of the conditions.
         units: unit of each channel; "" where it is not known.
-        remark: a line on numbers that float32 rounds, or that lie outside of a declared range; "" if there are none.
     """
 
     chains: tuple[Chain, ...]
     channels: tuple[str, ...]
     units: tuple[str, ...] = ()
-    remark: str = dataclasses.field(default="", compare=False)
 
     @property
     def is_identity(self) -> bool:
@@ -134,26 +132,27 @@ class ValueMap:
         Raises:
             UserError: a channel is constant, so that its deviation is 0 or a rounding error.
         """
-        resolved = []
-        for place, chain in enumerate(self._for_each_channel()):
-            number = _unresolved_in(chain)
-            if number is not None:
-                mean, deviation = means[place], deviations[place]
+        chains = list(self.chains)
+        for place, chain in enumerate(self.chains):
+            if (number := _unresolved_in(chain)) is None:
+                continue
+            mine = slice(None) if len(chains) == 1 else slice(place, place + 1)
+            for channel, mean, deviation in zip(self.channels[mine], means[mine], deviations[mine], strict=True):
                 if not deviation > _ROUNDED * max(abs(mean), _TINY):
                     raise UserError(
-                        f"channel {self.channels[place]} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, "
-                        "by which standard would divide; give it another map, such as range:LOW,HIGH or none"
+                        f"channel {channel} hardly differs: mean {mean:.9g}, deviation {deviation:.3g}, by which "
+                        "standard would divide; give it another map, such as range:LOW,HIGH or none"
                     )
-                filled = Standard((float(means[place]),), (float(deviations[place]),))
-                chain = (*chain[:number], filled, *chain[number + 1 :])
-            resolved.append(chain)
-        return dataclasses.replace(self, chains=_joined(resolved) if len(self.chains) == 1 else tuple(resolved))
+            filled = Standard(tuple(means[mine]), tuple(deviations[mine]))
+            chains[place] = (*chain[:number], filled, *chain[number + 1 :])
+        return dataclasses.replace(self, chains=tuple(chains))
 
     def channel(self, place: int) -> "ValueMap":
         """The map of one channel, for numbers (..., 1)."""
-        chain = self._for_each_channel()[place]
         if len(self.chains) == 1:
-            chain = tuple(_of_channel(step, place) for step in chain)
+            chain = tuple(_of_channel(step, place) for step in self.chains[0])
+        else:
+            chain = self.chains[place]
         return ValueMap((chain,), (self.channels[place],), self.units[place : place + 1])
 
     def to_json(self) -> dict[str, Any]:
@@ -165,9 +164,6 @@ class ValueMap:
         if len(texts) == 1:
             return texts[0]
         return "; ".join(f"{name}={text}" for name, text in zip(self.channels, texts, strict=True))
-
-    def _for_each_channel(self) -> list[Chain]:
-        return list(self.chains) * (len(self.channels) if len(self.chains) == 1 else 1)
 
     def _for_chains(self, work: Callable[[Chain, Any, Operations], Any], values: Any, ops: Operations) -> Any:
         if len(self.chains) == 1:
@@ -251,15 +247,3 @@ def _of_channel(step: Step, place: int) -> Step:
     if isinstance(step, Standard) and len(step.means) > 1:
         return Standard((step.means[place],), (step.deviations[place],))
     return step
-
-
-def _joined(chains: Sequence[Chain]) -> tuple[Chain, ...]:
-    """One chain of the chains of all channels, which differ in the numbers of standard only."""
-    joined: list[Step] = []
-    for together in zip(*chains, strict=True):
-        if isinstance(together[0], Standard) and len(together[0].means) == 1:
-            means = tuple(step.means[0] for step in together if isinstance(step, Standard))
-            joined.append(Standard(means, tuple(s.deviations[0] for s in together if isinstance(s, Standard))))
-        else:
-            joined.append(together[0])
-    return (tuple(joined),)

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.data.kinds import spread
+from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
 from tiny_arrays import UNITS, volumes

@@ -139,3 +139,72 @@ def test_flags_of_arrays_are_refused_for_pictures(settings):
 def test_pictures_are_cropped_too():
     source = opened("digits", image_size=16, crop=(8, 12))
     assert source.layout.seen == (8, 12, 1) and source.fetch(0).shape == (16, 16, 1)
+
+
+# the map that floats get without a flag
+
+
+def map_of(folder, array, **settings):
+    np.save(folder / "a.npy", array)
+    return str(opened(folder / "a.npy", **settings).values.images)
+
+
+RAMP = np.linspace(0, 1, 3 * 3 * 3 * 2).reshape(3, 3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [(0, 1, "range:0,1"), (0.2, 0.3, "range:0,1"), (-1e-4, 1.0005, "range:0,1"), (-1, 1, "none"), (-0.1, 0.5, "none")],
+)
+def test_floats_of_a_usual_range_have_its_map(tmp_path, low, high, found):
+    """Numbers that are not finite do not decide."""
+    array = low + (high - low) * RAMP
+    assert map_of(tmp_path, array.astype(np.float16)) == map_of(tmp_path, array) == found
+    array[1, 0, 0] = np.nan, -np.inf
+    assert map_of(tmp_path, array) == found
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.6e-6, 2e-6), (0.98, 1), (-0.01, 0.03)])
+def test_floats_that_hardly_differ_need_a_declared_map(tmp_path, low, high):
+    """All of them, or those of one channel; but an empty channel, and the border of flattened pictures, do not."""
+    close = low + (high - low) * RAMP
+    told = r"a\.npy: {}numbers from .* hardly tell apart .* --values standard"
+    with pytest.raises(UserError, match=told.format("")):
+        map_of(tmp_path, close)
+    assert map_of(tmp_path, close, values="standard") == "standard"
+    with pytest.raises(UserError, match=told.format("channel 1: ")):
+        map_of(tmp_path, np.concatenate([RAMP[..., :1], close[..., :1]], axis=-1))
+    for other in (0, np.nan):
+        empty = np.concatenate([RAMP[..., :1], np.full((3, 3, 3, 1), other)], axis=-1)
+        assert map_of(tmp_path, empty) == "range:0,1"
+    assert map_of(tmp_path, np.stack([np.linspace(0, 1, 9), np.linspace(0, 1 / 255, 9)], axis=-1)) == "range:0,1"
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (RAMP + 1, r"numbers from 1 to 2 in 3 samples looked at, outside of \[0, 1\] and "),
+        (RAMP * np.nan, "none of 3 samples looked at has a finite number"),
+        (RAMP.astype(np.uint16), "integers of type uint16 without a map .* such as --values standard"),
+        (RAMP.astype("c16"), "numbers of type complex128; expected float16, float32, float64 or"),
+        (RAMP > 0, "numbers of type bool; expected"),
+    ],
+)
+def test_other_numbers_need_a_declared_map_or_are_refused(tmp_path, array, message):
+    with pytest.raises(UserError, match=message) as caught:
+        map_of(tmp_path, array)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.linspace(0, 1, 6), "labels of shape .* and type float64; expected one integer of int32"),
+        (np.arange(5), r"labels of shape \(5,\)"),
+        (np.array([0, 2**40] * 3), "expected one integer of int32 for each of 6 samples"),
+    ],
+)
+def test_labels_that_are_no_classes(tmp_path, labels, message):
+    np.savez(tmp_path / "a.npz", field=FLOATS, labels=labels)
+    with pytest.raises(UserError, match=message):
+        opened(f"{tmp_path}/a.npz:field")

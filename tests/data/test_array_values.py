@@ -1,6 +1,6 @@
 """Every number of an array arrives as it is, of each type and from every kind of file.
 
-Modules: data.axes, data.arrays, data.kinds.
+Modules: data.axes, data.arrays.
 """
 
 import numpy as np
@@ -80,13 +80,3 @@ def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names):
         assert source.dtype == expected.dtype.newbyteorder("=") and len(source) == 9, name
         assert source.fetch_batch(ORDER).tobytes() == np.ascontiguousarray(expected[ORDER]).tobytes(), name
         assert source.fetch(4).tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name
-
-
-@pytest.mark.parametrize("write", [npy, npy_folder, gzip_hdf5, netcdf, zarr])
-def test_floats_from_0_to_1_keep_more_than_256_values(tmp_path, write):
-    array = np.random.default_rng(0).random((18, 8, 8, 3), np.float32)
-    source = seen(arrays(write(tmp_path, array), values=None))
-    images = source.fetch_batch(np.arange(18))
-    assert len(np.unique(images)) > 3000
-    np.testing.assert_allclose(images, array * 2 - 1, atol=1e-6)
-    np.testing.assert_allclose(source.values.images.inverse(images), array, rtol=1e-5, atol=1e-7)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config, TFRecordConfig
+from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.pixels import read_image, to_pixels
 from reading import all_images, opened
-from tfrecord_files import png, write
 
 GREEN, RED = (0, 255, 0), (255, 0, 0)
 
@@ -44,16 +43,6 @@ def test_a_folder_is_refused_with_the_first_picture(folder):
     with pytest.raises(UserError) as caught:
         opened(folder, fit=None)
     assert str(caught.value) == f"--data {folder}: 0.png has {refusal(64, 32)}"
-
-
-def test_tfrecords_are_refused_with_the_first_record(tmp_path):
-    path = write(tmp_path / "a.tfrecord", [{"image": png(striped(64, 32))}] * 3)
-    with pytest.raises(UserError) as caught:
-        open_source(Config(data=str(path), image_size=8))
-    assert str(caught.value).startswith(f"--data {path}: a.tfrecord[0]: {refusal(64, 32)}; expected samples in")
-    raw = write(tmp_path / "raw.tfrecord", [{"image": striped(64, 32).tobytes()}] * 3)
-    with pytest.raises(UserError, match="has 64 x 32 pixels, and 8 x 8 are wanted"):
-        open_source(Config(data=str(raw), image_size=8, tfrecord=TFRecordConfig(shape="32,64,3")))
 
 
 def test_a_crop_of_pictures_that_are_not_square_needs_their_size(tmp_path):
@@ -100,12 +89,12 @@ def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path, turned)
     exif[0x0112] = 6 if turned else 1
     Image.fromarray(striped(1503, 1002)).save(tmp_path / "a.jpg", exif=exif, quality=90)
     size = (24, 16) if turned else (16, 24)
-    pixels = read_image(str(tmp_path / "a.jpg"), "a.jpg", size, 3).astype(int)
+    pixels = read_image("a.jpg", (tmp_path / "a.jpg").read_bytes(), size, 3).astype(int)
     assert pixels.shape == (*size, 3)
     middle = pixels[9:15] if turned else pixels[:, 9:15]
     assert abs(middle - GREEN).max() < 60
     with pytest.raises(BadImage, match=f"{'1002 x 1503' if turned else '1503 x 1002'} pixels, and 16 x 16 are wanted"):
-        read_image(str(tmp_path / "a.jpg"), "a.jpg", 16, 3)
+        read_image("a.jpg", (tmp_path / "a.jpg").read_bytes(), 16, 3)
 
 
 def test_pictures_of_the_wanted_aspect_are_the_same_with_and_without_a_fit(tmp_path):

@@ -1,5 +1,7 @@
 """What networks see of arrays: exact values on any number of ranks, outliers named at once, and bad samples by name.
 
+The cache in memory gives the same samples, reads each once, and is refused where it does not fit.
+
 Modules: data.samples.
 """
 
@@ -8,33 +10,21 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import BadImage, cached, hold_out, open_source
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.data import BadImage, cached, open_source
 from hvdgan.data.statistics import with_statistics
+from packed import write_images
 from reading import batches_of
 
 RNG = np.random.default_rng(0)
 FIELDS = RNG.normal(size=(17, 4, 6, 2)) * [1, 1000]
 
 
-def seen(path, array, values="none", paired=False, **settings):
+def seen(path, array, values="none", **settings):
     np.savez(path / "a.npz", x=array, **settings)
-    arrays = ArrayConfig(values=values, input_values="log1p" if paired else None)
-    source = open_source(Config(data=str(path / "a.npz"), arrays=arrays), paired=paired)
+    source = open_source(Config(data=str(path / "a.npz"), arrays=ArrayConfig(values=values)))
     return source.mapped(with_statistics(source, ALONE))
-
-
-def test_a_cache_keeps_the_numbers_of_the_file(tmp_path):
-    np.save(tmp_path / "a.npy", FIELDS)
-    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="standard")))
-    kept = cached(source, "memory")
-    everything = np.arange(17)
-    for _ in range(2):
-        read = kept.fetch_batch(everything)
-        assert read.dtype == np.float64 and read.tobytes() == FIELDS.tobytes()
-    values = with_statistics(kept, ALONE)
-    plain = source.mapped(values).fetch_batch(everything)
-    np.testing.assert_array_equal(kept.mapped(values).fetch_batch(everything), plain)
 
 
 @pytest.mark.parametrize(
@@ -71,27 +61,67 @@ def test_numbers_outside_a_range_are_named_at_the_start_and_kept(tmp_path, value
         assert line.startswith("--values: in 17 samples looked at, 2 of 816 numbers lie outside of the declared range")
 
 
-def test_inputs_and_samples_have_maps_of_their_own(tmp_path):
-    inputs = RNG.uniform(0, 5, (17, 2, 3, 3)).astype(np.float32)
-    source = seen(tmp_path, FIELDS, "standard", paired=True, inputs=inputs)
-    its, images = source.layout.split(source.fetch_batch(np.array([4, 2])))
-    np.testing.assert_allclose(its, np.log1p(inputs[[4, 2]]), rtol=1e-6)
-    wide = FIELDS.reshape(-1, 2)
-    np.testing.assert_allclose(images, (FIELDS[[4, 2]] - wide.mean(axis=0)) / wide.std(axis=0), rtol=1e-4, atol=1e-6)
-
-
-def test_numbers_are_those_of_the_whole_data_where_some_are_held_out(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(40.0).reshape(40, 1, 1, 1))
-    source = open_source(Config(data=str(tmp_path / "a.npy"), arrays=ArrayConfig(values="none", axes="HWC")))
-    training, held = hold_out(source, 0.3)
-    for part in (training, held.samples):
-        with batches_of(part.mapped(part.values), global_batch_size=6) as batches:
-            for batch in (next(batches) for _ in range(3)):
-                np.testing.assert_array_equal(np.ravel(batch["images"]), batch["numbers"])
-
-
 def test_the_fingerprint_covers_shape_type_numbers_and_labels(tmp_path):
     labels = {"labels": np.arange(17)}
     others = [(FIELDS.astype(np.float32), {}), (FIELDS + 1, {}), (FIELDS[:16], {}), (FIELDS.reshape(17, 6, 4, 2), {})]
     found = [seen(tmp_path, array, **more).fingerprint for array, more in ((FIELDS, {}), *others, (FIELDS, labels))]
     assert len(set(found)) == 6 and seen(tmp_path, FIELDS).fingerprint == found[0]
+
+
+# the cache
+
+ALL = np.arange(10)
+
+
+@pytest.fixture
+def source(tmp_path):
+    return open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8, fit="crop"))
+
+
+def test_each_image_is_read_once(source, monkeypatch):
+    expected, fetched, read = source.fetch_batch(ALL), [], source.images.read
+
+    def noted(indices):
+        fetched.extend(indices.tolist())
+        return read(indices)
+
+    monkeypatch.setattr(source.images, "read", noted)
+    kept = cached(source, "memory")
+    digits = open_source(Config(data="digits", image_size=8))
+    assert cached(source, "none") is source and cached(digits, "memory") is digits
+    for indices in ([3, 1], [1, 3, 4], ALL, ALL[::-1], ALL):
+        np.testing.assert_array_equal(kept.fetch_batch(np.array(indices)), expected[np.array(indices)])
+    np.testing.assert_array_equal(kept.fetch(7), expected[7])
+    assert sorted(fetched) == ALL.tolist()
+    # What training asks of a source is what it was.
+    assert (kept.fingerprint, kept.record_shape, kept.total) == (source.fingerprint, source.record_shape, source.total)
+    np.testing.assert_array_equal(kept.labels, source.labels)
+    assert [kept.key(index) for index in ALL] == [source.key(index) for index in ALL]
+    assert [kept.digest(index) for index in ALL] == [source.digest(index) for index in ALL]
+
+
+def test_a_broken_image_is_not_kept(source, tmp_path):
+    (tmp_path / "images" / "class 0" / "000.png").write_bytes(b"")
+    kept = cached(source, "memory")
+    for _ in range(2):
+        with pytest.raises(BadImage):
+            kept.fetch_batch(ALL)
+    np.testing.assert_array_equal(kept.fetch_batch(ALL[1:]), source.fetch_batch(ALL[1:]))
+
+
+def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, monkeypatch):
+    class Four(Peers):
+        rank, size, local_rank, local_size = 1, 4, 1, 4
+
+        def gather(self, value, name):
+            succeeded = [None, None]  # a result and an error
+            return [succeeded, value, succeeded, succeeded]
+
+    needed = 4 * 10 * 8 * 8 * 3
+    monkeypatch.setattr("hvdgan.cli.hosts.free_memory", lambda: needed)
+    with pytest.raises(
+        UserError, match=r"--pipeline.cache memory: 10 samples of \(8, 8, 3\) uint8 take .* for the 4 rank\(s\)"
+    ):
+        cached(source, "memory", Four())
+    monkeypatch.setattr("hvdgan.cli.hosts.free_memory", lambda: 2 * needed)
+    cached(source, "memory", Four())

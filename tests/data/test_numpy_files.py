@@ -1,4 +1,4 @@
-""".npy files, mapped to memory, and .npz archives: every type and order of bytes; damaged ones are named.
+""".npy files, mapped to memory, .npz archives, and folders of .npy: names, bad files, and a file that changes.
 
 Modules: data.store.
 """
@@ -8,27 +8,16 @@ import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from hvdgan.cli.errors import UserError
+from arrays_on_disk import arrays, seen
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import open_source
+from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import NumpyFile
 
 RAMP = np.arange(3 * 4 * 5 * 2).reshape(3, 4, 5, 2)
-
-
-def test_a_name_that_does_not_exist(tmp_path):
-    np.savez(tmp_path / "a.npz", x=RAMP, energy=RAMP[:, 0, 0, 0])
-    np.save(tmp_path / "a.npy", RAMP)
-    with pytest.raises(UserError, match=r"^--conditions: no array theta in .*a\.npz; it has x, energy$"):
-        NumpyFile(str(tmp_path / "a.npz")).find("theta", "--conditions")
-    with pytest.raises(UserError, match="it has one array without a name$"):
-        NumpyFile(str(tmp_path / "a.npy")).find("theta", "--conditions")
-
-
-def test_a_large_array_of_an_archive_is_reported_to_stay_in_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.numpy_files.LARGE_BYTES", 100)
-    np.savez(tmp_path / "a.npz", x=RAMP)
-    NumpyFile(str(tmp_path / "a.npz")).get("x")
-    assert "a.npz:x: every rank holds its 0.0 GB in memory; an .npy file is mapped" in caplog.text
 
 
 def npy_bytes(array):
@@ -68,3 +57,96 @@ def test_damaged_files_are_named(tmp_path, name, content, message):
         container = NumpyFile(str(path))
         container.get(container.names()[0])
     assert str(caught.value).startswith(f"--data {path}: ") and "\n" not in str(caught.value)
+
+
+# a folder with one sample in each file
+
+SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of six files each; hidden files and others are no samples."""
+    for number, sample in enumerate(SAMPLES):
+        path = tmp_path / "data" / ("muon", "electron")[number % 2] / f"{number:02}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, sample)
+    np.save(tmp_path / "data" / "muon" / ".hidden.npy", SAMPLES)
+    (tmp_path / "data" / "muon" / "notes.txt").write_text("no array")
+    return tmp_path / "data"
+
+
+ORDER = [*range(1, 12, 2), *range(0, 12, 2)]
+"""the electrons' folder comes first"""
+
+
+def test_classes_names_and_numbers(folder):
+    source = arrays(folder)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(12)), SAMPLES[ORDER])
+    assert source.labels.tolist() == [0] * 6 + [1] * 6 and source.class_names == ["electron", "muon"]
+    assert source.key(6) == b"muon/00.npy" and source.named(6) == "muon/00.npy"
+    moved = folder / "muon" / "99.npy"
+    fingerprint = source.fingerprint
+    (folder / "muon" / "10.npy").rename(moved)
+    assert arrays(folder).fingerprint != fingerprint
+
+
+def spoil(folder):
+    """Six of the twelve files; the reason by name."""
+    np.save(folder / "muon" / "00.npy", SAMPLES[0, :3])
+    np.save(folder / "muon" / "02.npy", SAMPLES[0].astype(np.float64))
+    np.save(folder / "muon" / "04.npy", np.array([{}], object), allow_pickle=True)
+    (folder / "electron" / "01.npy").write_bytes((folder / "electron" / "01.npy").read_bytes()[:-8])
+    (folder / "electron" / "03.npy").write_bytes(b"text")
+    np.save(folder / "electron" / "05.npy", SAMPLES[:0])
+    return {
+        "muon/00.npy": "shape (3, 6, 2), type float32; expected (4, 6, 2) and float32",
+        "muon/02.npy": "shape (4, 6, 2), type float64; expected (4, 6, 2) and float32",
+        "muon/04.npy": "no whole .npy file: Object arrays cannot be loaded",
+        "electron/01.npy": "no whole .npy file: ",
+        "electron/03.npy": "no whole .npy file: ",
+        "electron/05.npy": "shape (0, 4, 6, 2), type float32; expected (4, 6, 2) and float32",
+    }
+
+
+def test_bad_files_are_found_when_they_are_read(folder):
+    reasons = spoil(folder)
+    source = arrays(folder)
+    assert len(source) == 12 and source.labels.tolist() == [0] * 6 + [1] * 6
+    for index, number in enumerate(ORDER):
+        if (name := source.named(index)) in reasons:
+            with pytest.raises(BadImage) as caught:
+                source.fetch(index)
+            assert caught.value.bad_file.name == name and caught.value.bad_file.reason.startswith(reasons[name])
+        else:
+            np.testing.assert_array_equal(source.fetch(index), SAMPLES[number])
+
+
+def test_a_folder_without_a_good_file_or_with_images_is_refused(folder):
+    Image.new("L", (8, 8)).save(folder / "muon" / "000.png")
+    with pytest.raises(UserError, match="files of two kinds, such as .*000.png.*; move one"):
+        arrays(folder)
+    (folder / "muon" / "000.png").unlink()
+    for path in folder.rglob("[0-9]*.npy"):
+        path.write_bytes(b"text")
+    with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
+        arrays(folder)
+
+
+def test_a_number_that_is_not_finite_is_named_by_its_file_and_a_file_that_is_gone_ends_the_run(folder):
+    np.save(folder / "muon" / "04.npy", np.where(SAMPLES[4] > 1, np.nan, SAMPLES[4]))
+    source = arrays(folder)
+    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
+        seen(source).fetch_batch(np.array([7, 8, 9]))
+    (folder / "muon" / "04.npy").unlink()
+    with pytest.raises(RunError, match="muon/04.npy was listed by rank 0, and is gone, or .* does not see it"):
+        source.fetch_batch(np.array([7, 8]))
+
+
+def test_8_bit_pictures_in_npy_files_are_pictures(tmp_path):
+    pictures = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 3), np.uint8)
+    for number, picture in enumerate(pictures):
+        np.save(tmp_path / f"{number}.npy", picture)
+    source = open_source(Config(data=str(tmp_path)))
+    assert source.is_pictures and source.key(3) == b"3.npy" and source.layout.shape == (8, 8, 3)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(5)), pictures)

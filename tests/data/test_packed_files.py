@@ -52,10 +52,6 @@ def partners(path):
     return path / "both", "--image-size 8 --fit crop --pairs", SMALL
 
 
-def halves(path):
-    return write_images(path / "halves", width=20), "--image-size 8 --pairs", {"image_size": 8}
-
-
 def photos_with_table(path):
     folder = write_images(path / "photos")
     names = sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*"))
@@ -63,13 +59,6 @@ def photos_with_table(path):
     (path / "c.csv").write_text("\n".join(["energy,file,theta", *reversed(rows)]) + "\n")
     arrays = ArrayConfig(condition_table=path / "c.csv")
     return folder, f"--image-size 8 --fit crop --condition-table {path / 'c.csv'}", {**SMALL, "arrays": arrays}
-
-
-def pictures(path):
-    """An array of pictures with an unusual order of labels."""
-    labels = np.array([3, 0, 1, 3, 2, 2, -1])
-    np.savez(path / "some.npz", images=RNG.integers(0, 256, (7, 8, 8), np.uint8), labels=labels, energy=RNG.random(7))
-    return path / "some.npz", "--conditions energy", {"arrays": ArrayConfig(conditions=("energy",))}
 
 
 def float_records(path):
@@ -84,11 +73,6 @@ def float_records(path):
 def everything(path):
     arrays = ArrayConfig(inputs="coarse", conditions=("energy", "angle"), constants="ground")
     return fields(path), f"{' '.join(BESIDE)} --compression gzip", {"arrays": arrays}
-
-
-def channels_first(path):
-    np.save(path / "a.npy", RNG.integers(-9, 9, (6, 2, 5, 4)).astype(">i2"))
-    return path / "a.npy", "--axes CHW", {"arrays": ArrayConfig(axes="CHW")}
 
 
 def small_integers(path):
@@ -123,8 +107,7 @@ def own(path):
     return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
 
 
-KINDS = (wide_photos, partners, halves, photos_with_table, pictures, float_records, everything, channels_first)
-KINDS += (small_integers, several_hdf5, sea, own)
+KINDS = (wide_photos, partners, photos_with_table, float_records, everything, small_integers, several_hdf5, sea, own)
 
 
 @pytest.mark.parametrize("kind", KINDS)

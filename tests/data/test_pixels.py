@@ -1,7 +1,5 @@
 """A picture file becomes the right pixels: bits, orientation, crop, filter; test_file_kinds.py has the kinds."""
 
-import os
-
 import numpy as np
 import pytest
 from PIL import Image, TiffImagePlugin
@@ -14,8 +12,7 @@ SIZE = 32
 
 
 def read(path, size=SIZE, channels=3, fit="crop"):
-    with open(path, "rb") as file:
-        return read_image(file, path.name, size, channels, fit)
+    return read_image(path.name, path.read_bytes(), size, channels, fit)
 
 
 @pytest.mark.parametrize("name", ["ramp.png", "ramp.tif", "big-endian.tiff"])
@@ -77,15 +74,6 @@ def test_damaged_exif_does_not_matter(tmp_path, name):
         assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
 
 
-@pytest.mark.parametrize("turn", [False, True])
-def test_the_crop_is_centred(tmp_path, turn):
-    image = Image.new("RGB", (96, 32), (0, 255, 0))
-    image.paste(halves(RED, BLUE, 32, 32), (32, 0))
-    (image.transpose(Image.Transpose.ROTATE_90) if turn else image).save(tmp_path / "wide.png")
-    pixels = read(tmp_path / "wide.png")
-    assert (pixels[..., 1] == 0).all() and pixels[..., 0].sum() == pixels[..., 2].sum() == 255 * SIZE * SIZE / 2
-
-
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_an_image_of_the_right_size_is_not_touched(tmp_path, suffix):
     pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
@@ -100,14 +88,3 @@ def test_shrinking_does_not_alias(tmp_path, suffix):
     pixels[:, np.arange(576) // 4 % 2 == 1] = 255
     Image.fromarray(pixels).save(tmp_path / f"bars.{suffix}")
     assert abs(read(tmp_path / f"bars.{suffix}", 16, 1).astype(int) - 127).max() < 30
-
-
-@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.bmp", "cut.gif", "cut.tif"])
-def test_truncated_files_have_a_header_but_no_pixels(tmp_path, name):
-    path = tmp_path / name
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(BadImage) as caught:
-        read(path)
-    assert caught.value.bad_file.name == name and str(tmp_path) not in str(caught.value)
-    assert "\n" not in str(caught.value)

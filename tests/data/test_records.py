@@ -93,14 +93,6 @@ def test_lists_of_integers_come_exactly(tmp_path, dtype):
     np.testing.assert_array_equal(all_of(source), values)
 
 
-@pytest.mark.parametrize("shape", ["60", "12,5", "2,5,3,2"])
-def test_lists_of_floats_become_arrays_of_the_shape(tmp_path, shape):
-    source = arrays(write(tmp_path / "a.tfrecord", fields()), shape=shape)
-    sizes = tuple(map(int, shape.split(",")))
-    assert source.layout.shape == (sizes if len(sizes) != 2 else (*sizes, 1)) and source.dtype == np.float32
-    np.testing.assert_array_equal(all_of(source), FIELDS.reshape(9, *source.layout.shape))
-
-
 def test_pairs_of_two_shapes_with_classes_and_conditions(tmp_path):
     path = write(tmp_path / "a.tfrecord", fields())
     source = arrays(path, paired=True, settings=CONDITIONS, **NAMES)
@@ -262,13 +254,12 @@ def test_a_pattern_of_pictures_is_answered_with_the_folder_to_name(tmp_path, mon
 # files that are compressed as a whole
 
 
-@pytest.mark.parametrize("kind", ["GZIP", "ZLIB"])
-def test_compressed_files_are_the_same_data_in_order_and_refused_otherwise(tmp_path, kind):
+def test_compressed_files_are_the_same_data_in_order_and_refused_otherwise(tmp_path):
     (tmp_path / "plain").mkdir()
     for number, some in enumerate((fields()[:5], fields()[5:])):
-        write(tmp_path / f"{number}.tfrecord", some, options=tf.io.TFRecordOptions(compression_type=kind))
+        write(tmp_path / f"{number}.tfrecord", some, options=tf.io.TFRecordOptions(compression_type="GZIP"))
         write(tmp_path / "plain" / f"{number}.tfrecord", some)
-    with pytest.raises(UserError, match=rf"0.tfrecord: compressed with {kind},.*hvdgan.prepare, or .*gunzip") as told:
+    with pytest.raises(UserError, match=r"0.tfrecord: compressed with GZIP,.*hvdgan.prepare, or .*gunzip") as told:
         arrays(f"{tmp_path}/*.tfrecord")
     assert "\n" not in str(told.value)
     packed = arrays(f"{tmp_path}/*.tfrecord", paired=True, settings=CONDITIONS, in_order=True, **NAMES)

@@ -10,7 +10,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.statistics import with_statistics
-from reading import all_images, opened
 
 FIELDS = np.random.default_rng(0).random((6, 4, 5)).astype(np.float32)
 UNWRITTEN = 9.969209968386869e36
@@ -103,35 +102,6 @@ def test_a_sample_with_an_integer_that_is_not_valid_is_left_out_by_name(tmp_path
         arrays(f"{none}:t2m")
 
 
-@pytest.mark.parametrize("kind", ["h5", "nc", "zarr"])
-@pytest.mark.parametrize(
-    "attributes", [{"valid_min": np.float32(1), "valid_max": np.float32(0)}, {"valid_range": np.zeros(2, "f4")}]
-)
-def test_limits_between_which_there_is_no_number_are_refused_by_name(tmp_path, kind, attributes):
-    """All numbers were NaN without a word."""
-    data = written(tmp_path, kind, FIELDS, **attributes)
-    with pytest.raises(UserError, match=r"t2m: the file declares numbers from [01] to 0 to be valid"):
-        arrays(f"{data}:t2m")
-    assert len(arrays(f"{data}:good")) == 6
-    with pytest.raises(UserError, match="ground: the file declares numbers from"):
-        arrays(f"{data}:good", constants="ground")
-
-
-@pytest.mark.parametrize("joined", [False, True])
-def test_each_number_of_8_bit_pictures_is_a_colour(tmp_path, joined):
-    """Black is no missing number, even if the file declares it; an array of 8 bits has what the file declares."""
-    numbers = (FIELDS * 2).astype(np.uint8)
-    for number in range(1 + joined):
-        (tmp_path / str(number)).mkdir()
-        written(tmp_path / str(number), "h5", numbers, _FillValue=np.uint8(0))
-    data = f"{tmp_path}/{'*' if joined else '0'}/a.h5:t2m"
-    source = opened(data, image_size=None)
-    assert source.is_pictures
-    np.testing.assert_array_equal(all_images(source)[..., 0], np.concatenate([numbers] * (1 + joined)))
-    with pytest.raises(UserError, match="8 of 20 numbers, such as 0, are missing or not valid"):
-        arrays(data, values="range:0,255")
-
-
 @pytest.mark.parametrize(
     ("attributes", "stored", "wrong"),
     [
@@ -160,15 +130,3 @@ def test_unsigned_numbers_in_a_signed_type_have_unsigned_limits(tmp_path):
     found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
     assert np.argwhere(np.isnan(found)).tolist() == [[3, 0, 0]]
     np.testing.assert_allclose(found[5], numbers[5].view(np.uint16) * 0.01, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"_FillValue": np.nan, "missing_value": "none", "valid_range": "unknown"},
-        {"_FillValue": 1e300, "missing_value": np.array([], "f4"), "valid_range": np.array([0, np.nan])},
-    ],
-)
-def test_attributes_that_say_nothing_of_the_numbers(tmp_path, attributes):
-    data = written(tmp_path, "h5", FIELDS, **attributes)
-    np.testing.assert_array_equal(arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0], FIELDS)

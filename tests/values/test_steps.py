@@ -107,14 +107,6 @@ def own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-@pytest.mark.usefixtures("own")
-def test_functions_of_ones_own():
-    (step,) = steps.parse("own_values:there,back", "--values")
-    np.testing.assert_array_equal(step.forward(NUMBERS[:2], NUMPY), np.sinh(NUMBERS[:2]))
-    np.testing.assert_allclose(step.inverse(step.forward(NUMBERS[:2], NUMPY), NUMPY), NUMBERS[:2], atol=1e-15)
-    assert steps.of(step.name, step.arguments()) == step and str(step) == "own_values:there,back"
-
-
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """An installed command, for which Python searches the folder of the command and not the working one."""
@@ -129,11 +121,6 @@ def read_back(folder, code, module="own_values", there="there"):
     """The step of a checkpoint whose manifest has the digest of this code."""
     (folder / "own_values.py").write_text(code)
     return steps.of("own", [module, there, "back", hashlib.sha256(code.encode()).hexdigest()])
-
-
-def test_an_installed_command_finds_the_functions_of_a_checkpoint_in_the_working_folder(installed):
-    step = read_back(installed, OWN)
-    np.testing.assert_array_equal(step.inverse(NUMBERS, NUMPY), np.arcsinh(NUMBERS))
 
 
 @pytest.mark.parametrize(
@@ -188,3 +175,6 @@ def test_a_declared_map_is_made_again_with_the_digest_of_its_file(installed):
     (before,) = steps.parse("own_values:there,back", "--values")
     saved = steps.of(before.name, json.loads(json.dumps(before.arguments())))
     assert saved == before and saved.sha256 == before.sha256 and not saved.has_changed
+    assert str(saved) == "own_values:there,back"
+    np.testing.assert_array_equal(saved.forward(NUMBERS[:2], NUMPY), np.sinh(NUMBERS[:2]))
+    np.testing.assert_array_equal(saved.inverse(NUMBERS, NUMPY), np.arcsinh(NUMBERS))
