@@ -17,7 +17,7 @@ class Verdict:
         state: one word.
         sentence: word and step, for a person.
         reason: reason as the events have it; empty if there is none.
-        resume: what to do with a run that has ended early, as a sentence; empty for all others.
+        resume: sentence on how to resume a run that has ended early; empty for all others.
         history: resumptions, lost ranks, skipped updates and warnings, in words.
     """
 

@@ -31,7 +31,7 @@ def adaptive(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Te
         random: source of the draws.
         key: name of the draws; each key has its own numbers.
     """
-    return _colored(_warped(images, p, random, f"{key}/ada"), p, random, f"{key}/ada")
+    return with_colors(with_places(images, p, random, f"{key}/ada"), p, random, f"{key}/ada")
 
 
 def declared(data: DataSpec, others: Collection[str]) -> State:
@@ -67,7 +67,7 @@ def next_state(state: tf.Tensor, sign: tf.Tensor, step: tf.Tensor, *, target: fl
     return tf.where((step + 1) % _PERIOD == 0, tf.stack([changed, 0.0]), tf.stack([p, total]))
 
 
-def _warped(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
+def with_places(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
     _, height, width, _ = images.shape
     sides = tf.constant([width, height], tf.float32)
     # For each transform whether it is applied, and how.
@@ -87,10 +87,10 @@ def _warped(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Ten
     matrix @= _chosen(rotated[:, 6], _rotation(angles[:, 1]))
     moved = normal[:, 2:] * _SHIFT * sides
     matrix @= _chosen(once[:, 7], _translation(-moved[:, 0], -moved[:, 1]))
-    return _sampled(images, matrix)
+    return sampled(images, matrix)
 
 
-def _colored(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
+def with_colors(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
     count, channels = images.shape[0], images.shape[-1]
     applied = random.uniform(f"{key}/color_applied", (5,)) < p
     normal, drawn = random.normal(f"{key}/color", (3,)), random.uniform(f"{key}/hue", (2,))
@@ -114,7 +114,7 @@ def _colored(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Te
     return tf.einsum("bhwc,bdc->bhwd", images, matrix) + offset[:, None, None, None]
 
 
-def _sampled(images: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+def sampled(images: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     """Pictures whose pixel at x, counted from the centre, is that at matrix x, mirrored at the edges."""
     count, height, width, channels = images.shape
     across, down = tf.meshgrid(tf.range(width, dtype=tf.float32), tf.range(height, dtype=tf.float32))

@@ -37,7 +37,7 @@ class Batch:
             with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
             unchanged.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
-        state: in a loss, values of what the recipe's state() declares, as attributes.
+        state: values of what the recipe's state() declares, as attributes; in a loss only.
 
     Raises:
         AttributeError: the batch has no such attribute; the message names those that it has.

@@ -17,7 +17,7 @@ class RecipeState:
     """The state of a recipe on one rank.
 
     Args:
-        declared: what state() returns, with arrays as initial values.
+        declared: state by name, with arrays as initial values.
         ranks: ranks of the run.
         global_batch_size: samples of a step on all ranks.
     """

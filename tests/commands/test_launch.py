@@ -405,7 +405,7 @@ def test_a_run_that_stops_on_request_and_resumes(tmp_path, controller):
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_a_mistake_of_the_trainers_is_told_once_with_its_exit_code(tmp_path, controller):
+def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, controller):
     done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--nonsense", "3"], tmp_path)
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if "--nonsense" in line and not line.startswith("+ ")]

@@ -22,7 +22,7 @@ def pictures(channels=3, count=COUNT):
 
 def moved(images, matrix):
     matrices = tf.tile(tf.constant(matrix, tf.float32)[None], (len(images), 1, 1))
-    return ada._sampled(tf.constant(images), matrices).numpy()
+    return ada.sampled(tf.constant(images), matrices).numpy()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -61,7 +61,7 @@ def test_places_are_those_of_numpy():
 def test_grey_pictures_stay_grey_but_for_the_offset():
     """The colours of a grey picture are equal after any change of colours."""
     grey = np.repeat(pictures(1), 3, axis=-1)
-    changed = ada._colored(tf.constant(grey), tf.constant(1.0), random(), "real").numpy()
+    changed = ada.with_colors(tf.constant(grey), tf.constant(1.0), random(), "real").numpy()
     np.testing.assert_allclose(changed, np.repeat(changed[..., :1], 3, axis=-1), atol=1e-5)
 
 

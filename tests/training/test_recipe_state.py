@@ -1,4 +1,7 @@
-"""State of a recipe that belongs to no network: the same for any number of ranks, and exact after a resume."""
+"""State of a recipe that belongs to no network: the same for any number of ranks, and exact after a resume.
+
+Modules: recipe.state, training.recipe_state.
+"""
 
 import numpy as np
 import pytest
