@@ -189,7 +189,9 @@ def _starter(given: dict[str, str], scratch: Path) -> launching.Starter:
         if options:
             raise UserError(f"{options[0]}: is for Gloo; Open MPI has OMPI_MCA_btl_tcp_if_include and plm_rsh_args")
         return launching.mpirun(np, slots)
-    return (launching.horovodrun if "--gloo" in given else launching.over_any)(np, slots, *options)
+    if "--gloo" in given:
+        return launching.horovodrun(np, slots, *options)
+    return launching.over_any(np, slots, *options)
 
 
 def _elastic(given: dict[str, str], slots: launching.Slots, options: list[str], scratch: Path) -> launching.Starter:

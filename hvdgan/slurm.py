@@ -5,7 +5,6 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import importlib.util
 import re
 import shlex
 import shutil
@@ -161,18 +160,15 @@ def main(arguments: list[str]) -> None:
 
 def _are_flags(arguments: Sequence[str], *, in_image: bool) -> bool:
     """Refuse what the trainer would refuse; False if its help was asked for, and is printed."""
-    if importlib.util.find_spec("tensorflow") is None:
-        if in_image:
-            print(
-                "hvdgan: the trainer's flags were not checked: TensorFlow is not here, but in the image",
-                file=sys.stderr,
-            )
-            return True
-        raise UserError(
-            "TensorFlow is not installed for this Python, which checks the trainer's flags and runs the job"
-        )
-    from hvdgan.training.command import parse
-
+    try:
+        from hvdgan.training.command import parse
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        if not in_image:
+            raise UserError("TensorFlow is not installed for this Python, which reads the trainer's flags") from error
+        print("hvdgan: the trainer's flags were not checked: TensorFlow is not here, but in the image", file=sys.stderr)
+        return True
     return parse(arguments) is not None
 
 

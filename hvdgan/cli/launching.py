@@ -98,8 +98,8 @@ def hosts_of_allocation(*, up: bool = False) -> Slots:
     nodes, names = os.environ["SLURM_JOB_NODELIST"], allocated_names()
     if not names:
         raise UserError(f"SLURM_JOB_NODELIST={nodes}: scontrol does not name these hosts; name them with -H")
-    tasks = tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", ""))[: len(names)]
-    found = list(zip(names, [*tasks, *[1] * (len(names) - len(tasks))], strict=True))
+    tasks = [*tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", "")), *[1] * len(names)]
+    found = list(zip(names, tasks, strict=False))
     if up:
         states = output_of(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N %t"])
         if not states:

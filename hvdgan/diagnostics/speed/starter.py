@@ -67,8 +67,9 @@ class Launcher:
         # A launcher fills one host after another, so it is offered only the slots that it shall use.
         spread = zip(self.hosts, self.spread(count), strict=False)
         slots = [(name, placed) for (name, _), placed in spread if placed]
-        ways = {None: launching.over_any, "gloo": launching.horovodrun, "mpi": launching.mpirun}
-        return ways[self.controller](count, slots)
+        if self.controller == "mpi":
+            return launching.mpirun(count, slots)
+        return launching.horovodrun(count, slots) if self.controller == "gloo" else launching.over_any(count, slots)
 
 
 def choose_launcher(name: str, controller: str | None, hosts: Sequence[str]) -> Launcher:
