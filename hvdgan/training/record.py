@@ -28,7 +28,7 @@ class Progress:
 
     def __init__(self, start_step: int, total_steps: int) -> None:
         self._bar = tqdm(
-            total=total_steps, initial=start_step, file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
+            total=total_steps, initial=start_step, desc="start", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
             bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
             disable=not sys.stderr.isatty(),
         )  # fmt: skip

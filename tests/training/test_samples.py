@@ -49,7 +49,7 @@ def test_steps_do_not_wait_until_a_grid_is_written(tmp_path, monkeypatch):
     assert saved.train(tmp_path, "--sample-every", "2") == 0
     assert waited == [True]
     names = sorted(path.name for path in (tmp_path / "samples").iterdir())
-    assert names == ["real.png", *(f"step-{step:08d}.png" for step in (2, 4, 6, 8))]
+    assert names == ["real.png", *(f"step-{step:08d}.png" for step in (0, 2, 4, 6, 8))]
 
 
 def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys):
