@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from hvdgan.cli.events import Caution, InputSpeed, SkippedUpdate, Start, Update
+from hvdgan.cli.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, Update
 from hvdgan.pages import verdict
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
 from hvdgan.pages.pictures import Picture, load
@@ -95,8 +95,8 @@ def _command(start: Start) -> str:
 def _facts(run: RunFacts) -> list[tuple[str, str]]:
     """Return what a reader wants to know first: name and value."""
     metrics, start, batch = run.metrics, run.journal.start, run.setting("global_batch_size", int)
-    ranks = f"{start.ranks}, {start.launcher}" if start and start.ranks > 1 else ""
-    ranks += f", {start.hosts} hosts" if start and start.hosts > 1 else ""
+    latest = run.journal.last(Start, Recovery)
+    hosts = f", {start.hosts} hosts" if start and start.hosts > 1 else ""
     facts = [
         ("recipe", run.setting("recipe", str)),
         ("data", run.setting("data", str)),
@@ -104,7 +104,8 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
         ("duration", verdict.duration(metrics.clock.last) if metrics.clock.count else ""),
         ("images/s, mean", f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""),
         ("images seen", f"{batch * run.done:,}" if batch else ""),
-        ("ranks", ranks),
+        ("ranks", f"{latest.ranks:,}" if isinstance(latest, Start | Recovery) else ""),
+        ("launcher", f"{start.launcher}{hosts}" if start and start.ranks > 1 else ""),
         (f"best {run.best[0]}", f"{number(run.best[2])} at step {run.best[1]:,}") if run.best else ("", ""),
         ("started", run.journal.began[:16]),
         ("last event", run.journal.until[:16]),

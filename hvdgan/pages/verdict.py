@@ -104,10 +104,9 @@ def _resume(run: RunFacts) -> str:
 
 def _history(run: RunFacts) -> list[str]:
     journal = run.journal
-    jobs = [f"{start.slurm_job}, restart {start.slurm_restart}" for start in journal.of(Start) if start.slurm_job]
+    jobs = [f"Slurm job {each.slurm_job}, restart {each.slurm_restart}" for each in journal.of(Start) if each.slurm_job]
     counts = {
         "resumed from a checkpoint": len(journal.restarts),
-        f"requeued by Slurm, latest as job {jobs[-1] if jobs else ''},": len(jobs),
         "asked to stop": sum(end.state == "stopped" for end in journal.of(End)),
         "resumed from memory with other ranks": len(journal.of(Recovery)),
         "lost a rank": len(journal.lost),
@@ -115,4 +114,5 @@ def _history(run: RunFacts) -> list[str]:
         "warned": len(journal.of(Caution)),
     }
     times = {1: "once", 2: "twice"}
-    return [f"{what} {times.get(count, f'{count:,} times')}" for what, count in counts.items() if count]
+    lines = [f"{what} {times.get(count, f'{count:,} times')}" for what, count in counts.items() if count]
+    return [*lines, *(f"requeued by Slurm, latest as {job}" for job in jobs[-1:])]

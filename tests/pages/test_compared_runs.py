@@ -39,7 +39,7 @@ def test_a_folder_of_runs_is_sorted_by_the_best_value(runs, tmp_path):
     assert report.main([str(runs), "--out", str(out)]) == 0
     page = out.read_text()
     assert order(page) == ["b", "a", "c"] and "Sorted by the best value of judge/loss, the smallest first" in page
-    assert page.count("alt=") == 3 and "Latest samples" in page
+    assert page.count('alt="Grid') == 3 and "Latest samples" in page
     settings = table(page)
     assert "--seed" in settings and "--recipe" not in settings and "--run-dir" not in settings
     assert report.main([str(runs), "--sort-by", "judge/loss", "--sort-mode", "max", "--out", str(out)]) == 0

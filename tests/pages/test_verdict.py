@@ -252,4 +252,4 @@ def test_a_rank_that_an_earlier_start_has_lost_is_not_the_reason(tmp_path):
 def test_a_requeued_job_is_named(tmp_path):
     again = dataclasses.replace(started(40, 100), slurm_job="123", slurm_restart=2)
     history = judged(tmp_path, [START, again], 60).history
-    assert history == ["resumed from a checkpoint once", "requeued by Slurm, latest as job 123, restart 2, once"]
+    assert history == ["resumed from a checkpoint once", "requeued by Slurm, latest as Slurm job 123, restart 2"]
