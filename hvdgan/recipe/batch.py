@@ -97,7 +97,8 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
     if records.dtype == tf.float32:
         return parts
     if records.dtype == tf.uint8 and may_be_pictures(layout.shape):
-        return Parts(*(None if each is None else each / 127.5 - 1.0 for each in parts[:2]), parts.constants)
+        images, inputs = (None if each is None else each / 127.5 - 1.0 for each in parts[:2])
+        return Parts(images, inputs, parts.constants)
     assert spec.values is not None, "the maps of these data are not known"
     images, inputs = _mapped(parts.images, spec.values.images), _mapped(parts.inputs, spec.values.inputs)
     return Parts(images, inputs, parts.constants)

@@ -158,8 +158,8 @@ def _check_name(where: str, name: str) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and value >= 1
+    return isinstance(value, numbers.Integral) and int(value) >= 1
 
 
 def _is_positive(value: Any, unset: Any = ...) -> bool:
-    return value is unset or (isinstance(value, numbers.Real) and 0 < value < math.inf)
+    return value is unset or (isinstance(value, numbers.Real) and 0 < float(value) < math.inf)
