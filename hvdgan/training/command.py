@@ -17,7 +17,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.recipe.mistakes import Mistake, call, described, of
+from hvdgan.recipe.mistakes import Mistake, attribute, call, described, of
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.training.state import seed_generators
 
@@ -170,10 +170,10 @@ def _parse(
 
 def _check_options(recipe: type[Recipe]) -> None:
     """Refuse Options that cannot be settings."""
-    Options = recipe.Options
+    Options, at = recipe.Options, attribute(recipe, "Options")
     if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):
         raise Mistake(
-            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field"
+            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field", at
         )
     taken = {field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)}
     taken |= {*to_json(Config(), NoOptions()), "config", "dry_run", "expect_size", "time_budget"}
@@ -193,7 +193,7 @@ def _check_flags(recipe: type[Recipe]) -> None:
             if not typed and isinstance(value, int | float | str | tuple):
                 raise Mistake(
                     f"Options.{name} has no type, and is no flag; write {name}: {type(value).__name__} = {value!r}",
-                    kind,
+                    attribute(kind, name),
                 )
 
 
