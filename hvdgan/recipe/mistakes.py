@@ -127,6 +127,17 @@ def described(value: Any) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
+def attribute(kind: type, name: str) -> Place | None:
+    """Find the line where a class, or one that it inherits from, sets an attribute."""
+    owner = next((each for each in kind.__mro__ if name in each.__dict__), kind)
+    try:
+        lines, first = inspect.getsourcelines(owner)
+    except (OSError, TypeError):
+        return None
+    found = (number for number, line in enumerate(lines) if re.match(rf"\s+(class )?{re.escape(name)}\s*[:=(]", line))
+    return inspect.getfile(owner), first + next(found, 0)
+
+
 def _said(error: BaseException, wanted: str) -> str:
     """Describe an exception in one line, with advice."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).partition("\n\nArguments received by")[0]
@@ -166,7 +177,9 @@ def _in_text(text: str, home: str | None) -> Place | None:
 
 
 def _definition(at: Any) -> Place | None:
-    """Find the line that defines a function, a class or the class of an instance."""
+    """Find the line that defines a function, a class or the class of an instance; a Place is one already."""
+    if isinstance(at, tuple):
+        return at
     at = inspect.unwrap(getattr(at, "func", getattr(at, "python_function", at)))
     at = at if isinstance(at, type) or hasattr(at, "__code__") else type(at)
     try:

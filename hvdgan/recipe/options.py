@@ -7,7 +7,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from hvdgan.recipe.mistakes import Mistake, call, described
+from hvdgan.recipe.mistakes import Mistake, attribute, call, described
 from hvdgan.recipe.recipe import Recipe
 
 
@@ -16,10 +16,10 @@ def default_options(recipe: type[Recipe], taken: Collection[str], *, as_flags: b
 
     `taken` are the names of hvdgan's own settings. The saved options of an older run need not be flags.
     """
-    Options = recipe.Options
+    Options, at = recipe.Options, attribute(recipe, "Options")
     if not (isinstance(Options, type) and dataclasses.is_dataclass(Options)):
         raise Mistake(
-            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field"
+            f"Options is {described(Options)}; Options must be a frozen dataclass with a default for every field", at
         )
     if twice := {*taken} & {field.name for field in dataclasses.fields(Options)}:
         raise Mistake(f"the option {', '.join(sorted(twice))} is also a setting of hvdgan; rename it", Options)
@@ -37,7 +37,7 @@ def _check_flags(Options: Any) -> None:
             if not typed and isinstance(value, int | float | str | tuple):
                 raise Mistake(
                     f"Options.{name} has no type, and is no flag; write {name}: {type(value).__name__} = {value!r}",
-                    kind,
+                    attribute(kind, name),
                 )
 
 
