@@ -60,7 +60,7 @@ Elastic runs, over Gloo: a lost host does not end the run, and new ones are take
 
 In a Slurm job, as hvdgan.slurm writes it:
   --launcher NAME       gloo, mpi or srun, as the flags of these names
-  --max-requeues COUNT  times that a job that was asked to stop is requeued, at most
+  --max-requeues COUNT  requeue the job if it was asked to stop, at most COUNT times
   --stage-data PATH     file or folder to copy to each node's own disk, which replaces --data
   --seeds-in FOLDER     train with the seed of this task of an array, in FOLDER/seed-N
   --image IMAGE         container image in which the ranks run

@@ -19,7 +19,7 @@ from hvdgan.cli.programs import output_of
 
 Slots = list[tuple[str, int]]
 """names of hosts, each with the number of its ranks"""
-# What each of these is for stands next to it; one that is set already stays, also if it is empty.
+# The reason for each follows in its line. One that is set already stays, also if it is empty.
 _DEFAULTS = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # horovodrun loads TensorFlow, which would print its messages; 0 shows them
     "PYTHONUNBUFFERED": "1",  # a rank's output reaches the job's log at once, and not when a buffer is full

@@ -132,7 +132,7 @@ def test_a_job_that_it_writes_runs_without_a_clone(installed, tmp_path, way):
     done = run(["bash", tmp_path / "job"], tmp_path / "work", PYTHONPATH="", PATH=path, **job)
     assert done.returncode == 0, done.stdout + done.stderr
     log = (tmp_path / "work" / "a run" / "log.txt").read_text()
-    assert ("one process" if way == "srun" else "2 rank(s) on 1 host(s)") in log
+    assert f"{1 if way == 'srun' else 2} rank(s) on 1 host(s)" in log
 
 
 def test_the_command_lists_the_commands_and_refuses_others(tmp_path):

@@ -54,7 +54,7 @@ class Launcher:
         return max(1, min(map(int, words)) // max(self.spread(count))) if words else 0
 
     def starter(self, count: int, cores: int) -> Starter:
-        """Start a number of processes, each with this number of cores under srun; 0: as Slurm has it."""
+        """Start a number of processes, each with `cores` cores under srun; 0: as Slurm has it."""
         if self.name == "srun":
             # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
             return launching.srun(
