@@ -1,4 +1,4 @@
-"""The layers of a network and what they created; tests/networks/test_newer_versions.py does without Keras' lists."""
+"""The layers of a network and what they created; tests/networks/test_newer_versions.py hides Keras' lists."""
 
 import keras
 import numpy as np
