@@ -141,11 +141,7 @@ class Downscale(Recipe):
         """Scores of an ensemble of 8 members, on the scale that networks see.
 
         These are the fair CRPS, the RMSE of the ensemble's mean, the MAE of the first member, and in rank_0 to rank_8
-<<<<<<< HEAD
-        the fractions where 0 to 8 members are below the truth: 1/9 each where the ensemble is calibrated.
-=======
         the fractions with 0 to 8 members below the truth: 1/9 each where the ensemble is calibrated.
->>>>>>> h-recipe
         """
         noises = [batch.latents] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
         members = tf.stack([self._member(nets, batch, noise) for noise in noises])

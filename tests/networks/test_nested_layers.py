@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The layers of a network and what they created; tests/networks/test_newer_versions.py takes Keras' lists away."""
-=======
 """The layers of a network and what they created; tests/networks/test_newer_versions.py hides Keras' lists."""
->>>>>>> h-recipe
 
 import keras
 import numpy as np
