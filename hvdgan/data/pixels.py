@@ -58,13 +58,6 @@ class EncodedPictures(Store):
     def read(self, indices: np.ndarray) -> np.ndarray:
         return np.stack([self._decoded(self.files(index)) for index in indices.tolist()])
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        try:
-            width, height = read_size(*self.files(index)[-1])
-        except BadImage:
-            return None
-        return height, width
-
     def _decoded(self, files: list[tuple[str, bytes]]) -> np.ndarray:
         to = self._image_size, self._channels
         if not self._paired:
@@ -128,9 +121,6 @@ class ResizedStore(DerivedStore):
         if images.shape[1:] == self.shape[1:]:
             return images
         return np.stack([to_pixels(picture(image), self.size, self.shape[-1], self._fit) for image in images])
-
-    def own_size(self, index: int) -> tuple[int, int]:
-        return self._shape[0], self._shape[1]
 
     def key(self, index: int) -> bytes:
         if self._has_names:

@@ -188,10 +188,6 @@ class Samples:
         """The SHA-256 of a sample's key."""
         return self.images.digest(self._number(index))
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        """Height and width of a picture before it is brought to the image size; None if that is not known."""
-        return self.images.own_size(self._number(index))
-
     def stamp(self) -> list[Any] | None:
         """Facts that, with the fingerprint, prove that no sample and no label has changed, without reading the samples.
 

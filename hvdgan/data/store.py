@@ -173,10 +173,6 @@ class Store(abc.ABC):
         """The SHA-256 of a sample's key."""
         return hashlib.sha256(self.key(index)).digest()
 
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        """Height and width of a picture before it is brought to the image size; None if that is not known."""
-        return None
-
     def whole(self) -> np.ndarray:
         """All of it, for small arrays such as conditions.
 
@@ -237,9 +233,6 @@ class DerivedStore(Store):
 
     def digest(self, index: int) -> bytes:
         return self._stored.digest(index)
-
-    def own_size(self, index: int) -> tuple[int, int] | None:
-        return self._stored.own_size(index)
 
 
 def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:

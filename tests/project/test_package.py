@@ -80,7 +80,7 @@ def test_the_metadata_say_what_a_package_index_shows(built):
         "Apache-2.0",
     )
     assert said["Summary"] and said["Keywords"] and said["Author"] and "# hvdgan" in said.get_payload()
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)} <= set(
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
         said.get_all("Classifier")
     )
     settings = configparser.ConfigParser()
