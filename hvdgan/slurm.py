@@ -162,6 +162,8 @@ def _are_flags(arguments: Sequence[str], *, in_image: bool) -> bool:
     """Refuse what the trainer would refuse; False if its help was asked for, and is printed."""
     try:
         from hvdgan.training.command import parse
+
+        return parse(arguments) is not None
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
@@ -169,7 +171,6 @@ def _are_flags(arguments: Sequence[str], *, in_image: bool) -> bool:
             raise UserError("TensorFlow is not installed for this Python, which reads the trainer's flags") from error
         print("hvdgan: the trainer's flags were not checked: TensorFlow is not here, but in the image", file=sys.stderr)
         return True
-    return parse(arguments) is not None
 
 
 def _submit(text: str) -> None:

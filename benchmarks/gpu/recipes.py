@@ -14,7 +14,10 @@ from gpu.processes import Done
 from gpu.setting import ROOT, Setting, known_recipes
 
 STEPS, QUICK_STEPS = 200, 6
-_STAGES = {"completion": ("completion-steps", "discriminator-steps", "joint-steps")}
+_STAGES = {
+    "completion": ("completion-steps", "discriminator-steps", "joint-steps"),
+    "srgan": ("pixel-steps", "steps"),
+}
 """flags for the steps of recipes of several stages, which share the steps"""
 _EXTRA = {"stylegan2": ["--path-length-weight", "2"]}
 """flags for parts of a recipe that are off by default"""

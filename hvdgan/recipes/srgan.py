@@ -51,11 +51,11 @@ class SRGANOptions:
 class SRGAN(Recipe):
     """Super-resolution in two stages: the squared error of pixels, then a content loss and a discriminator.
 
-    Pictures of the data are what the generator should make; it sees them shrunk with antialiasing, bicubically. Without
-    --features the second stage is the paper's SRGAN-MSE.
+    Pictures of the data are what the generator should make; it sees them shrunk. Without --features the second stage is
+    the paper's SRGAN-MSE.
 
-    Differences from the paper: the step size stays as it is in the second stage, and there is no factor of 0.006 at the
-    features of VGG19; --content-weight takes its place.
+    Differences from the paper: pictures are shrunk by means of factor x factor pixels; the step size stays as it is in
+    the second stage; and there is no factor of 0.006 at the features of VGG19: --content-weight takes its place.
 
     Command:
         python benchmarks/picture_features.py --data emoji/train.npz --out emoji.keras
@@ -140,8 +140,8 @@ class SRGAN(Recipe):
         return scores
 
     def _shrunk(self, images: tf.Tensor) -> tf.Tensor:
-        size = self.data.image_size // self.options.factor
-        return tf.clip_by_value(tf.image.resize(images, (size, size), "bicubic", antialias=True), -1.0, 1.0)
+        # Not tf.image.resize with antialiasing, for which TensorFlow has no kernel on GPUs.
+        return tf.nn.avg_pool2d(images, self.options.factor, self.options.factor, "VALID")
 
     def _enlarged(self, small: tf.Tensor) -> tf.Tensor:
         size = self.data.image_size

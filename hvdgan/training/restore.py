@@ -131,6 +131,11 @@ def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
         _restore(run, named, resume, resume_point)
     elif candidates := files.newest_first(run.checkpoints):
         _restore_newest(run, candidates, resume, resume_point)
+    elif run.config_path.is_file() and read_settings(run.config_path).get("recipe") != run.config.recipe:
+        raise UserError(
+            f"{run.config_path} is not of this recipe, {run.config.recipe}, and there is no checkpoint; name another "
+            "--run-dir"
+        )
     if not resume_point.step and resume.init_from is not None:
         resume_point.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
     is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()

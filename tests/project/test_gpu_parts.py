@@ -116,7 +116,8 @@ def test_one_gpu_is_compared_with_the_cpu_and_with_two_ranks_that_share_it(no_la
     for (_, on_cpu, hidden), (_, on_gpu, shown), (_, of_two, both) in (commands[:3], commands[3:]):
         assert hidden == {"CUDA_VISIBLE_DEVICES": ""} and shown == both == {"NVIDIA_TF32_OVERRIDE": "0"}
         assert on_cpu[:-1] == on_gpu[:-1] and on_cpu[-1] != on_gpu[-1]
-        assert of_two[1:3] == ["-np", "2"] and of_two[6:-2] == on_gpu[3:-1] and of_two[-1] == "--share-gpu"
+        assert of_two[2:5] == ["hvdgan.launch", "-np", "2"] and of_two[-1] == "--share-gpu"
+        assert of_two[of_two.index("--") + 1 : -2] == on_gpu[3:-1]
 
 
 def test_several_gpus_are_not_shared(no_launcher, commands, monkeypatch):

@@ -14,7 +14,7 @@ def test_each_recipe_passes_a_dry_run(tmp_path, tmp_path_factory, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     words = ["--recipe", name, *flags(name), *data_flags(name, data), "--global-batch-size", "4", "--dry-run"]
     assert main(words) == 0
-    assert f'"recipe": "{name}"' in capsys.readouterr().out
+    assert f", recipe {name}; " in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
 

@@ -156,7 +156,9 @@ def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[
     """The variables of a run on one rank, and those of the same run after a resume from its middle."""
     _train(run, 0, HALF)
     with tempfile.TemporaryDirectory() as folder:
-        path = checkpoint.write(Path(folder), snapshot(run, HALF, 0, "trial", run.state.statistics.read()[None], {}))
+        path = checkpoint.write(
+            Path(folder), snapshot(run, HALF, 0, "trial", (run.state.statistics.read()[None], {}), {})
+        )
         _train(run, HALF, STEPS)
         resumed = _run(recipe, Ranks())
         checkpoint.restore(path, files.read_manifest(path), resumed.state.tensors())

@@ -35,7 +35,7 @@ def fields(tmp_path):
     fields = np.random.default_rng(0).normal(0, 1, (200, 8, 8, 1)).astype(np.float32)
     np.save(tmp_path / "a.npy", fields)
     run = built(tmp_path)
-    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", run.state.statistics.read()[None], {}))
+    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", (run.state.statistics.read()[None], {}), {}))
     return fields
 
 
