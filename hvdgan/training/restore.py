@@ -12,6 +12,7 @@ from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.outputs import write_json
+from hvdgan.cli.settings_file import read_settings
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training import run_folder
 from hvdgan.training.changes import check_checkpoint, drop_incomparable
