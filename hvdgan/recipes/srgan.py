@@ -63,7 +63,8 @@ class SRGAN(Recipe):
             --learning-rate 1e-3 --global-batch-size 16 --stages pixel=600,adversarial=600
 
     Expect:
-        EXPECTED
+        eval/psnr of about 22 dB after the first stage, bicubic enlargement 20.4; at the end sharp edges with a
+        checkered pattern, and eval/features of about 0.02, bicubic 0.46. It took 2.3 minutes on two cores.
     """
 
     Options = SRGANOptions
