@@ -68,9 +68,9 @@ def next_state(state: tf.Tensor, sign: tf.Tensor, step: tf.Tensor, *, target: fl
 
 
 def with_places(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
+    """Mirror, turn, scale and shift pictures; the arguments are those of adaptive()."""
     _, height, width, _ = images.shape
     sides = tf.constant([width, height], tf.float32)
-    # For each transform whether it is applied, and how.
     applied = random.uniform(f"{key}/applied", (8,))
     drawn, normal = random.uniform(f"{key}/geometry", (6,)), random.normal(f"{key}/normal", (4,))
     once, rotated = applied < p, applied < 1.0 - tf.sqrt(1.0 - p)  # there are two rotations
@@ -91,10 +91,11 @@ def with_places(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf
 
 
 def with_colors(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
+    """Change brightness, contrast, luma, hue and saturation of pictures; the arguments are those of adaptive()."""
     count, channels = images.shape[0], images.shape[-1]
     applied = random.uniform(f"{key}/color_applied", (5,)) < p
     normal, drawn = random.normal(f"{key}/color", (3,)), random.uniform(f"{key}/hue", (2,))
-    # Around the axis of the greys v: for one channel the colours are numbers, and v is 1.
+    # Luma, hue and saturation change around the axis of the greys, v = (1, 1, 1) / sqrt(3); of grey pictures v is 1.
     axis = tf.fill((channels, channels), 1.0 / channels)  # v v^T
     unit = tf.eye(channels)
     matrix = tf.tile(unit[None], (count, 1, 1))

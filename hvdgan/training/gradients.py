@@ -60,9 +60,7 @@ class Forward:
     ) -> tuple[tf.Tensor, Metrics, Metrics]:
         """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state."""
         batch = prepared.batch(update.name)
-        kept = self._state.kept
-        if kept is not None:
-            batch.state = kept.values(part, self.micro_batches)
+        batch.state = self._state.kept.values(part, self.micro_batches)
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
             self.augments = True
@@ -74,7 +72,7 @@ class Forward:
         networks, frozen = self._state.networks, self._state.frozen
         nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
         loss, measured, moved = loss_of(update.loss, nets, batch, self.where(update))
-        what, declared = f"{self.where(update)}: the loss", kept.declared if kept else {}
+        what, declared = f"{self.where(update)}: the loss", self._state.kept.declared
         moved = new_state(moved, declared, batch.state, what, update.loss, per_sample=True)
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)

@@ -30,13 +30,11 @@ class RecipeState:
 
     def shared(self) -> dict[str, keras.Variable]:
         """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
-        return {
-            f"{_PREFIX}{name}": self._variables[name] for name, state in self.declared.items() if not state.per_sample
-        }
+        return self._named(per_sample=False)
 
     def own(self) -> dict[str, keras.Variable]:
         """This rank's slices of the state per sample, by the names that a checkpoint gives the whole."""
-        return {f"{_PREFIX}{name}": self._variables[name] for name, state in self.declared.items() if state.per_sample}
+        return self._named(per_sample=True)
 
     def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> StateValues:
         """The values as a loss sees them; those per sample of a micro-batch, the part of `parts` with this number."""
@@ -70,6 +68,13 @@ class RecipeState:
             shape = (self._global_batch_size, *variable.shape[1:])
             known = whole.get(name, np.zeros(shape, variable.dtype))
             variable.assign(self._ranks.broadcast_array(known, root)[self._first : self._past])
+
+    def _named(self, *, per_sample: bool) -> dict[str, keras.Variable]:
+        return {
+            f"{_PREFIX}{name}": variable
+            for name, variable in self._variables.items()
+            if self.declared[name].per_sample == per_sample
+        }
 
     def _initial(self, state: State) -> np.ndarray:
         first: Any = state.initial

@@ -73,7 +73,7 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     run.schedule.restore(resume_point.progress)
     drop_incomparable(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
-    if run.state.kept and resume_point.step:
+    if resume_point.step:
         run.state.kept.take(resume_point.kept, root)
     has_same_size = shared["saved_by"] == ranks.size
     if has_same_size and ranks.size > 1:  # else all ranks resume with the means
@@ -192,7 +192,7 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     if wrong:
         raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
-    kept = run.state.kept.whole_variables() if run.state.kept else {}
+    kept = run.state.kept.whole_variables()
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
     resume_point.kept = copies_of(kept)
     resume_point.remarks += [*remarks, *of_tensors]
@@ -286,7 +286,7 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
     position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
-    kept = {name: commits.last.values[name] for name in (run.state.kept.own() if run.state.kept else ())}
+    kept = {name: commits.last.values[name] for name in run.state.kept.own()}
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
 
 

@@ -83,13 +83,13 @@ class Saving:
                 self._earlier.append(self._best)
                 self._best = best
         self._measured, self._evaluated = {}, None
-        kept = self._whole()
+        kept = self._run.state.kept.whole()
         self.saver.save(lambda: self._snapshot(done, statistics, kept, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         progress = {**progress, "measured": self._measured}
-        self._commits.take(self._snapshot(done, statistics, self._whole(), progress))
+        self._commits.take(self._snapshot(done, statistics, self._run.state.kept.whole(), progress))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
@@ -112,10 +112,6 @@ class Saving:
     def _evaluated_at(self, done: int) -> float | None:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
-
-    def _whole(self) -> dict[str, np.ndarray]:
-        """The recipe's state per sample, of all ranks."""
-        return self._run.state.kept.whole() if self._run.state.kept else {}
 
     def _snapshot(
         self, done: int, statistics: np.ndarray, kept: dict[str, np.ndarray], progress: dict[str, Any]

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.layer_state import is_float, is_frozen, other_state_of, statistics_of
 from hvdgan.networks.nested_layers import bare_variables
 from hvdgan.recipe import Recipe, mistakes
@@ -147,8 +148,8 @@ class TrainState:
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
-    kept: RecipeState | None = None
-    """state of the recipe that belongs to no network; None outside of training"""
+    kept: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
+    """state of the recipe that belongs to no network; empty outside of training"""
 
     def tensors(self) -> dict[str, keras.Variable]:
         """All variables by the names that a checkpoint gives them, without state per sample, which differs by rank."""
@@ -160,7 +161,7 @@ class TrainState:
             _add(named, f"ema/{name}", ((variable.path, average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
             _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-        return {**named, **(self.kept.shared() if self.kept else {})}
+        return {**named, **self.kept.shared()}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""

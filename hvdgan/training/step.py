@@ -106,8 +106,7 @@ class StageStep:
             norm = optimizing(global_norm, gradients)
             # Reduced gradients are the same on every rank, so all ranks apply them or none does.
             finite[update.name] = tf.math.is_finite(norm)
-            if self._state.kept and moved:
-                self._state.kept.assign(moved, finite[update.name])
+            self._state.kept.assign(moved, finite[update.name])
             apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:
                 applied = apply_or_restore(apply, finite[update.name], wanted, before)
@@ -140,7 +139,7 @@ class StageStep:
         kept, config = self._state.kept, self._config
         sign = None if config.ada is None else ada.sign_of(metrics)
         controls = type(self._recipe).control is not Recipe.control
-        if kept is None or not (controls or sign):
+        if not (controls or sign):
             return
         with tf.name_scope(f"{self.stage.name}/control"):
             means, values = self._means(metrics), kept.values()

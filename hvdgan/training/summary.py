@@ -173,7 +173,7 @@ def _versions(run: Run) -> str:
 
 def _state(run: Run) -> Iterator[str]:
     """What the recipe keeps besides its networks."""
-    if run.state.kept and (declared := run.state.kept.declared):
+    if declared := run.state.kept.declared:
         shapes = (
             f"{name} {tuple(each.initial.shape)}{' per sample' * each.per_sample}" for name, each in declared.items()
         )
