@@ -106,6 +106,9 @@ class Config:
     """global batch size for which the learning rates of the recipe are meant (images)"""
     holdout: Annotated[Decay | None, DATA] = None
     """fraction of the images kept out of training, for evaluation; default: 0.05 if the recipe evaluates, else 0"""
+    balance: Annotated[str | None, DATA] = None
+    """labels: train on every class equally often; or a .npy file with the relative frequency of each sample, in the
+    order of the data; default: all samples equally often"""
     flip: Annotated[bool, DATA] = False
     """mirror each image left to right with probability 1/2, anew in each step"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()

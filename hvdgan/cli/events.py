@@ -48,6 +48,7 @@ class Update:
     owns: list[str]
     every: int
     bytes: int
+    reduce: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
-from hvdgan.data.order import sample_indices
+from hvdgan.data.order import ends_of, sample_indices
 from hvdgan.data.samples import Samples
 
 _HOST = "cpu:0"
@@ -59,10 +59,11 @@ class Batches:
     ) -> None:
         self._loader = loader = _Loader(source, max_bad_fraction)
         first, past = places
+        ends = None if source.weights is None else ends_of(source.weights)
 
         # It must not refer to self, which the threads would then keep alive.
         def read(begin: int) -> dict[str, tf.Tensor]:
-            found = loader(sample_indices(seed, begin, global_batch_size, len(source))[first:past])
+            found = loader(sample_indices(seed, begin, global_batch_size, len(source), ends)[first:past])
             return {name: _tensor(values, device if name != "index" else None) for name, values in found.items()}
 
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")

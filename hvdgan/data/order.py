@@ -5,18 +5,23 @@ import functools
 import numpy as np
 
 
-def sample_indices(seed: int, position: int, count: int, num_images: int) -> np.ndarray:
+def sample_indices(seed: int, position: int, count: int, num_images: int, ends: np.ndarray | None = None) -> np.ndarray:
     """The images at consecutive positions of the order.
 
     The batches cut one endless sequence of positions. Position p belongs to epoch p // num_images, and every epoch has
     its own permutation of all images. A batch may therefore straddle two epochs, all batches have the same size, and no
     image is left out.
 
+    With weights, an epoch has image i floor or ceil(num_images * w_i) times, where the weights w sum to 1: its places
+    are cut into parts as long as these, beginning at a random fraction of a place (systematic resampling, Kitagawa
+    1996, appendix). Equal weights give the order without weights.
+
     Args:
         seed: seed of the run, >= 0.
         position: first position, counted from 0.
         count: number of positions; may exceed num_images.
         num_images: number of images in the data set, > 0.
+        ends: where each image's part ends, as ends_of() computes it; None: all images have the same weight.
 
     Returns:
         int64 (count,), indices in [0, num_images).
@@ -27,7 +32,18 @@ def sample_indices(seed: int, position: int, count: int, num_images: int) -> np.
     for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
         inside = epochs == epoch
         indices[inside] = _permutation(seed, epoch, num_images)[places[inside]]
+        if ends is not None:
+            begin = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64), counter=[0, 1, 0, 0]).random_raw()
+            wanted = indices[inside] + (int(begin) >> 11) * 2.0**-53
+            indices[inside] = np.searchsorted(ends, wanted, side="right")
     return indices
+
+
+def ends_of(weights: np.ndarray) -> np.ndarray:
+    """Where each image's part of the places of an epoch ends, for weights (N,): float64 (N,), the last one N."""
+    ends = np.cumsum(weights) * (len(weights) / np.sum(weights))
+    ends[np.flatnonzero(weights)[-1] :] = len(weights)  # rounding may have left it a little below
+    return ends
 
 
 # Two, since a batch that straddles epochs needs both, and the next batches need the later one again.

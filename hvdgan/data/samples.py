@@ -42,6 +42,7 @@ class Samples:
         classes: number of classes; None: one more than the largest label.
         conditions: numbers that describe each sample, (N, k), or None; their names are in `values`.
         constants: fields that all samples share, channels last, or None.
+        weights: relative frequencies of the samples in training, float64 (N,); None: all are equal.
         missing: number that networks see in place of missing ones; None: a sample with one is broken.
         bad_files: files found broken on opening; they have no index.
         remarks: lines to log when a run starts, on numbers outside of a range or files that are not used.
@@ -65,6 +66,7 @@ class Samples:
     classes: int | None = None
     conditions: np.ndarray | None = None
     constants: np.ndarray | None = None
+    weights: np.ndarray | None = None
     missing: Missing | None = None
     bad_files: Sequence[BadFile] = ()
     remarks: Sequence[str] = ()
@@ -210,7 +212,7 @@ class Samples:
 
     def chosen(self, indices: np.ndarray) -> "Samples":
         """Some of the samples, int64 (N,), in this order."""
-        own = {"labels": self.labels, "conditions": self.conditions}
+        own = {"labels": self.labels, "conditions": self.conditions, "weights": self.weights}
         some: dict[str, Any] = {name: None if each is None else each[indices] for name, each in own.items()}
         return self.replace(indices=self.numbers(indices), classes=self.num_classes, **some)
 

@@ -40,6 +40,9 @@ class Recipe:
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     shows_data: ClassVar[bool] = False
     """whether sample() starts from images of the data, not from latents alone; else it must not read them"""
+    pack: int = 1
+    """number of samples that a loss sees as one, as PacGAN's discriminator does (Lin et al. 2018): a rank's samples, or
+    those of a micro-batch, are a multiple of it; a property if an option says how many"""
     truncates: ClassVar[bool] = False
     """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
 

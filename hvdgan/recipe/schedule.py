@@ -6,7 +6,7 @@ from typing import Any
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.mistakes import Mistake, check, check_unique, described
-from hvdgan.recipe.stages import Stage
+from hvdgan.recipe.stages import Stage, local_networks
 
 _EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'
 
@@ -33,6 +33,15 @@ def checked_stages(
         f"no update owns {_listed(unowned)}; name it in some update's owns, set its trainable = False in networks() "
         "if it is frozen, or leave it out",
     )
+    local = {*local_networks(stages)}
+    for stage in stages:
+        for update in stage.updates:
+            both = local & {*update.owns} if update.reduce else set()
+            check(
+                not both,
+                f"stage {stage.name}, update {update.name}: owns {_listed(both)}, which an update with reduce=False "
+                "owns, too; give reduce=False to every update of a network, or to none",
+            )
     return tuple(stages) if choice is None else tuple(_chosen(stages, choice))
 
 

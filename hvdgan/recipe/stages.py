@@ -57,6 +57,8 @@ class Update:
         only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
             among them; returns a scalar boolean tensor: whether the optimizers step. The loss is computed and the
             BatchNorm statistics move in any case. None: the optimizers always step.
+        reduce: False to train the owned networks on each rank's own samples alone, so that every rank has weights,
+            slots and statistics of its own of them (SAGIPS, arXiv:2407.00051, whose discriminators are such).
     """
 
     name: str
@@ -67,6 +69,7 @@ class Update:
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
+    reduce: bool = True
 
     def __post_init__(self) -> None:
         where, rate = f"update {self.name}", self.learning_rate
@@ -150,6 +153,12 @@ class Stage:
     def due(self, stage_step: int) -> tuple[Update, ...]:
         """Return the updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))
+
+
+def local_networks(stages: Sequence[Stage]) -> list[str]:
+    """Names of the networks that each rank trains for itself, in alphabetical order."""
+    updates = [update for stage in stages for update in stage.updates]
+    return sorted({name for update in updates if not update.reduce for name in update.owns})
 
 
 def _check_name(where: str, name: str) -> None:

@@ -79,7 +79,7 @@ class Forward:
             loss += measured["network_losses"]
         metrics = {"loss": loss, **measured}
         # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
-        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor, math.nan))
+        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor if update.reduce else 1.0, math.nan))
         scale = self._state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics, moved
 

@@ -189,7 +189,7 @@ def due_after(done: int, at: Position, run: Run, commit_every: int, *, stop: boo
 
 def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
     """Compare the weights and slots of all ranks; every rank calls this after the same step."""
-    own = {id(variable) for variable in state.statistics.variables()}  # these may differ
+    own = {id(variable) for variable in state.of_rank()}  # these may differ
     mine = _digests({name: variable for name, variable in state.tensors().items() if id(variable) not in own})
     whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
     if len(set(ranks.gather(whole, "digest of the weights"))) == 1:

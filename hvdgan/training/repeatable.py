@@ -60,7 +60,7 @@ class SampleFlow:
 
     def __init__(self, state: TrainState, scopes: Mapping[str, str]) -> None:
         self._kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
-        self._own = {id(variable.value.handle) for variable in state.statistics.variables()}  # each rank has its own
+        self._own = {id(variable.value.handle) for variable in state.of_rank()}  # each rank has its own
         self._scopes = scopes
 
     def follow(

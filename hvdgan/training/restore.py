@@ -75,6 +75,7 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     ranks.broadcast(list(run.state.tensors().values()), root)
     if resume_point.step:
         run.state.kept.take(resume_point.kept, root)
+        run.state.local.take(resume_point.kept, root)
     has_same_size = shared["saved_by"] == ranks.size
     if has_same_size and ranks.size > 1:  # else all ranks resume with the means
         _share_statistics(run, resume_point.statistics, root)
@@ -192,7 +193,7 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     if wrong:
         raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
-    kept = run.state.kept.whole_variables()
+    kept = {**run.state.kept.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
     resume_point.kept = copies_of(kept)
     resume_point.remarks += [*remarks, *of_tensors]
@@ -286,7 +287,7 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
     position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
-    kept = {name: commits.last.values[name] for name in run.state.kept.own()}
+    kept = {name: commits.last.values[name] for name in (*run.state.kept.own(), *run.state.local.own())}
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
 
 

@@ -30,7 +30,8 @@ class ResumePoint:
     recovered: bool = False
     """whether the run resumes from a commit of an elastic run"""
     kept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """the recipe's state per sample of the whole global batch; empty on the ranks that do not read it"""
+    """the recipe's state per sample of the whole global batch, and the local networks of every rank; empty on the ranks
+    that do not read it"""
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""

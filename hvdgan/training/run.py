@@ -17,6 +17,7 @@ from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Samples, cached, open_source
+from hvdgan.data.balance import balanced
 from hvdgan.data.holdout import split
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
@@ -32,8 +33,10 @@ from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.results import make_recipe, stages_of, state_of
 from hvdgan.recipe.schedule import Schedule, checked_stages
+from hvdgan.recipe.stages import local_networks
 from hvdgan.training.command import to_json
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
+from hvdgan.training.local_networks import LocalNetworks
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.recipe_state import RecipeState
 from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
@@ -60,6 +63,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     """Make the parts of a run; contains no collective."""
     prepare_keras(config.precision, config.seed, "__init__()")
     recipe = make_recipe(recipe_class, options, spec)
+    _check_packs(ranks, config, recipe)
     prepare_keras(config.precision, config.seed)
     if config.ema_half_life is not None and not recipe.ema:
         raise UserError(
@@ -73,14 +77,16 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     state = dataclasses.replace(build_state(recipe, config.ema_decay), kept=kept)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
+    stages = stages_of(recipe)
     try:
-        schedule = Schedule(checked_stages(stages_of(recipe), list(state.networks), config.stages, frozen=state.frozen))
+        schedule = Schedule(checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen))
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
+    state = dataclasses.replace(state, local=LocalNetworks(local_networks(stages), state.tensors(), ranks))
     if schedule.total_steps > _MOST_STEPS:
-        stages = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
-        raise UserError(f"--stages {stages}: expected at most {_MOST_STEPS:,} steps of all stages together")
+        chosen = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
+        raise UserError(f"--stages {chosen}: expected at most {_MOST_STEPS:,} steps of all stages together")
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
@@ -280,6 +286,8 @@ def _open(
     everything = open_source(config, paired=recipe_class.paired, peers=ranks)
     everything = cached(everything, config.pipeline.cache, ranks)
     source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
+    if config.balance:
+        source = balanced(source, config.balance)
     are_known = known is not None and known.fingerprint == source.fingerprint
     return source.mapped(with_statistics(source, ranks, known.values if known and are_known else None)), held_out
 
@@ -309,7 +317,11 @@ def _facts(source: Samples, parts: Parts) -> dict[str, Any]:
         "data fingerprint": source.fingerprint,
         "broken files": hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest(),
         "stages": [
-            [stage.name, stage.steps, [[update.name, list(update.owns), update.every] for update in stage.updates]]
+            [
+                stage.name,
+                stage.steps,
+                [[update.name, [*update.owns], update.every, update.reduce] for update in stage.updates],
+            ]
             for stage in parts.schedule.stages
         ],
         **{name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in parts.state.tensors().items()},
@@ -325,6 +337,17 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
 
     # A file that the recipe reads may be missing on one host only.
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
+
+
+def _check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
+    first, past = ranks.slice_of(config.global_batch_size)
+    if (count := (past - first) // config.accumulate) % recipe.pack:
+        unit = ranks.size * config.accumulate * recipe.pack
+        where = "rank's" if config.accumulate == 1 else "micro-batch's"
+        raise UserError(
+            f"--global-batch-size {config.global_batch_size}: a {where} {count} samples cannot be cut into packs of "
+            f"{recipe.pack}; take a multiple of {unit}"
+        )
 
 
 def _check_micro_batches(ranks: Ranks, config: Config) -> None:

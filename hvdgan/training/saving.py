@@ -83,13 +83,13 @@ class Saving:
                 self._earlier.append(self._best)
                 self._best = best
         self._measured, self._evaluated = {}, None
-        kept = self._run.state.kept.whole()
+        kept = self._whole()
         self.saver.save(lambda: self._snapshot(done, statistics, kept, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         progress = {**progress, "measured": self._measured}
-        self._commits.take(self._snapshot(done, statistics, self._run.state.kept.whole(), progress))
+        self._commits.take(self._snapshot(done, statistics, self._whole(), progress))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
@@ -113,6 +113,10 @@ class Saving:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
+    def _whole(self) -> dict[str, np.ndarray]:
+        """What each rank has a part of, of all ranks; every rank calls this."""
+        return {**self._run.state.kept.whole(), **self._run.state.local.whole()}
+
     def _snapshot(
         self, done: int, statistics: np.ndarray, kept: dict[str, np.ndarray], progress: dict[str, Any]
     ) -> checkpoint.Snapshot:
@@ -129,7 +133,7 @@ def snapshot(
     of_ranks: tuple[np.ndarray, dict[str, np.ndarray]],
     progress: dict[str, Any],
 ) -> checkpoint.Snapshot:
-    """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks and their state per sample."""
+    """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks, and what each has a part of."""
     statistics, kept = of_ranks
     at = run.schedule.at(max(step - 1, 0))
     facts = {

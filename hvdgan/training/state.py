@@ -19,6 +19,7 @@ from hvdgan.recipe import Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import check_names, networks_of, optimizers_of
+from hvdgan.training.local_networks import LocalNetworks
 from hvdgan.training.recipe_state import RecipeState
 
 FIRST = 2.0**15
@@ -150,6 +151,8 @@ class TrainState:
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
     kept: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
+    local: LocalNetworks = dataclasses.field(default_factory=lambda: LocalNetworks((), {}, Ranks()))
+    """networks that each rank trains for itself; none outside of training"""
 
     def tensors(self) -> dict[str, keras.Variable]:
         """All variables by the names that a checkpoint gives them, without state per sample, which differs by rank."""
@@ -174,14 +177,20 @@ class TrainState:
 
     @property
     def statistics(self) -> Statistics:
-        """The variables that each rank estimates from its own samples."""
-        return Statistics(self.networks, self.ema)
+        """The variables that each rank estimates from its own samples, of the networks that all ranks train."""
+        shared = {name: network for name, network in self.networks.items() if name not in self.local.names}
+        return Statistics(shared, self.ema)
+
+    def of_rank(self) -> list[keras.Variable]:
+        """The variables that differ between the ranks, without state per sample."""
+        return [*self.statistics.variables(), *self.local.own().values()]
 
     def other_state(self) -> dict[str, keras.Variable]:
         """The other state of layers, which must be the same on all ranks, by a description for messages."""
         return {
             f"network {name}, layer {layer.name}: {variable.path}": variable
             for name, network in self.networks.items()
+            if name not in self.local.names
             for layer, variable in other_state_of(network)
         }
 

@@ -96,16 +96,22 @@ class StageStep:
             before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
             with forward.scope(update):
                 tape, loss, measured, moved = compute(update)
-                gradients = ranks.reduced_gradients(
-                    tape, loss, forward.variables(update), config.compression, deterministic=config.deterministic
-                )
+                variables = forward.variables(update)
+                if update.reduce:
+                    gradients = ranks.reduced_gradients(
+                        tape, loss, variables, config.compression, deterministic=config.deterministic
+                    )
+                else:
+                    own = tape.gradient(loss, [variable.value for variable in variables])
+                    gradients = [tf.convert_to_tensor(gradient) for gradient in own]
                 wanted = self._wanted(update, measured)
             if scale := self._state.loss_scales.get(update.name):
                 gradients = scale.unscaled(gradients)
             optimizing = functools.partial(self._compiler, forward.where(update), self._recipe.optimizers)
             norm = optimizing(global_norm, gradients)
-            # Reduced gradients are the same on every rank, so all ranks apply them or none does.
-            finite[update.name] = tf.math.is_finite(norm)
+            # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
+            with forward.scope(update):
+                finite[update.name] = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
             self._state.kept.assign(moved, finite[update.name])
             apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:

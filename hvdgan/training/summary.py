@@ -219,7 +219,13 @@ def _stage(run: Run, stage: Stage) -> StageFacts:
     bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
     sizes = {name: bytes_each * _trainable(network) for name, network in run.state.networks.items()}
     updates = [
-        UpdateFacts(name=each.name, owns=[*each.owns], every=each.every, bytes=sum(sizes[name] for name in each.owns))
+        UpdateFacts(
+            name=each.name,
+            owns=[*each.owns],
+            every=each.every,
+            bytes=sum(sizes[name] for name in each.owns if each.reduce),
+            reduce=each.reduce,
+        )
         for each in stage.updates
     ]
     return StageFacts(name=stage.name, steps=stage.steps, updates=updates)
@@ -228,6 +234,8 @@ def _stage(run: Run, stage: Stage) -> StageFacts:
 def _update(update: UpdateFacts) -> str:
     """An update with what it owns."""
     text = f"{update.name} owns {', '.join(update.owns)}"
+    if not update.reduce:
+        text += ", on each rank for itself"
     if update.bytes:
         text += f" and all-reduces {update.bytes:,} bytes"
     return text if update.every == 1 else f"{text}, every {update.every} steps"

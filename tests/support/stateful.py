@@ -1,9 +1,13 @@
-"""Recipes with state of their own: a pool of earlier pictures for each sample, and a weight that all ranks set."""
+"""Recipes with state of their own: a pool of earlier pictures for each sample, a weight that all ranks set, and
+discriminators of which each rank has its own."""
 
+import os
+
+import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import State, losses
+from hvdgan.recipe import Stage, State, Update, losses
 from tiny import Tiny
 
 PLACES = 3
@@ -36,6 +40,34 @@ class Pooled(Tiny):
 
     def control(self, state, metrics):
         return {"weight": state.weight + STEP * (metrics["judge/positive"] - 0.5)}
+
+
+class Local(Tiny):
+    """Two steps of the discriminator alone, of which each rank trains its own, and two of the generator."""
+
+    reduce = False
+
+    def optimizers(self):
+        return {name: keras.optimizers.SGD(0.1) for name in ("generator", "discriminator")}
+
+    def stages(self):
+        judge = Update("judge", owns=["discriminator"], loss=self.judge, reduce=self.reduce)
+        return [Stage("judges", 2, [judge]), Stage("fool", 2, [Update("fool", owns=["generator"], loss=self.fool)])]
+
+
+class BrokenOnOne(Local):
+    """The loss of the last rank is not finite in the second step."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        broken = os.environ["HOROVOD_RANK"] == "1" and tf.equal(batch.random.step, 1)
+        return loss * tf.where(broken, float("nan"), 1.0), metrics
+
+
+class Reduced(Local):
+    """The same with one discriminator for all ranks."""
+
+    reduce = True
 
 
 def faulty(**methods):

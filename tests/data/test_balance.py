@@ -1,0 +1,88 @@
+"""--balance: each class equally often, or each sample as often as a file says; a pure function of seed and place."""
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.data import open_source
+from hvdgan.data.balance import balanced
+from hvdgan.data.batches import Batches
+from hvdgan.data.order import ends_of, sample_indices
+
+N = 20
+
+
+def epochs(weights, count=50):
+    found = sample_indices(3, 0, count * N, N, None if weights is None else ends_of(np.asarray(weights, float)))
+    return found.reshape(count, N)
+
+
+def test_each_epoch_has_each_sample_its_share():
+    weights = np.array([0, 0, 1, 2, 0.5, *[1] * 14, 0])
+    counts = np.array([np.bincount(epoch, minlength=N) for epoch in epochs(weights)])
+    share = N * weights / weights.sum()
+    assert (counts >= np.floor(share)).all() and (counts <= np.ceil(share)).all()
+    np.testing.assert_allclose(counts.mean(axis=0), share, atol=0.1)
+
+
+def test_equal_weights_give_the_plain_order():
+    np.testing.assert_array_equal(epochs([0.1] * N), epochs(None))
+
+
+def read(source, places, begin=0, batches=4):
+    """The classes and places of the samples that a rank with these places of each batch of 12 reads."""
+    reading = Batches(
+        source,
+        seed=1,
+        global_batch_size=12,
+        places=places,
+        position=begin,
+        threads=1,
+        prefetch=1,
+        max_bad_fraction=0,
+        device=None,
+    )
+    with reading:
+        found = [next(reading) for _ in range(batches)]
+    return tuple(np.array([batch[name].numpy() for batch in found]) for name in ("labels", "index"))
+
+
+@pytest.fixture
+def uneven():
+    """Ten of each class but the first, of which there are 200."""
+    source = open_source(Config())
+    return source.chosen(np.concatenate([np.flatnonzero(source.labels == n)[: 10 if n else 150] for n in range(10)]))
+
+
+def test_each_class_comes_equally_often_on_any_number_of_ranks_and_after_a_resume(uneven):
+    source = balanced(uneven, "labels")
+    labels, whole = read(source, (0, 12), batches=20)
+    assert (np.bincount(labels.ravel()) == 24).all()
+    for slices in ([(0, 6), (6, 12)], [(0, 4), (4, 8), (8, 12)]):
+        parts = [read(source, places, begin=36, batches=2)[1] for places in slices]
+        np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole[3:5])
+    assert source.fingerprint != uneven.fingerprint
+
+
+def test_a_file_gives_the_frequency_of_each_sample_of_the_data(uneven, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = np.zeros(uneven.images.shape[0])
+    weights[uneven.numbers(np.arange(3))] = [1, 2, 1]
+    np.save("weights.npy", weights)
+    _, index = read(balanced(uneven, "weights.npy"), (0, 12), batches=40)
+    assert np.bincount(index.ravel()).tolist() == [120, 240, 120]
+
+
+@pytest.mark.parametrize(
+    "weights", [np.ones(5), -np.ones(1797), np.zeros(1797), np.full(1797, np.nan), np.array(["a"] * 1797)], ids=repr
+)
+def test_other_files_are_refused(uneven, tmp_path, weights):
+    np.save(tmp_path / "weights.npy", weights)
+    with pytest.raises(UserError, match=r"expected \(1797,\) finite numbers from 0 up"):
+        balanced(uneven, str(tmp_path / "weights.npy"))
+
+
+def test_what_has_no_classes_cannot_be_balanced(uneven):
+    with pytest.raises(UserError, match="has no labels"):
+        balanced(uneven.replace(labels=None, classes=None), "labels")
