@@ -42,8 +42,6 @@ from hvdgan.training.state import LossScale, TrainState, build_state, prepare_ke
 from hvdgan.training.step import StageStep
 from hvdgan.values.sample_values import SampleValues, are_pixels
 
-_MOST_STEPS = 2**63 - 1  # steps are counted in int64
-
 T = TypeVar("T")
 
 
@@ -78,9 +76,6 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
-    if schedule.total_steps > _MOST_STEPS:
-        stages = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
-        raise UserError(f"--stages {stages}: expected at most {_MOST_STEPS:,} steps of all stages together")
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
