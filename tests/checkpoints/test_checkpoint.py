@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import stat
 from functools import partial
 from pathlib import Path
 
@@ -154,13 +153,3 @@ def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(t
             break
         cut_off += 1
     assert cut_off > 6 and seen == sorted(seen) and set(seen) == {1.0, 2.0}
-
-
-def test_a_checkpoint_can_be_read_by_whom_the_umask_says(tmp_path):
-    before = os.umask(0o027)
-    try:
-        folder = checkpoint.write(tmp_path, checkpoint.Snapshot(3, {"a": np.zeros(3, np.float32)}, FACTS))
-    finally:
-        os.umask(before)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(("manifest.json", "state.safetensors"), 0o640)

@@ -32,18 +32,6 @@ def test_small_gradients_of_a_dtype_are_one_bundle_and_unbundling_reverses_it(te
         np.testing.assert_array_equal(before, after)
 
 
-def test_a_gradient_of_unknown_static_shape_is_bundled_too():
-    variables = [keras.Variable(np.ones(shape, np.float32)).value for shape in [(5, 3), (4,)]]
-
-    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec(None)])
-    def there_and_back(first, second):
-        return reduction.unbundle(reduction.bundle([first, second], variables), variables)
-
-    sent = [np.arange(15, dtype=np.float32).reshape(5, 3), np.arange(4, dtype=np.float32)]
-    for before, after in zip(sent, there_and_back(*sent), strict=True):
-        np.testing.assert_array_equal(before, after)
-
-
 def test_a_tape_of_bundles_gives_each_variable_its_gradient_and_one_of_gradients_these(tensors):
     variables = [keras.Variable(tensor).value for tensor in tensors[:6]]
     with tf.GradientTape() as tape:

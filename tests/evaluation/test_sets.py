@@ -4,14 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from building import tiny_run
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, left_out
-from hvdgan.recipe.mistakes import Mistake
 from thread_ranks import Threads
 from tiny import Conditional, Tiny
 
@@ -98,22 +96,6 @@ def test_labels_are_the_drawn_classes_or_those_of_the_data():
         assert chosen.has_classes
         assert {int(label) for some in chosen.batches(Ranks()) for label in some.labels} > {0, 1, 2}
     assert not generated(tiny_run()).has_classes
-
-
-def test_a_recipe_that_shows_more_than_samples_must_generate_them():
-    class Beside(Tiny):
-        def sample(self, nets, batch):
-            images = nets.generator(batch.latents)
-            return tf.concat([images, images], axis=2)
-
-    class Generating(Beside):
-        def generate(self, nets, batch):
-            return nets.generator(batch.latents)[:3]
-
-    with pytest.raises(Mistake, match=r"--eval-samples: sample\(\) returns .*write generate\(self, nets, batch\)"):
-        _ = generated(tiny_run(Beside)).traced
-    found = of_all_ranks(generated(tiny_run(Generating), count=20), 2)  # of each batch of four it returns three
-    assert sorted(found) == list(range(20)) and len({sample.tobytes() for sample in found.values()}) == 20
 
 
 def test_too_few_samples_are_refused_before_the_first_step():

@@ -78,17 +78,6 @@ def test_ranks_that_share_a_gpu_reduce_over_the_hosts_memory_what_others_reduce(
     assert changed(trained(tiny_run(ranks=ranks, **settings)), trained(run)) == set()
 
 
-def test_two_ranks_have_the_averages_of_one(ranks):
-    """The half-life is in images of all ranks together, not of one rank."""
-    settings = {"options": TinyOptions(steps=20), "ema_half_life": 64.0}
-    together, single = (trained(tiny_run(ranks=these, **settings)) for these in (ranks, Ranks()))
-    averages = [name for name in single if name.startswith("ema/")]
-    assert averages
-    for name in averages:
-        lag = np.linalg.norm(single[name] - single[name.replace("ema/", "networks/")])
-        assert np.linalg.norm(together[name] - single[name]) <= 1e-2 * lag, name
-
-
 @pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2)])
 def test_uneven_slices_are_the_whole_batch(ranks, batch_size, accumulate, first):
     """As in an elastic run; a plain mean over the ranks would give the samples of the smaller slice too much weight."""

@@ -58,13 +58,6 @@ def test_places_are_those_of_numpy():
     np.testing.assert_allclose(half[:, :, :-1], (images[:, :, :-1] + images[:, :, 1:]) / 2, atol=1e-5)
 
 
-def test_grey_pictures_stay_grey_but_for_the_offset():
-    """The colours of a grey picture are equal after any change of colours."""
-    grey = np.repeat(pictures(1), 3, axis=-1)
-    changed = ada.with_colors(tf.constant(grey), tf.constant(1.0), random(), "real").numpy()
-    np.testing.assert_allclose(changed, np.repeat(changed[..., :1], 3, axis=-1), atol=1e-5)
-
-
 def test_gradients_flow_through_twice():
     images = tf.constant(pictures())
     with tf.GradientTape() as outer:

@@ -63,21 +63,6 @@ def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message
         check_augmentations(Config(**settings), *shapes)
 
 
-@pytest.mark.parametrize("kind", ["translation", "cutout"])
-def test_volumes_are_moved_along_all_axes(kind):
-    ones = tf.ones((64, 8, 16, 16, 5))
-    kept = diff_augment(ones, (kind,), random(), "x").numpy()
-    assert (kept == kept[..., :1]).all()  # the same for all channels
-    gone = 1 - kept[..., 0]
-    if kind == "cutout":
-        for hole in gone:
-            sizes = [int(hole.any(axis=axes).sum()) for axes in ((1, 2), (0, 2), (0, 1))]
-            assert hole.sum() == np.prod(sizes) and all(a <= b for a, b in zip(sizes, (4, 8, 8), strict=True))
-    else:
-        most = [int(gone.all(axis=axes).sum(axis=1).max()) for axes in ((2, 3), (1, 3), (1, 2))]
-        assert most == [1, 2, 2]
-
-
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])
 def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(kind):
     given = images()
@@ -86,19 +71,6 @@ def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(ki
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     for other in (diff_augment(given, (kind,), random(1), "real"), diff_augment(given, (kind,), random(), "fake")):
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
-
-
-def test_colour_keeps_the_shape_of_an_image():
-    """Grey images: an affine map of each, with slope 0.5 to 1.5 and a shift of the mean by up to 0.5."""
-    given = images(channels=1).numpy()
-    changed = diff_augment(tf.constant(given), ("color",), random(), "x").numpy()
-    slopes = []
-    for image, other in zip(given, changed, strict=True):
-        slope, offset = np.polyfit(image.ravel(), other.ravel(), 1)
-        np.testing.assert_allclose(image * slope + offset, other, atol=1e-5)
-        assert abs(other.mean() - image.mean()) <= 0.5
-        slopes.append(slope)
-    assert 0.5 <= min(slopes) < 0.7 and 1.3 < max(slopes) <= 1.5
 
 
 def test_gradients_flow_through_all_of_it():

@@ -7,24 +7,11 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.draws import Random
 
 
 def draws(seed=0, step=0, scope="", key="latents"):
     return Random(seed, tf.constant(step, tf.int64), 0, 12, scope).normal(key, (5,)).numpy()
-
-
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize(("kind", "arguments"), [("normal", ()), ("uniform", ()), ("integers", (1000,))])
-def test_any_number_of_ranks_draws_the_same_numbers(size, kind, arguments):
-    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2), *arguments).numpy()
-    slices = [
-        getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2), *arguments)
-        for first, last in (Ranks(rank, size, slice_unit=1).slice_of(12) for rank in range(size))
-    ]
-    np.testing.assert_array_equal(np.concatenate(slices), whole)
-    assert len(np.unique(whole)) > 0.9 * whole.size
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"step": 1}, {"scope": "fool"}, {"key": "mixing"}])

@@ -81,11 +81,8 @@ def test_steps_is_the_length_of_a_run_also_where_a_recipe_has_steps_of_each_stag
         assert parse(words.split()).config.max_steps == 7
 
 
-@pytest.mark.parametrize(
-    ("name", "policy"), [("bf16", "mixed_bfloat16"), ("fp16", "mixed_float16"), ("fp32", "float32")]
-)
-def test_precisions_have_the_names_of_other_trainers_too(name, policy):
-    assert parse(["--precision", name]).config.precision == policy
+def test_precisions_have_the_names_of_other_trainers_too():
+    assert parse(["--precision", "bf16"]).config.precision == "mixed_bfloat16"
 
 
 def test_a_preset_of_metrics_sets_the_evaluations_and_flags_override_it():
@@ -115,10 +112,6 @@ def test_a_preset_of_metrics_sets_the_evaluations_and_flags_override_it():
         ("--recipe tiny:Clashing", "the option seed is also a setting of hvdgan; rename it"),
         ("--batch 64", "--batch: no flag of hvdgan; .* are --global-batch-size"),
         ("--lr=0.1", "--lr: no flag of hvdgan; .* is --learning-rate"),
-        ("--outdir x", "--outdir: .* is --run-dir"),
-        ("--gpus 4", "--gpus: .* horovodrun -np 4"),
-        ("--kimg 1000", "--kimg: .* is --steps"),
-        ("--epochs 3", "--epochs: .* is --steps"),
         ("--metrics kid", "--metrics"),
     ],
 )

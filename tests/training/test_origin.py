@@ -9,11 +9,7 @@ import signal
 
 import pytest
 
-from building import tiny_run
-from hvdgan.cli.errors import UserError
 from hvdgan.train import main
-from hvdgan.training import restore
-from hvdgan.training.command import Resume
 from hvdgan.training.step import StageStep
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
@@ -92,15 +88,3 @@ def test_never_refuses_a_folder_but_for_the_requeued_job_that_began_it(
     assert train(tmp_path, "--steps", "4", "--resume", "never") == code
     said = "resuming at step 2 of 4" if code == 0 else f"--resume never: {tmp_path} holds a run already"
     assert said in capsys.readouterr().err
-
-
-def test_never_lets_an_elastic_run_begin_again_where_its_ranks_were_lost_early(tmp_path, monkeypatch):
-    run = tiny_run(run_dir=tmp_path)
-    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
-    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1")
-    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "1234")
-    restore.from_disk(run, Resume(resume="never")).lock.close()
-    restore.from_disk(run, Resume(resume="never")).lock.close()
-    monkeypatch.setenv("HOROVOD_GLOO_RENDEZVOUS_PORT", "4321")
-    with pytest.raises(UserError, match="--resume never"):
-        restore.from_disk(run, Resume(resume="never"))

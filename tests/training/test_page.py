@@ -6,9 +6,7 @@ import pytest
 
 import saved
 from hvdgan import report
-from launching import train
 
-TINY = [word for word in saved.TINY if word != "--log-every"][:6] + ["--steps", "4"]
 reports = pytest.mark.reports
 
 
@@ -61,10 +59,3 @@ def test_a_file_of_the_users_own_is_kept_and_named(tmp_path, capfd):
     assert (tmp_path / "run" / "report.html").read_text() == "mine"
     said = capfd.readouterr().err
     assert "report.html: exists already" in said and "warning: no report was written" in said
-
-
-def test_rank_0_of_two_writes_it(tmp_path):
-    train(tmp_path, *TINY, "--run-dir", "run", "--report", "end", ranks=2)
-    text = (tmp_path / "run" / "report.html").read_text()
-    assert "Finished at step 4" in text and "<dt>ranks</dt><dd>2</dd>" in text
-    assert "the rank that waits longest" in text

@@ -3,7 +3,6 @@
 import keras
 import pytest
 import tensorflow as tf
-from keras import layers
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
@@ -53,16 +52,6 @@ def test_it_is_found_in_branches_loops_functions_and_micro_batches(within, accum
         tiny_run(recipe, accumulate=accumulate)
 
 
-class Layered(Tiny):
-    """A layer that draws without a generator that Keras knows of."""
-
-    def networks(self):
-        networks = super().networks()
-        pixels = networks["discriminator"].input_shape[1:]
-        noisy = layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x)))
-        return {**networks, "discriminator": keras.Sequential([keras.Input(pixels), noisy, networks["discriminator"]])}
-
-
 class InEvaluate(Tiny):
     def evaluate(self, nets, batch):
         return {"noise": tf.random.normal((batch.images.shape[0],))}
@@ -96,10 +85,6 @@ class Remembering(Tiny):
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
-        (
-            Layered,
-            r"recipe Layered, stage adversarial, update judge \(test_repeatable.py, .*RandomStandardNormal",
-        ),
         (InEvaluate, r"recipe InEvaluate: evaluate\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
         (
             KerasGenerator,

@@ -1,7 +1,5 @@
 """Sample grids."""
 
-import threading
-
 import numpy as np
 import tensorflow as tf
 
@@ -10,7 +8,6 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.training.samples import Sampler
-from hvdgan.training.step import StageStep
 from tiny import TinyOptions
 
 
@@ -29,27 +26,6 @@ def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_
     random = Random(0, tf.constant(-1, tf.int64), 0, 64)
     images = network(run.recipe.draw(random.scoped("draw"))["latents"], training=False)
     np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
-
-
-def test_steps_do_not_wait_until_a_grid_is_written(tmp_path, monkeypatch):
-    begin, save, stepped, waited = StageStep.__call__, Sampler.save, threading.Event(), []
-
-    def counted(compute, step, *more):
-        if step == 3:
-            stepped.set()
-        return begin(compute, step, *more)
-
-    def slow(sampler, path, samples):
-        if path.name == "step-00000002.png":
-            waited.append(stepped.wait(60))
-        save(sampler, path, samples)
-
-    monkeypatch.setattr(StageStep, "__call__", counted)
-    monkeypatch.setattr(Sampler, "save", slow)
-    assert saved.train(tmp_path, "--sample-every", "2") == 0
-    assert waited == [True]
-    names = sorted(path.name for path in (tmp_path / "samples").iterdir())
-    assert names == ["real.png", *(f"step-{step:08d}.png" for step in (0, 2, 4, 6, 8))]
 
 
 def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys):

@@ -7,9 +7,6 @@ import re
 
 import pytest
 
-from hvdgan.pages.reading import run_folder
-from hvdgan.pages.verdict import judge
-from hvdgan.train import main
 from launching import train as launch
 
 COMPLETION = "--recipe completion --image-size 32 --nf 2 --global-batch-size 4 --holdout 0.1 --sample-every 0".split()
@@ -58,15 +55,3 @@ def test_completion_with_holdout_on_two_ranks(folder):
     assert text == GOLDEN
     # The terminal shows the same.
     assert all(f"[0]<stderr>:{line}\n" in done.stderr for line in screen)
-
-
-def test_a_requeued_job_is_named_with_its_restarts(folder, monkeypatch):
-    said = "Slurm job 31, restart 2"
-    monkeypatch.setenv("SLURM_JOB_ID", "31")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    words = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --max-steps 1 --report never --run-dir run".split()
-    assert main(words) == 0
-    (line,) = [line for line in logged(folder / "run").splitlines() if "images per step" in line]
-    assert line.endswith(f"one process; 8 images per step; {said}")
-    history = judge(run_folder.read(folder / "run")).history
-    assert history == [f"requeued by Slurm, latest as {said}"]
