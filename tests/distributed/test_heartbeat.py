@@ -48,8 +48,3 @@ def test_a_stall_timeout_of_less_than_three_heartbeats_is_refused_by_all_ranks(t
     expected = f"--stall-timeout {stall:g}: expected 0 or at least {least:g} s with --peer-timeout {seconds:g}, since "
     assert [type(each) for each in refused] == [UserError] * 2
     assert all(str(each).startswith(expected) for each in refused)
-
-
-def test_one_rank_has_no_heartbeat():
-    with heartbeat.start(0, lambda value, name: [value], 5, None) as heart:
-        assert heart.explanation() is None and not heart.has_failed() and not heartbeats()

@@ -111,12 +111,6 @@ def test_the_data_of_the_run_itself_open_without_a_flag():
             "channels of the images: ('v', 'u'), and ('u', 'v') in",
         ),
         (
-            {"angle": np.ones((5, 2))},
-            {"angle": np.ones(5)},
-            {"conditions": ("angle",)},
-            "conditions: ('angle',), and ('angle_0', 'angle_1') in",
-        ),
-        (
             {"ground": np.ones((4, 6))},
             {"ground": np.ones((4, 6, 2))},
             {"constants": "ground", "constant_values": "none"},

@@ -71,26 +71,6 @@ def test_a_crop_is_not_periodic(folder, capsys):
     assert "--periodic width: the ends of a crop are no neighbours" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("periodic", "axis"), [("both", 1), ("width", 2)])
-def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score(periodic, axis):
-    recipe = recipe_of((16, 32, 2), (4, 8, 3), periodic=periodic)
-    batch, networks = batch_of(recipe, "sample"), recipe.networks()
-
-    def moved(tensor, pixels):
-        return tf.roll(tensor, pixels * tensor.shape[axis] // batch.inputs.shape[axis], axis)
-
-    given = [batch.inputs, batch.latents, batch.constants]
-    fields = networks["generator"](given)
-    np.testing.assert_allclose(
-        networks["generator"]([moved(each, 1) for each in given]), moved(fields, 1), rtol=1e-4, atol=1e-5
-    )
-    # The last features of the critic are 4 pixels high, so a move by half the height is one by whole features.
-    half = batch.inputs.shape[axis] // 2
-    judged = [fields, batch.inputs, batch.constants]
-    scores, others = (networks["critic"]([moved(each, by) for each in judged]) for by in (0, half))
-    np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)
-
-
 def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():
     recipe = recipe_of(content_weight=5.0, spectrum_weight=3.0)
     batch, networks = batch_of(recipe, "generator"), recipe.networks()

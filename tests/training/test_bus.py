@@ -42,10 +42,8 @@ KINDS = {
     "digits": (lambda folder: {"data": "digits", "image_size": 8}, np.uint8),
     "shards of arrays": (shards_of_arrays, np.uint16),
     "float16": (lambda folder: saved(folder, np.float16), np.float16),
-    "float64": (lambda folder: saved(folder, np.float64), np.float32),
     "uint8": (lambda folder: saved(folder, np.uint8), np.uint8),
     "uint16, big-endian": (lambda folder: saved(folder, ">u2"), np.uint16),
-    "uint32": (lambda folder: saved(folder, np.uint32), np.float32),
     "uint16, standard": (lambda folder: saved(folder, np.uint16, values="standard"), np.uint16),
     # NumPy and TensorFlow round the logarithm otherwise, and TensorFlow joins constants of two steps.
     "uint16, log1p": (lambda folder: saved(folder, np.uint16, values="log1p"), np.float32),

@@ -1,7 +1,4 @@
-"""Settings that may differ when a run is resumed, above all the steps of its last stage.
-
-Modules: training.changes.
-"""
+"""Settings, data and distances that may differ when a run is resumed, above all the steps of its last stage."""
 
 import dataclasses
 import json
@@ -9,12 +6,22 @@ import re
 import textwrap
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import launching
+from building import tiny_run
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import statistics
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
+from hvdgan.training import restore
+from hvdgan.training.command import Resume
+from hvdgan.training.saving import snapshot
+from pooled import pooled
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -163,3 +170,76 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
     assert len(lines) == 1
     assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
+
+
+def built(folder):
+    arrays = ArrayConfig(values="standard")
+    return tiny_run(data=str(folder / "a.npy"), arrays=arrays, run_dir=folder / "run", holdout=0.0)
+
+
+def lines_of_resume(folder, *allowed):
+    """The lines that a resume logs."""
+    found = restore.from_disk(built(folder), Resume(allow_changed=allowed))
+    found.lock.close()
+    return found.remarks
+
+
+@pytest.fixture
+def fields(tmp_path):
+    """200 fields, and a checkpoint of a run on them."""
+    fields = np.random.default_rng(0).normal(0, 1, (200, 8, 8, 1)).astype(np.float32)
+    np.save(tmp_path / "a.npy", fields)
+    run = built(tmp_path)
+    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", (run.state.statistics.read()[None], {}), {}))
+    return fields
+
+
+def test_a_resumed_run_takes_the_statistics_of_its_checkpoint(fields, tmp_path, monkeypatch):
+    """The data may be large: a start reads 64 of them for the fingerprint, and not all for their mean."""
+    flags = f"--recipe tiny:Tiny --data {tmp_path}/a.npy --values standard --global-batch-size 4 --report never".split()
+    assert main([*flags, "--steps", "1", "--run-dir", str(tmp_path / "other")]) == 0
+    monkeypatch.setattr(statistics, "moments_of", lambda numbers: pytest.fail("they are computed again"))
+    assert main([*flags, "--steps", "2", "--run-dir", str(tmp_path / "other")]) == 0
+
+
+def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, tmp_path):
+    """Also where the one sample that differs is none of the 64 of the fingerprint."""
+    (was,) = built(tmp_path).recipe.data.values.images.chains[0][0].means
+    fields[1] += 100
+    np.save(tmp_path / "a.npy", fields)
+    with pytest.raises(UserError, match="another value map of the images: .*--allow-changed data"):
+        lines_of_resume(tmp_path)
+    (line,) = (line for line in lines_of_resume(tmp_path, "data") if "value map of the images" in line)
+    assert f"mean {was:.6g}" in line and f"mean {fields.mean(dtype=np.float64):.6g}" in line
+
+
+COMPARING = ["--recipe", "tiny:Tiny", *FLAGS, *"--steps 8 --eval-every 2 --checkpoint-every 2 --keep 0".split()]
+COMPARING += ["--eval-features", pooled(), "--best-metric", "eval/frechet"]
+LINE = "samples are compared in another way than before"
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """A function that trains to a step and returns the best one; no distance is less than the one saved at step 2."""
+
+    def train(last, samples):
+        flags = [*COMPARING, "--max-steps", str(last), "--eval-samples", str(samples), "--run-dir", str(tmp_path)]
+        assert main(flags) == 0
+        return json.loads((tmp_path / "checkpoints" / f"step-{last:08}" / "manifest.json").read_text())["best"]["step"]
+
+    assert train(2, 60) == 2
+    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["progress"]["best"]["value"] = -1.0
+    path.write_text(json.dumps(manifest))
+    return train
+
+
+@pytest.mark.parametrize(("samples", "best"), [(60, 2), (70, 4)])
+def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(compared, tmp_path, samples, best):
+    assert compared(4, samples) == best
+    said = (tmp_path / "log.txt").read_text()
+    assert said.count(LINE) == (samples != 60)
+    assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
+    compared(6, samples)
+    assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)

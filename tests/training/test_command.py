@@ -10,7 +10,7 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
-from hvdgan.training.command import parse, parse_saved, to_json
+from hvdgan.training.command import parse, to_json
 
 
 def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
@@ -23,12 +23,6 @@ def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
     changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--no-flip"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
     assert (again.config.flip, changed.config.flip) == (True, False)
-
-
-def test_saved_options_have_their_types_again():
-    command = parse("--recipe tiny:Conditional --widths 5 --widths 6 --weights a/b --learning-rate 0.5".split())
-    saved = json.loads(json.dumps(to_json(command.config, command.options)))
-    assert parse_saved(saved, "run") == command
 
 
 def shown(capsys, words):
@@ -65,12 +59,6 @@ def test_help_all_tells_every_setting_its_unit_and_default(capsys):
             assert f"--{flag.replace('_', '-')} " in screen
     assert "(pixels)" in screen and "(seconds)" in screen and "[default: 64]" in screen
     assert "--pipeline.threads" in screen
-
-
-def test_the_users_own_recipe_brings_its_options(capsys):
-    assert parse(["--recipe", "tiny:Tiny", "--learning-rate", "0.5"]).options.learning_rate == 0.5
-    screen = shown(capsys, "--recipe=tiny:Tiny --help")
-    assert "Recipe tiny:Tiny" in screen and "--norm" in screen and "--nf" not in screen
 
 
 def test_steps_is_the_length_of_a_run_also_where_a_recipe_has_steps_of_each_stage(tmp_path):

@@ -1,6 +1,5 @@
 """Random numbers that a resumed run would not repeat, and unsaved state, are refused before the first step."""
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -57,18 +56,6 @@ class InEvaluate(Tiny):
         return {"noise": tf.random.normal((batch.images.shape[0],))}
 
 
-class KerasGenerator(Tiny):
-    """A generator of Keras whose state is a variable of the recipe's own."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.seeds = keras.random.SeedGenerator(1, name="seeds")
-
-    def judge(self, nets, batch):
-        loss, metrics = super().judge(nets, batch)
-        return loss + tf.reduce_mean(keras.random.normal((3,), seed=self.seeds)), metrics
-
-
 class Remembering(Tiny):
     """A moving mean that is the recipe's own."""
 
@@ -86,10 +73,6 @@ class Remembering(Tiny):
     ("recipe", "expected"),
     [
         (InEvaluate, r"recipe InEvaluate: evaluate\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
-        (
-            KerasGenerator,
-            r"update judge \(test_repeatable.py, line .*: it changes the variable seeds.*; draw with batch",
-        ),
         (
             Remembering,
             r"\(nested.py, line .*: it changes the variable mean_logit, which no checkpoint holds; keep state",
