@@ -28,21 +28,10 @@ _CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
 _CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
 _CPU_PAIR_MPI = {"HOROVOD_CYCLE_TIME": "0.1"}
 _CPU_PAIR_GLOO = {"HOROVOD_CYCLE_TIME": "0.2"}
-# Read in Horovod's source, not measured: no GPU was at hand. Otherwise Horovod's thread waits on the host until a
-# reduction has ended, and only then may TensorFlow enqueue what uses its result. With it TensorFlow's stream waits for
-# the reduction on the GPU, and the host is free to enqueue the next kernels. Horovod itself then no longer sees NCCL's
-# errors; the heartbeat still sees a rank that dies or stands still.
-#
-# These stay as Horovod has them:
-# HOROVOD_FUSION_THRESHOLD (128 MiB): a buffer takes that memory once, and holds all gradients of most GANs' updates; a
-#   copy within a GPU's memory costs little, unlike one in a host's.
-# HOROVOD_CYCLE_TIME (1 ms): the host enqueues a reduction before its gradients are computed, so that the wait is hidden
-#   unless launching kernels is the limit. A shorter cycle would also fuse fewer gradients.
-# HOROVOD_NUM_NCCL_STREAMS (1): the reductions of one rank compete for the same links, and several streams for the
-#   multiprocessors of the backward pass; each has a buffer of its own.
-# HOROVOD_BATCH_D2D_MEMCOPIES (1): one kernel copies all gradients into the buffer.
-# HOROVOD_HIERARCHICAL_ALLREDUCE (0): NCCL's own rings and trees know the links within a host; docs/clusters.md says
-#   when to try it.
+# Otherwise Horovod's thread waits on the host until a reduction has ended, and only then may TensorFlow enqueue what
+# uses its result. With it TensorFlow's stream waits for the reduction on the GPU, and the host is free to enqueue the
+# next kernels. Horovod itself then no longer sees NCCL's errors; the heartbeat still sees a rank that dies or stands
+# still. The other variables stay as Horovod has them.
 _GPU = {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}
 
 
