@@ -3,11 +3,8 @@
 Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.tally.
 """
 
-import math
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError
@@ -23,7 +20,7 @@ from hvdgan.recipe import DataSpec
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 from pooled import pooled
-from tiny import Conditional, Tiny
+from tiny import Tiny
 
 
 def ignore(line):
@@ -82,20 +79,6 @@ def test_more_samples_than_are_kept_are_summed(monkeypatch):
 
 
 # classes
-
-
-def test_a_class_that_is_never_drawn_leaves_the_distances_within_classes_undefined():
-    class Never(Conditional):
-        def draw(self, random):
-            drawn = super().draw(random)
-            return {**drawn, "classes": tf.minimum(drawn["classes"], 8)}
-
-    run, lines = comparing(Never), []
-    found = run.comparison(lines.append)
-    assert set(found) == run.comparison.names and math.isfinite(found["eval/frechet"])
-    assert math.isnan(found["eval/intra_frechet"]) and math.isnan(found["eval/intra_sliced_wasserstein"])
-    run.comparison(lines.append)  # the line is logged once
-    assert sum("eval/intra_sliced_wasserstein, eval/intra_frechet: undefined" in line for line in lines) == 1
 
 
 def test_classes_are_paired_by_name_and_what_is_left_out_is_logged():

@@ -11,10 +11,10 @@ import pytest
 
 from hvdgan.evaluation import neighbours as module
 from hvdgan.evaluation.class_score import ClassScore
-from hvdgan.evaluation.fields import PICKED, FieldSums, bin_edges, field_distances, picked_numbers
+from hvdgan.evaluation.fields import FieldSums, bin_edges, field_distances, picked_numbers
 from hvdgan.evaluation.frechet import frechet_distance
 from hvdgan.evaluation.kernel import kid, squared_distance
-from hvdgan.evaluation.moments import ClassMoments, Moments
+from hvdgan.evaluation.moments import Moments
 from hvdgan.evaluation.neighbours import neighbours
 from hvdgan.evaluation.sliced import directions, sliced_wasserstein
 from hvdgan.evaluation.spectra import Rings
@@ -47,16 +47,6 @@ def test_moments_are_numpys_also_as_a_sum_over_ranks():
         assert made.count == 90
         np.testing.assert_allclose(made.mean, FEATURES.astype(np.float64).mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(made.covariance, np.cov(FEATURES.astype(np.float64), rowvar=False), rtol=1e-9)
-
-
-def test_those_of_each_class_are_those_of_its_samples():
-    labels = np.random.default_rng(1).choice([0, 2, 4, 7], len(FEATURES))
-    made = ClassMoments(6, ORIGIN)
-    for some in np.split(np.arange(90), [7, 7, 40]):
-        made.add(FEATURES[some], labels[some])
-    assert made.counts.tolist() == np.bincount(labels, minlength=6).tolist()[:6]
-    for label in (0, 2, 4):
-        np.testing.assert_allclose(made.of(label).covariance, moments(FEATURES[labels == label]).covariance, rtol=1e-9)
 
 
 def test_covariances_with_common_axes_differ_by_their_deviations():
@@ -251,15 +241,6 @@ def test_the_sum_over_ranks_is_the_whole(space):
 def binned(samples):
     flat = samples.reshape(-1, samples.shape[-1])
     return bin_edges(flat.min(axis=0), flat.max(axis=0), picked_numbers(samples).reshape(-1, samples.shape[-1]))
-
-
-@pytest.mark.parametrize("shape", [(3, 24, 24, 24, 2), (3, 4, 4, 1)])
-def test_what_is_picked_of_a_sample_does_not_depend_on_the_others(shape):
-    samples = noise(1, shape)
-    picked = picked_numbers(samples)
-    np.testing.assert_array_equal(picked, np.concatenate([picked_numbers(samples[:1]), picked_numbers(samples[1:])]))
-    assert picked.shape == (3, min(PICKED, samples[0, ..., 0].size), shape[-1]) and np.isin(picked, samples).all()
-    assert picked_numbers(samples[:0]).reshape(-1, shape[-1]).shape == (0, shape[-1])
 
 
 def test_deposits_differ_beside_many_zeros_and_one_large_number():

@@ -78,22 +78,20 @@ def test_samples_reach_a_network_as_networks_see_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "softmax"),
+    "outputs",
     [
-        (lambda flat, classes: {"features": flat, "probabilities": layers.Softmax()(classes)}, True),
-        (lambda flat, classes: {"logits": classes, "features": flat}, True),
-        (lambda flat, classes: {"anything": flat}, False),
+        lambda flat, classes: {"features": flat, "probabilities": layers.Softmax()(classes)},
+        lambda flat, classes: {"logits": classes, "features": flat},
     ],
 )
-def test_class_probabilities(tmp_path, outputs, softmax):
+def test_class_probabilities(tmp_path, outputs):
     model = network(outputs=outputs)
     features = opened(saved(tmp_path, model))
     numbers, probabilities = rows(features, pictures())
     np.testing.assert_allclose(numbers, pictures().reshape(3, 64) / 127.5 - 1, atol=1e-6)
-    assert features.classes == (3 if softmax else 0)
-    if softmax:
-        dense = next(layer for layer in model.layers if isinstance(layer, layers.Dense))
-        np.testing.assert_allclose(probabilities, tf.nn.softmax(dense(numbers)), atol=1e-5)
+    assert features.classes == 3
+    dense = next(layer for layer in model.layers if isinstance(layer, layers.Dense))
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(dense(numbers)), atol=1e-5)
 
 
 def test_pictures_are_resized_to_a_network_of_fixed_size_only(tmp_path):
@@ -122,16 +120,11 @@ def test_what_is_no_network_or_does_not_fit_is_refused_in_one_line(tmp_path):
         assert f"--eval-features {text}: expected none, inception, recipe or FILE.keras; a SavedModel" in refused(text)
     code = keras.Sequential([keras.Input((8, 8, 1)), layers.Lambda(lambda x: x * 2), layers.Flatten()])
     assert "Lambda" in refused(saved(tmp_path, code, "code.keras"))  # it is not run
-    one, other = keras.Input((8, 8, 1)), keras.Input((8, 8, 1))
-    assert "has 2 inputs" in refused(saved(tmp_path, keras.Model([one, other], one + other), "two.keras"))
-    assert "its input is int32" in refused(saved(tmp_path, network(dtype="int32"), "whole.keras"))
     path = tmp_path / "net.keras"
     assert "takes samples of shape (8, 8, 1), and the data have (6, 6, 2)" in refused(path, FIELDS)
     assert "the data have pictures (8, 8, 3); RGB is not made grey" in refused(path, DataSpec((8, 8, 3), 10))
     wrong = network(outputs=lambda flat, classes: [flat, classes])
     assert "the second output is not class probabilities" in refused(saved(tmp_path, wrong))
-    wrong = network(outputs=lambda flat, classes: {"a": flat, "b": classes})
-    assert "expected features (B, d), or a pair or dict" in refused(saved(tmp_path, wrong))
     large = network((8, 8, 1), lambda flat, classes: layers.Concatenate()([flat] * 400))
     assert "25,600 features of a sample" in refused(saved(tmp_path, large, "large.keras"))
 

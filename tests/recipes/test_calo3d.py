@@ -5,7 +5,6 @@ Modules: networks.calo3d.
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -100,14 +99,6 @@ def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_los
         np.testing.assert_allclose(metrics[f"judge/{name}"], value, rtol=1e-3, err_msg=name)
     total = 3 * expected["real_fake"] + 0.1 * expected["energy"] + 25 * expected["angle"] + 0.1 * expected["deposits"]
     np.testing.assert_allclose(metrics["judge/loss"], total - entropy.sum(axis=1).mean(), rtol=1e-3)
-
-
-@pytest.mark.parametrize(("shape", "steps"), [((51, 51, 25, 1), 2)])
-def test_sizes_are_halved_until_the_shortest_side_has_four_cells(shape, steps):
-    networks = Calo3D(SMALL, dataclasses.replace(spec("calo3d"), shape=shape)).networks()
-    assert networks["generator"].output_shape == (None, *shape)
-    for name, kind in (("generator", keras.layers.Conv3DTranspose), ("discriminator", keras.layers.Conv3D)):
-        assert sum(type(each) is kind for each in networks[name].layers) == steps
 
 
 def test_data_without_the_energy_and_maps_that_move_0_are_refused():

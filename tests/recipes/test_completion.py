@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from hvdgan.networks.completion import completion_network, context_discriminator
-from hvdgan.recipe import Batch, DataSpec, Random, UserError
+from hvdgan.recipe import Batch, DataSpec, Random
 from hvdgan.recipes.completion import Completion, CompletionOptions
 
 SMALL = CompletionOptions(nf=2, completion_steps=3, discriminator_steps=3, joint_steps=3)
@@ -48,13 +47,6 @@ def test_a_hole_is_one_rectangle_of_the_asked_size_inside_its_patch():
     real = drawn["real_corner"].numpy()
     assert set(np.unique(real)) == set(range(17))
     assert all(abs(np.corrcoef(real[:, axis], corners[:, axis])[0, 1]) < 0.15 for axis in (0, 1))
-
-
-@pytest.mark.parametrize(("smallest", "largest"), [(0.5, 0.4), (0.0, 0.3)])
-def test_holes_that_cannot_be_are_refused(smallest, largest):
-    options = CompletionOptions(nf=2, min_hole=smallest, max_hole=largest)
-    with pytest.raises(UserError, match="expected 0 < min_hole <= max_hole <= 0.5"):
-        Completion(options, DataSpec((32, 32, 1), 1)).networks()
 
 
 def test_filling_keeps_what_is_outside_and_the_discriminator_sees_the_patch():

@@ -9,7 +9,6 @@ from hvdgan.networks.pix2pix import unet_generator
 from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions
-from hvdgan.training.samples import Sampler
 
 ALL = "images=l1:100,half=mse:3,quarter=bce:0.5"
 
@@ -83,13 +82,3 @@ def test_outputs_that_cannot_be_are_refused_with_what_can(part):
     message = str(caught.value)
     assert message.startswith(f'--outputs images=mse:1,{part}: "{part.rpartition(",")[2]}" is not NAME=LOSS:WEIGHT')
     assert "one of images, half, quarter, LOSS one of l1, mse, bce" in message and "\n" not in message
-
-
-def test_samples_are_input_output_and_image_side_by_side():
-    run = pix2pix_run()
-    sampler = Sampler(run.recipe, run.state, run.source, 0)
-    shown = sampler()
-    assert shown.shape == (32, 32, 96, 1)
-    np.testing.assert_array_equal(shown[:, :, :32], sampler.real[:32, :, :32])
-    np.testing.assert_array_equal(shown[:, :, 64:], sampler.real[:32, :, 32:])
-    assert not np.array_equal(shown[:, :, 32:64], shown[:, :, 64:])

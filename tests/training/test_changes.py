@@ -128,14 +128,6 @@ def test_a_rate_that_decays_over_the_steps_is_warned_of_if_its_stage_has_begun_a
     assert "without effect on the steps" in log(tmp_path / "b") and "warning" not in log(tmp_path / "b")
 
 
-def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp_path):
-    for norm in ("batch", "none"):
-        assert train(tmp_path / norm, "Own", "--norm", norm, "--max-steps", "2") == 0
-        assert train(tmp_path / norm, "Own", "--norm", norm, "--accumulate", "2") == 0
-    said = "warning: accumulate was 1 and is now 2: BatchNormalization in discriminator, generator sees micro-batches"
-    assert said in log(tmp_path / "batch") and "warning" not in log(tmp_path / "none")
-
-
 def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     words = ["--recipe", "tiny:Tiny", *FLAGS, "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--max-steps", "2"]) == 0

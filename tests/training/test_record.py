@@ -137,13 +137,3 @@ def test_never_and_a_run_that_never_began_write_none(tmp_path, capfd):
     assert saved.train(tmp_path / "another", "--global-batch-size", "0") == 2
     assert saved.train(tmp_path / "other", "--data", str(tmp_path / "nowhere")) == 2
     assert not [*tmp_path.rglob("report.html")] and "hvdgan.report" not in capfd.readouterr().err
-
-
-@reports
-def test_a_file_of_the_users_own_is_kept_and_named(tmp_path, capfd):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "report.html").write_text("mine")
-    assert saved.train(tmp_path / "run") == 0
-    assert (tmp_path / "run" / "report.html").read_text() == "mine"
-    said = capfd.readouterr().err
-    assert "report.html: exists already" in said and "warning: no report was written" in said
