@@ -26,7 +26,7 @@ DOCUMENTED = {
     "hvdgan.recipe.measures": None,
 }
 INTERNAL = {
-    "hvdgan.recipe.batch": ["Parts", "unpack"],
+    "hvdgan.recipe.batch": ["Parts", "scoped", "unpack"],
     "hvdgan.recipe.nets": ["Call", "SharedForward"],
     "hvdgan.recipe.data_spec": ["of_json"],
     "hvdgan.cli.types": ["read_kinds"],

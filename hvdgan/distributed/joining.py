@@ -11,8 +11,28 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.hosts import name_without_address
 from hvdgan.cli.launcher import launched, local_rank, local_size, refuse_srun_without_pmi
-from hvdgan.distributed import affinity, backend, devices, environment
+from hvdgan.distributed import affinity, backend, devices
 from hvdgan.distributed.ranks import Ranks
+
+# Variables that Horovod and MPI read when they start; values that the user has set stay.
+_ALWAYS = {
+    # Four ranks that start on two cores can be a minute apart; Gloo's own 30 s would end the run.
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "300",
+    # Without it a stalled collective warns for ever and never ends.
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+}
+# Without GPUs, Horovod's thread wakes up on the cores that compute, and over MPI it polls there. Because it never
+# preempts the compute thread (affinity.background_threads), it may wake up often (docs/performance.md).
+_CPU_MPI = {"OMPI_MCA_mpi_yield_when_idle": "1", "HOROVOD_CYCLE_TIME": "0.5"}
+# Two ranks reduce tensor by tensor; only small tensors are worth a copy into a common buffer and back.
+_CPU_PAIR = {"HOROVOD_FUSION_THRESHOLD": str(1024 * 1024)}
+_CPU_PAIR_MPI = {"HOROVOD_CYCLE_TIME": "0.1"}
+_CPU_PAIR_GLOO = {"HOROVOD_CYCLE_TIME": "0.2"}
+# Otherwise Horovod's thread waits on the host until a reduction has ended, and only then may TensorFlow enqueue what
+# uses its result. With it TensorFlow's stream waits for the reduction on the GPU, and the host is free to enqueue the
+# next kernels. Horovod itself then no longer sees NCCL's errors; the heartbeat still sees a rank that dies or stands
+# still. The other variables stay as Horovod has them.
+_GPU = {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}
 
 
 def claim() -> None:
@@ -118,10 +138,23 @@ class Membership:
         return bool(self.ranks.stack(np.array([self._noticed], np.float32)).any())
 
 
+def set_defaults(*, on_gpu: bool, over_mpi: bool, pair: bool, elastic: bool = False) -> None:
+    """Set the variables of Horovod and MPI that are not set; call it before Horovod is initialised."""
+    settings = dict(_ALWAYS)
+    if on_gpu and not elastic:
+        settings |= _GPU
+    if not on_gpu and over_mpi:
+        settings |= _CPU_MPI
+    if not on_gpu and pair:
+        settings |= _CPU_PAIR | (_CPU_PAIR_MPI if over_mpi else _CPU_PAIR_GLOO)
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
 def _join(launcher: str, on_gpu: bool, *, pair: bool) -> Ranks:
     hvd = backend.horovod()
     over_mpi = hvd.mpi_built() and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
-    environment.set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=is_elastic())
+    set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=is_elastic())
     refuse_srun_without_pmi(over_mpi=over_mpi)
     if not over_mpi and (name := name_without_address()):
         raise UserError(  # Gloo would end this process by a segmentation fault

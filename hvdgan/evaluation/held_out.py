@@ -14,6 +14,7 @@ from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader, specs_of
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.batch import scoped
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
@@ -108,8 +109,8 @@ class Evaluator:
     def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first
         random = Random(config.seed, step, self._first, count)
-        prepared = prepare(self._recipe, data, random, "for the evaluation: ")
-        values = measured(self._recipe, self._nets, prepared.batch("evaluate"), count)
+        batch = prepare(self._recipe, data, random, "for the evaluation: ")
+        values = measured(self._recipe, self._nets, scoped(batch, "evaluate"), count)
         return {f"eval/{name}": value for name, value in values.items()}
 
 

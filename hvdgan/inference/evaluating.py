@@ -86,22 +86,15 @@ class Evaluating:
         """
         self._on_files(self._take_lock, "the lock of the evaluations")
 
-        def load() -> TrainedNetworks | None:
-            try:
-                return load_trained(checkpoint)
-            except RunError:
-                if is_gone(checkpoint):
-                    return None
+        try:
+            trained = on_all(lambda: load_trained(checkpoint), self._ranks, "the checkpoint", names_rank=True)
+        except RunError as error:
+            if not from_root(lambda: is_gone(checkpoint), self._ranks, "the checkpoint's presence"):
                 raise
-
-        trained = on_all(load, self._ranks, "the checkpoint", names_rank=True)
-        # It may have been deleted after some of the ranks had read it.
-        there = self._ranks.gather(trained is not None, "checkpoints that are still there")
-        if trained is None or not all(there):
             raise CheckpointDeleted(
                 f"{checkpoint} is gone, deleted by training as its --keep says, or by another program; name the run "
                 "folder for the newest one, or train with a larger --keep"
-            )
+            ) from error
         if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
             self._code = digests_of_files(trained.recipe)
         with mistakes.of(trained.recipe):

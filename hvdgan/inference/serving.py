@@ -11,13 +11,12 @@ import keras
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe import DataSpec, Recipe
-from hvdgan.recipe.batch import Parts
+from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.data_spec import KERAS
 from hvdgan.recipe.drawing import SampleRandom, are_classes
 from hvdgan.recipe.mistakes import Mistake, call
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import PreparedBatch, drawn_by, reads, sampled
+from hvdgan.recipe.results import drawn_by, reads, sampled
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -128,11 +127,16 @@ class Serving:
         }
         labels = drawn["classes"] if self._draws_classes else part("labels", () if spec.num_classes else None, tf.int32)
         numbers = given["numbers"] if "numbers" in given else tf.zeros((size,), tf.int64)
-        parts = Parts(
-            part("images", spec.shape), part("inputs", spec.input_shape), part("constants", spec.constants_shape)
+        batch = Batch(
+            part("images", spec.shape),
+            labels,
+            SampleRandom(_SEED, numbers).scoped("sample"),
+            drawn,
+            inputs=part("inputs", spec.input_shape),
+            conditions=part("conditions", (len(spec.conditions),) if spec.conditions else None),
+            constants=part("constants", spec.constants_shape),
+            index=numbers,
         )
-        conditions = part("conditions", (len(spec.conditions),) if spec.conditions else None)
-        batch = PreparedBatch(parts, labels, conditions, numbers, SampleRandom(_SEED, numbers), drawn).batch("sample")
         if type(recipe).generate is Recipe.generate:
             return sampled(recipe, nets, batch)
         return tf.convert_to_tensor(call(recipe.generate, nets, batch, what="generate()"))

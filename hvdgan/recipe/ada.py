@@ -23,23 +23,12 @@ _SHIFT = 0.125  # of the picture's side
 
 
 def adaptive(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:
-    """Change each picture by each transform with probability p; gradients flow through.
-
-    Args:
-        images: pictures, (B, H, W, 1 or 3).
-        p: probability, a scalar from 0 to 1.
-        random: source of the draws.
-        key: name of the draws; each key has its own numbers.
-    """
+    """Change each picture, (B, H, W, 1 or 3), by each transform with probability p; gradients flow through."""
     return with_colors(with_places(images, p, random, f"{key}/ada"), p, random, f"{key}/ada")
 
 
 def declared(data: DataSpec, others: Collection[str]) -> State:
-    """The state of --ada: p, and the sum of the signs since its last change.
-
-    Raises:
-        UserError: the data are no pictures, or the recipe has state of that name.
-    """
+    """The state of --ada: p, and the sum of the signs since its last change."""
     if not data.is_pictures:
         raise UserError(f"--ada: changes pictures, and samples of shape {tuple(data.shape)} are none; leave it out")
     if "ada" in others:
@@ -55,12 +44,7 @@ def sign_of(metrics: Mapping[str, Any]) -> str | None:
 def next_state(state: tf.Tensor, sign: tf.Tensor, step: tf.Tensor, *, target: float, change: float) -> tf.Tensor:
     """The state [p, sum of the signs since the last change of p] after a step.
 
-    Args:
-        state: state before the step, (2,).
-        sign: r_t of the step, from -1 to 1, over all ranks.
-        step: the global step, int64.
-        target: r_t above which the discriminator overfits, and p grows.
-        change: size of the change of p per step.
+    `sign` is r_t of the step over all ranks; above `target` p grows, below it shrinks, by `change` per step.
     """
     p, total = state[0], state[1] + sign
     changed = tf.clip_by_value(p + tf.sign(total / _PERIOD - target) * _PERIOD * change, 0.0, 1.0)

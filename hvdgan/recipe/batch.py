@@ -1,5 +1,6 @@
 """What a loss, sample() and evaluate() compute with, and how it is unpacked from records of the data."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -68,6 +69,13 @@ class Batch:
         raise AttributeError(
             f"the batch has no {name}; it has {', '.join(sorted(self.__dict__))}; draw() can add to it"
         )
+
+
+def scoped(batch: Batch, scope: str) -> Batch:
+    """The same batch for one update, for sample() or for evaluate(), with random numbers of its own."""
+    other = copy.copy(batch)
+    other.random = batch.random.scoped(scope)
+    return other
 
 
 class Parts(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.batch import Batch, scoped
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
@@ -43,56 +43,40 @@ Input = dict[str, np.ndarray]
 """a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
 
 
+@dataclasses.dataclass(frozen=True)
 class Drawing:
-    """Computes samples of a recipe with its networks.
+    """Computes samples of a recipe with its networks."""
 
-    Args:
-        seed: seed of the samples; with `interpolate` unused.
-        class_: class of all samples; None: the classes that the recipe draws, or the labels of the inputs.
-        truncation: distance of styles from their mean, 0 to 1; 1 for recipes that do not truncate.
-        interpolate: two seeds; the samples lie between the first sample of each, on the sphere of latents.
-        num: number of samples of the interpolation, >= 2.
-    """
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        nets: Nets,
-        *,
-        seed: int = 0,
-        class_: int | None = None,
-        truncation: float = 1.0,
-        interpolate: tuple[int, int] | None = None,
-        num: int = 2,
-    ) -> None:
-        self._recipe, self._nets = recipe, nets
-        self._seed, self._class, self._truncation = seed, class_, truncation
-        self._interpolate, self._num = interpolate, num
+    recipe: Recipe
+    nets: Nets
+    seed: int = 0  # of the samples; with `interpolate` unused
+    class_: int | None = None  # of all samples; None: the classes that the recipe draws, or the labels of the inputs
+    truncation: float = 1.0  # distance of styles from their mean, 0 to 1; 1 for recipes that do not truncate
+    interpolate: tuple[int, int] | None = None  # two seeds; samples lie between the first of each, on a sphere
+    num: int = 2  # number of samples of the interpolation, >= 2
 
     def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> tf.Tensor:
         """Compute the samples of these numbers, (B,) int64, as the recipe's sample() returns them."""
-        return sampled(self._recipe, self._nets, self.batch(numbers, data))
+        return sampled(self.recipe, self.nets, self.batch(numbers, data))
 
     def batch(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Batch:
         """The batch that samples are computed of; its labels are the drawn classes, if the recipe draws some.
 
-        Args:
-            numbers: numbers of the samples, (B,) int64.
-            data: records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
+        `data` are records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
         """
-        seeds = self._interpolate or (self._seed,)
-        ends = [SampleRandom(seed, tf.zeros_like(numbers) if self._interpolate else numbers) for seed in seeds]
-        prepared = prepare(self._recipe, data, ends[0])
-        drawn = dict(prepared.drawn)
-        if self._interpolate is not None:
-            positions = tf.minimum(tf.cast(numbers, tf.float32) / (self._num - 1), 1.0)
-            drawn["latents"] = slerp(drawn["latents"], self._recipe.draw(ends[1].scoped("draw"))["latents"], positions)
-        if self._class is not None:
-            drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self._class, drawn["classes"].dtype))
-        labels = drawn["classes"] if are_classes(drawn.get("classes")) else prepared.labels
-        batch = dataclasses.replace(prepared, labels=labels, drawn=drawn).batch("sample")
-        batch.truncation = self._truncation
-        return batch
+        seeds = self.interpolate or (self.seed,)
+        ends = [SampleRandom(seed, tf.zeros_like(numbers) if self.interpolate else numbers) for seed in seeds]
+        batch = prepare(self.recipe, data, ends[0])
+        drawn = vars(batch)
+        if self.interpolate is not None:
+            positions = tf.minimum(tf.cast(numbers, tf.float32) / (self.num - 1), 1.0)
+            drawn["latents"] = slerp(drawn["latents"], self.recipe.draw(ends[1].scoped("draw"))["latents"], positions)
+        if self.class_ is not None:
+            drawn["classes"] = tf.fill(drawn["classes"].shape, tf.cast(self.class_, drawn["classes"].dtype))
+        if are_classes(drawn.get("classes")):
+            batch.labels = drawn["classes"]
+        batch.truncation = self.truncation
+        return scoped(batch, "sample")
 
 
 def draw_batches(

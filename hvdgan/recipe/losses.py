@@ -50,18 +50,6 @@ def squared_error(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(tf.square(outputs - images))
 
 
-def binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Mean cross-entropy of probabilities over all pixels and channels, with -1 for probability 0 and 1 for 1.
-
-    Args:
-        images: wanted images, (B, H, W, C) in [-1, 1].
-        outputs: images that a network returned, (B, H, W, C) in [-1, 1], for instance by tanh; not logits.
-    """
-    yes = tf.clip_by_value((outputs + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
-    wanted = (images + 1.0) / 2.0
-    return -tf.reduce_mean(wanted * tf.math.log(yes) + (1.0 - wanted) * tf.math.log(1.0 - yes))
-
-
 def hinge_discriminator(real_logits: tf.Tensor, fake_logits: tf.Tensor) -> tf.Tensor:
     """Hinge loss, from 0 up: max(0, 1 - D(x)) + max(0, 1 + D(G(z))).
 
@@ -133,40 +121,3 @@ def gradient_penalty(
     # Where the slope is 0 the square root alone would have an infinite gradient.
     norms = tf.sqrt(tf.reduce_sum(tf.square(slopes), axis=list(range(1, rank))) + 1e-12)
     return tf.reduce_mean(tf.square(norms - 1.0))
-
-
-def masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Squared error inside the mask, summed and divided by the number of all values inside and outside.
-
-    Args:
-        images: wanted images, (B, H, W, C) in [-1, 1].
-        filled: images that a network returned, (B, H, W, C) in [-1, 1].
-        mask: holes, (B, H, W, 1), 1 inside and 0 outside.
-
-    Reference: Iizuka et al. 2017, equation 2.
-    """
-    return tf.reduce_mean(tf.square(mask * (filled - images)))
-
-
-def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
-    """Kullback-Leibler divergence of a normal distribution with diagonal covariance from the standard one, in nats.
-
-    Args:
-        mean: means of the n elements of a latent, (B, n).
-        log_variance: natural logarithms of their variances, (B, n).
-
-    Reference: Kingma and Welling 2014, appendix B.
-    """
-    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(mean) + tf.exp(log_variance) - 1.0 - log_variance, axis=1))
-
-
-def half_squared_distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Half the squared distance of features: -log of a normal likelihood of variance 1, without its constant.
-
-    Args:
-        features: features of one set of images, (B, n).
-        others: features of the other set, (B, n).
-
-    Reference: Larsen et al. 2016, equations 7 and 8.
-    """
-    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(features - others), axis=1))

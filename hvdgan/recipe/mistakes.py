@@ -53,11 +53,8 @@ def check_unique(kind: str, names: Sequence[str]) -> None:
 def call(function: Callable[..., Any], *arguments: Any, what: str, wanted: str = "") -> Any:
     """Call the user's code; whatever it raises but a RunError, which is one line already, becomes a Mistake.
 
-    Args:
-        function: function of the user.
-        arguments: arguments of the call.
-        what: name of the function in the message, such as "stage both, update judge: the loss".
-        wanted: advice for a call that does not reach its code, such as "it must take (self, options, data)".
+    `what` names the function, as in "stage both, update judge: the loss". `wanted` is advice for a call that does not
+    reach its code, such as "it must take (self, options, data)".
     """
     try:
         return function(*arguments)

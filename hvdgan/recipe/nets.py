@@ -109,13 +109,6 @@ class Nets:
     flow through it to its inputs, but its own variables stay as they are: no gradient, no new BatchNorm statistics.
 
     A frozen network runs in inference mode, in a loss too.
-
-    Args:
-        owned: names of the networks whose statistics (BatchNorm's and the like) a call may move.
-        values: (variable, value) pairs by network name; the values are used instead of the variables.
-        shared: calls of this step that may be used again; None: none are.
-        losses: receives (name, loss) of each loss that the layers of an owned network add in a call: by an
-            activity_regularizer, or by add_loss(); None if its gradient is not recorded.
     """
 
     def __init__(
@@ -129,6 +122,11 @@ class Nets:
         shared: SharedForward | None = None,
         losses: list[tuple[str, Any | None]] | None = None,
     ) -> None:
+        """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
+
+        `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
+        activity_regularizer or by add_loss(); None if its gradient is not recorded.
+        """
         self._frozen = frozen or {}
         self._networks = {**networks, **self._frozen}
         self._owned = owned

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.recipe import Batch, DataSpec, Recipe, State
-from hvdgan.recipe.batch import Parts, unpack
+from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, check, described
 from hvdgan.recipe.nets import Nets
@@ -140,45 +140,25 @@ def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Te
     return drawn
 
 
-@dataclasses.dataclass(frozen=True)
-class PreparedBatch:
-    """The samples, their descriptions as in Batch, and the draws that all updates of a step have in common."""
-
-    parts: Parts
-    labels: tf.Tensor | None
-    conditions: tf.Tensor | None
-    index: tf.Tensor | None
-    random: Random
-    drawn: dict[str, tf.Tensor]
-
-    def batch(self, scope: str) -> Batch:
-        """The batch of one update, of sample() or of evaluate(), whose draws the scope keeps apart from others'."""
-        return Batch(
-            self.parts.images,
-            self.labels,
-            self.random.scoped(scope),
-            self.drawn,
-            inputs=self.parts.inputs,
-            conditions=self.conditions,
-            constants=self.parts.constants,
-            index=self.index,
-        )
-
-
 def prepare(
     recipe: Recipe, data: Mapping[str, tf.Tensor], random: Random, where: str = "", crops: Random | None = None
-) -> PreparedBatch:
-    """Divide records of the data into their parts, and draw what the recipe draws.
+) -> Batch:
+    """The batch that all updates of a step have in common: samples in their parts, and what the recipe draws.
 
-    Args:
-        data: `images`, records of the data (B, ...), and what describes them: `labels` (B,) int32, `conditions` (B, k)
-            float32 and `numbers` (B,) int64, where the data have them.
-        where: beginning of error messages, such as "stage both: ".
-        crops: source of the places of --crop; None: the centre of each sample.
+    `data` has `images`, records (B, ...), and where the data have them `labels` (B,) int32, `conditions` (B, k) float32
+    and `numbers` (B,) int64. `where` begins the messages. `crops` draws the places of --crop; None: their centre.
     """
     parts = unpack(data["images"], recipe.data, crops)
-    drawn = drawn_by(recipe, random.scoped("draw"), where)
-    return PreparedBatch(parts, data.get("labels"), data.get("conditions"), data.get("numbers"), random, drawn)
+    return Batch(
+        parts.images,
+        data.get("labels"),
+        random,
+        drawn_by(recipe, random.scoped("draw"), where),
+        inputs=parts.inputs,
+        conditions=data.get("conditions"),
+        constants=parts.constants,
+        index=data.get("numbers"),
+    )
 
 
 def state_of(recipe: Recipe) -> dict[str, State]:

@@ -109,7 +109,7 @@ class Completion(Recipe):
 
     def reconstruct(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         output = self._output(nets, batch)
-        return losses.masked_mse(batch.images, output, batch.mask), {
+        return _masked_mse(batch.images, output, batch.mask), {
             "hole_psnr": tf.reduce_mean(measures.psnr(batch.images, output, batch.mask))
         }
 
@@ -123,7 +123,7 @@ class Completion(Recipe):
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Equation 4: the squared error, and the adversarial loss of the filled image."""
         output = self._output(nets, batch)
-        error = losses.masked_mse(batch.images, output, batch.mask)
+        error = _masked_mse(batch.images, output, batch.mask)
         adversarial = losses.non_saturating_generator(self._logits(nets, self._fill(batch, output), batch.corner))
         return error + self.options.alpha * adversarial, {
             "mse": error,
@@ -162,6 +162,11 @@ class Completion(Recipe):
         rows = tf.gather(images, places[:, 0], axis=1, batch_dims=1)
         patches = tf.gather(rows, places[:, 1], axis=2, batch_dims=1)
         return nets.discriminator([images, patches])
+
+
+def _masked_mse(images: tf.Tensor, filled: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Squared error inside the mask, divided by the number of all values inside and outside (equation 2)."""
+    return tf.reduce_mean(tf.square(mask * (filled - images)))
 
 
 RECIPE = Completion

@@ -24,11 +24,15 @@ from hvdgan.recipe import (
     measures,
 )
 
-_LOSSES = {
-    "l1": losses.absolute_error,
-    "mse": losses.squared_error,
-    "bce": losses.binary_cross_entropy,
-}
+
+def _binary_cross_entropy(images: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Mean cross-entropy of probabilities over all pixels and channels, with -1 for probability 0 and 1 for 1."""
+    yes = tf.clip_by_value((outputs + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
+    wanted = (images + 1.0) / 2.0
+    return -tf.reduce_mean(wanted * tf.math.log(yes) + (1.0 - wanted) * tf.math.log(1.0 - yes))
+
+
+_LOSSES = {"l1": losses.absolute_error, "mse": losses.squared_error, "bce": _binary_cross_entropy}
 _SHRINKS = {"images": 1, **HEADS}
 
 

@@ -82,7 +82,7 @@ class VAEGAN(Recipe):
         mean, log_variance = nets.encoder(batch.images)
         _, real = nets.discriminator(batch.images)
         _, rebuilt = nets.discriminator(nets.decoder(_latents(mean, log_variance, batch)))
-        divergence, distance = losses.kl_to_normal(mean, log_variance), losses.half_squared_distance(real, rebuilt)
+        divergence, distance = kl_to_normal(mean, log_variance), _distance(real, rebuilt)
         return self.options.kl_weight * divergence + distance, {"kl": divergence, "feature_distance": distance}
 
     def decode(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -91,7 +91,7 @@ class VAEGAN(Recipe):
         real_logits, real = nets.discriminator(batch.images)
         rebuilt_logits, features = nets.discriminator(rebuilt)
         drawn_logits, _ = nets.discriminator(nets.decoder(batch.latents))
-        distance = losses.half_squared_distance(real, features)
+        distance = _distance(real, features)
         fool = losses.non_saturating_generator(rebuilt_logits) + losses.non_saturating_generator(drawn_logits)
         return self.options.gamma * distance + fool, {
             "feature_distance": distance,
@@ -145,6 +145,19 @@ def _costs(real_logits: tf.Tensor, rebuilt_logits: tf.Tensor, drawn_logits: tf.T
     """The discriminator's cross-entropies: of real images, and the mean of those of rebuilt and of drawn images."""
     rebuilt, drawn = tf.reduce_mean(tf.nn.softplus(rebuilt_logits)), tf.reduce_mean(tf.nn.softplus(drawn_logits))
     return {"real_cost": tf.reduce_mean(tf.nn.softplus(-real_logits)), "fake_cost": 0.5 * (rebuilt + drawn)}
+
+
+def kl_to_normal(mean: tf.Tensor, log_variance: tf.Tensor) -> tf.Tensor:
+    """Kullback-Leibler divergence of normal latents (B, n) from the standard normal distribution, in nats.
+
+    Reference: Kingma and Welling 2014, appendix B.
+    """
+    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(mean) + tf.exp(log_variance) - 1.0 - log_variance, axis=1))
+
+
+def _distance(features: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Half the squared distance: -log of a normal likelihood of variance 1, without its constant (equations 7, 8)."""
+    return tf.reduce_mean(0.5 * tf.reduce_sum(tf.square(features - others), axis=1))
 
 
 RECIPE = VAEGAN

@@ -1,7 +1,6 @@
 """This rank's losses of an update and their gradients: of the whole slice at once, or the mean over micro-batches."""
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,13 +12,14 @@ from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.reduction import OwnedTape, UntouchedVariables, tape_of_gradients
 from hvdgan.networks.device import to_device
-from hvdgan.recipe import Recipe
+from hvdgan.recipe import Batch, Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
+from hvdgan.recipe.batch import Parts, scoped
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
-from hvdgan.recipe.results import PreparedBatch, loss_of, new_state, prepare
+from hvdgan.recipe.results import loss_of, new_state, prepare
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
 from hvdgan.training.state import TrainState
@@ -44,22 +44,23 @@ class Forward:
         """factor of this rank's means, so that the mean over ranks is the mean over all samples"""
         self._factor = self.weight * ranks.loss_factor(config.compression)
 
-    def prepare(self, step: tf.Tensor, data: Data, part: "int | tf.Tensor" = 0) -> PreparedBatch:
+    def prepare(self, step: tf.Tensor, data: Data, part: "int | tf.Tensor" = 0) -> Batch:
         """Crop and flip the samples of a micro-batch, and draw what all updates of the step share."""
         count = self.count // self.micro_batches
         if "labels" in data:
             data = {**data, "labels": tf.cast(data["labels"], tf.int32)}
         random = Random(self._config.seed, step, self._first + part * count, count, to_device=to_device)
         of_data = random.scoped("data")
-        prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
-        axes = flip_axes(self._config)
-        return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data)) if axes else prepared
+        batch = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
+        parts = Parts(batch.images, batch.inputs, batch.constants)
+        batch.images, batch.inputs, batch.constants = flip(parts, flip_axes(self._config), of_data)
+        return batch
 
     def loss(
-        self, update: Update, prepared: PreparedBatch, shared: SharedForward | None, part: "int | tf.Tensor" = 0
+        self, update: Update, prepared: Batch, shared: SharedForward | None, part: "int | tf.Tensor" = 0
     ) -> tuple[tf.Tensor, Metrics, Metrics]:
         """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state."""
-        batch = prepared.batch(update.name)
+        batch = scoped(prepared, update.name)
         batch.state = self._state.kept.values(part, self.micro_batches)
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
@@ -215,9 +216,9 @@ class MicroBatches:
     def _of(
         self, update: Update, apart: dict[str, Any], random: dict[str, Any], part: "int | tf.Tensor"
     ) -> tuple[list[tf.Tensor], Metrics, Metrics]:
-        """Compute gradients, metrics and new state, given a PreparedBatch and its Random as their fields."""
-        draws = CompiledRandom if self._compiler.on else Random
-        prepared = PreparedBatch(**{**apart, "random": draws(**random)})
+        """Compute gradients, metrics and new state, given the attributes of a Batch and those of its Random."""
+        prepared = object.__new__(Batch)
+        vars(prepared).update(apart, random=(CompiledRandom if self._compiler.on else Random)(**random))
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:

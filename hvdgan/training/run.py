@@ -45,8 +45,6 @@ from hvdgan.training.state import LossScale, TrainState, build_state, prepare_ke
 from hvdgan.training.step import StageStep
 from hvdgan.values.sample_values import SampleValues, are_pixels
 
-_MOST_STEPS = 2**63 - 1  # steps are counted in int64
-
 T = TypeVar("T")
 
 
@@ -84,9 +82,6 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
         mistake.at = mistake.at or recipe.stages
         raise
     state = dataclasses.replace(state, local=LocalNetworks(local_networks(stages), state.tensors(), ranks))
-    if schedule.total_steps > _MOST_STEPS:
-        chosen = ",".join(f"{stage.name}={stage.steps}" for stage in schedule.stages)
-        raise UserError(f"--stages {chosen}: expected at most {_MOST_STEPS:,} steps of all stages together")
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Samples
 from hvdgan.data.batches import specs_of
-from hvdgan.recipe.batch import unpack
+from hvdgan.recipe.batch import scoped, unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.results import check_methods, prepare, sampled
@@ -75,8 +75,8 @@ class Sampler:
     def _draw(self, data: dict[str, tf.Tensor]) -> tf.Tensor:
         count = data["images"].shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
-        prepared = prepare(self._recipe, data, random, "for samples: ")
-        return sampled(self._recipe, self._state.sampling_nets, prepared.batch("sample"))
+        batch = prepare(self._recipe, data, random, "for samples: ")
+        return sampled(self._recipe, self._state.sampling_nets, scoped(batch, "sample"))
 
 
 class Grids:

@@ -10,10 +10,11 @@ import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.distributed import backend, joining
-from hvdgan.distributed.joining import Membership
+from hvdgan.distributed.joining import Membership, set_defaults
 from hvdgan.distributed.ranks import Ranks
 from launching import BIN, run
 
+CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 CAN_RENAME = shutil.which("unshare") is not None and not subprocess.call(
     ["unshare", "-u", "true"], stderr=subprocess.DEVNULL
 )
@@ -23,13 +24,6 @@ def test_one_process_joins_nobody(no_launcher):
     no_launcher.setattr(joining.backend, "horovod", lambda: pytest.fail("Horovod was imported"))
     ranks = joining.start()
     assert (ranks.rank, ranks.size, ranks.launcher, ranks.is_root) == (0, 1, "none", True)
-
-
-def test_a_copy_is_alone_under_a_launcher(no_launcher):
-    no_launcher.setenv("HOROVOD_SIZE", "4")
-    no_launcher.setenv("HOROVOD_RANK", "3")
-    ranks = joining.alone()
-    assert (ranks.rank, ranks.size) == (0, 1)
 
 
 def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
@@ -86,3 +80,25 @@ def test_a_host_name_without_an_address_is_named_by_the_doctor_and_before_ranks_
     done = run(["unshare", "-u", "sh", "-c", f"{words} python -m hvdgan.doctor"], tmp_path)
     (row,) = [line for line in done.stdout.splitlines() if "host name" in line]
     assert "warn" in row and "none.invalid" in row
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "over_mpi", "pair", "elastic", "expected"),
+    [
+        (False, True, True, False, {CYCLE: "0.1", FUSION: "1048576", YIELDS: "1"}),
+        (False, False, True, True, {CYCLE: "0.2", FUSION: "1048576"}),
+        (False, True, False, False, {CYCLE: "0.5", YIELDS: "1"}),
+        (False, False, False, False, {}),
+        (True, True, True, False, {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}),
+        (True, False, True, True, {}),  # lost ranks must be noticed
+    ],
+)
+def test_defaults_of_horovod_differ_between_cpus_and_gpus_and_what_the_user_has_set_stays(
+    monkeypatch, on_gpu, over_mpi, pair, elastic, expected
+):
+    expected = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600", **expected}
+    mine = {name: "7" for name in expected}
+    for given, left in (({}, expected), (mine, mine)):
+        monkeypatch.setattr(os, "environ", dict(given))
+        set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=elastic)
+        assert os.environ == left

@@ -63,15 +63,6 @@ def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller
     assert " in stand_still" in said, said
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("controller", EACH_CONTROLLER)
-def test_long_work_of_one_rank_between_two_steps_is_waited_for(tmp_path, controller):
-    """Longer than --stall-timeout."""
-    done = train(tmp_path, controller, *"--steps 40 --eval-every 0".split(), fault=["1-batch-work"])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "done: 40 steps" in (tmp_path / "run" / "log.txt").read_text()
-
-
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, controller):
     """Longer than --stall-timeout and Horovod's own stall shutdown: in the build, in an evaluation and in a save."""
@@ -82,11 +73,3 @@ def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, cont
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "Stalled ranks" not in said, said
     assert "done: 4 steps" in (tmp_path / "run" / "log.txt").read_text()
-
-
-@pytest.mark.parametrize("controller", EACH_CONTROLLER)
-def test_a_rank_that_is_killed_in_the_build_is_named_without_a_traceback(tmp_path, controller):
-    done = train(tmp_path, controller, *ENDLESS, fault=["1-build-kill"])
-    said = done.stdout + done.stderr
-    assert done.returncode != 0 and "<stderr>:Traceback" not in said, said
-    assert "rank 1 (host " in said and "has ended without reporting an error" in said, said

@@ -40,4 +40,4 @@ def test_the_other_recipes():
 @pytest.mark.long
 @pytest.mark.timeout(1900)
 def test_all_of_keras():
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_keras_table.py", "-m", "long", seconds=1800)
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_keras.py", "-m", "long", seconds=1800)

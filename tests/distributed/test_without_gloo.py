@@ -45,11 +45,6 @@ def test_the_doctor_accepts_it_and_mpirun_trains_and_resumes_by_the_same_command
         assert f"done: {said}" in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_horovodrun_is_refused_before_it_fails(tmp_path, environment):
-    line = refused(["python", "-m", "hvdgan.launch", "--gloo", "-np", "2", *TINY], tmp_path, **environment)
-    assert f"--gloo: {WITHOUT} Gloo; take --mpi" in line
-
-
 def test_elastic_runs_are_refused_by_name(tmp_path, environment):
     hosts = ["-H", "localhost:1,127.0.0.1:1", "--interface", "lo"]
     line = refused([ROOT / "launch" / "elastic.sh", *hosts, *TINY], tmp_path, **environment)

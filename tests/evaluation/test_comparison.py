@@ -3,11 +3,8 @@
 Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.tally.
 """
 
-import math
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError
@@ -18,12 +15,12 @@ from hvdgan.evaluation.comparison import Comparison, plan_for
 from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.frechet import frechet_distance
 from hvdgan.evaluation.sets import Reading, RealSet, SampleBatch
-from hvdgan.evaluation.tally import Plan, Tally, shortened
+from hvdgan.evaluation.tally import Plan, Tally
 from hvdgan.recipe import DataSpec
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 from pooled import pooled
-from tiny import Conditional, Tiny
+from tiny import Tiny
 
 
 def ignore(line):
@@ -67,18 +64,16 @@ def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_di
     assert found["eval/precision"] == found["eval/recall"] == found["eval/coverage"] == 1
 
 
-@pytest.mark.parametrize("features", ["pooled", "none"])
-def test_more_samples_than_are_kept_are_summed(monkeypatch, features):
+def test_more_samples_than_are_kept_are_summed(monkeypatch):
     """Nearest neighbours and projections are those of the first samples, the other distances those of all."""
-    name = pooled() if features == "pooled" else "none"
-    everything = comparing(eval_features=name).comparison(ignore)
+    everything = comparing().comparison(ignore)
     monkeypatch.setattr(tally, "KEPT", 40)  # some batches of 16 are kept whole, one in part, others not at all
-    run = comparing(eval_features=name)
+    run = comparing()
     some = run.comparison(ignore)
     counts = ("samples", "real_samples", "kept_samples", "kept_real_samples")
     assert [run.comparison.facts()[name] for name in counts] == [300, 300, 40, 40]
     assert set(some) == run.comparison.names  # which are known before the first evaluation
-    for name in ("histogram", "spectrum", *(["frechet", "inception_score"] if features == "pooled" else [])):
+    for name in ("histogram", "spectrum", "frechet", "inception_score"):
         assert some[f"eval/{name}"] == pytest.approx(everything[f"eval/{name}"], rel=1e-12)
     assert some["eval/sliced_wasserstein"] != everything["eval/sliced_wasserstein"]
 
@@ -86,21 +81,7 @@ def test_more_samples_than_are_kept_are_summed(monkeypatch, features):
 # classes
 
 
-def test_a_class_that_is_never_drawn_leaves_the_distances_within_classes_undefined():
-    class Never(Conditional):
-        def draw(self, random):
-            drawn = super().draw(random)
-            return {**drawn, "classes": tf.minimum(drawn["classes"], 8)}
-
-    run, lines = comparing(Never), []
-    found = run.comparison(lines.append)
-    assert set(found) == run.comparison.names and math.isfinite(found["eval/frechet"])
-    assert math.isnan(found["eval/intra_frechet"]) and math.isnan(found["eval/intra_sliced_wasserstein"])
-    run.comparison(lines.append)  # the line is logged once
-    assert sum("eval/intra_sliced_wasserstein, eval/intra_frechet: undefined" in line for line in lines) == 1
-
-
-def test_classes_are_paired_by_name_and_what_is_left_out_is_logged(monkeypatch):
+def test_classes_are_paired_by_name_and_what_is_left_out_is_logged():
     run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
     theirs = part(run.source, np.arange(1, 301))
     theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
@@ -108,23 +89,6 @@ def test_classes_are_paired_by_name_and_what_is_left_out_is_logged(monkeypatch):
     theirs.class_names = theirs.class_names[::-1]
     assert not within & distances_of(theirs, run, lines.append).keys()
     assert sum("no distances within classes: --images" in line and "9, 8, 7" in line for line in lines) == 1
-    theirs.class_names = None
-    monkeypatch.setattr(tally, "MOST_BYTES_OF_CLASSES", 10 * 16**2 * 8 - 1)
-    assert "eval/intra_frechet" not in distances_of(theirs, run, lines.append)
-    assert sum("no eval/intra_frechet: the sums of 16 features within 10 classes" in line for line in lines) == 1
-
-
-def test_the_recipes_features_get_no_labels_of_other_classes():
-    class Labelled(Tiny):
-        def features(self, nets, batch):
-            return tf.one_hot(batch.labels, 10)
-
-    run = comparing(Labelled, eval_features="recipe")
-    theirs = part(run.source, np.arange(300))
-    assert "eval/frechet" in distances_of(theirs, run)
-    theirs.class_names = list("abcdefghij")
-    with pytest.raises(RunError, match=r"features\(\), without labels for these samples, fails: "):
-        distances_of(theirs, run)
 
 
 # sums
@@ -148,14 +112,6 @@ def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed()
     (line,) = comparing(eval_samples=16).comparison.remarks()
     assert "16 samples for 16 features" in line and "more than 16 samples, better 160" in line
     assert list(comparing(eval_samples=17).comparison.remarks()) == []
-
-
-def test_large_samples_are_shortened_to_means_of_neighbours():
-    samples = np.arange(2 * 130 * 64 * 1, dtype=np.float32).reshape(2, 130, 64, 1)
-    found = shortened(samples)
-    assert found.shape == (2, 32 * 64)
-    assert found[0, 0] == samples[0, :4, 0].mean() and found[1, -1] == samples[1, 124:128, -1].mean()
-    assert shortened(np.zeros((3, 5, 4))).shape == (3, 20)
 
 
 # what is kept in the run folder
@@ -193,14 +149,3 @@ def test_a_damaged_file_is_written_anew(kept, tmp_path):
         path.write_bytes(damage)
         assert kept() == (first, False)
         assert kept() == (first, True)
-
-
-def test_pytorch_fid_can_read_the_file(kept, tmp_path):
-    """It takes the arrays mu and sigma."""
-    kept()
-    with np.load(tmp_path / "run" / "cache" / "real.npz") as file:
-        mean, covariance = file["mu"], file["sigma"]
-    pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
-    blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
-    assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
-    assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)

@@ -71,17 +71,6 @@ def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded
     assert len(fetched) == len(set(fetched)) == 7
 
 
-def test_another_cap_at_resume_is_reported(folder, tmp_path):
-    flags = ["--recipe", "measured:Bright", *TINY[2:6], *"--holdout 0.5 --eval-every 2 --report never".split()]
-    flags += ["--data", str(folder), "--run-dir", str(tmp_path), "--best-metric", "eval/brightness"]
-    assert main([*flags, "--steps", "2"]) == 0
-    for steps in ("4", "6"):
-        assert main([*flags, "--steps", steps, "--eval-held-out", "5"]) == 0
-    log = (tmp_path / "log.txt").read_text()
-    assert log.count("warning: evaluations look at 5 held-out images, and looked at ") == 1
-    assert ": 5 of " in log and " held-out images (--eval-held-out)" in log
-
-
 def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
     """At the start of a run, or where the command that comes afterwards would measure both."""
     flags = ["--recipe", "measured:Spectral", *TINY[2:], "--run-dir", str(tmp_path)]
@@ -94,23 +83,22 @@ def test_a_metric_that_has_the_name_of_a_distance_is_refused(tmp_path, capsys):
     assert line.startswith("hvdgan: recipe Spectral (") and line.endswith(said)
 
 
-def break_held_out(folder, how_many=None):
-    """A folder of 40 images, of which some that are held out cannot be decoded; returns their names and the flags."""
+def break_held_out(folder):
+    """A folder of 40 images, of which one that is held out cannot be decoded; returns its name and the flags."""
     data = folder / "data"
     data.mkdir()
     pixels = np.random.default_rng(0).integers(0, 255, (12, 12, 3), np.uint8)
     for number in range(40):
         Image.fromarray(pixels).save(data / f"{number}.png")
     held_out = tiny_run(Bright, data=str(data), holdout=0.2).held_out
-    names = [held_out.key(index).decode() for index in range(len(held_out))][:how_many]
-    for name in names:
-        (data / name).write_bytes((data / name).read_bytes()[:100])
+    name = held_out.key(0).decode()
+    (data / name).write_bytes((data / name).read_bytes()[:100])
     flags = f"--recipe measured:Bright --image-size 8 --global-batch-size 4 --data {data} --holdout 0.2 --report never"
-    return names, [*flags.split(), "--eval-every", "2", "--log-every", "1", "--run-dir", str(folder / "run")]
+    return name, [*flags.split(), "--eval-every", "2", "--log-every", "1", "--run-dir", str(folder / "run")]
 
 
 def test_broken_held_out_images_are_reported_as_others_are_and_too_many_end_the_run(tmp_path, capsys):
-    (name,), flags = break_held_out(tmp_path, how_many=1)
+    name, flags = break_held_out(tmp_path)
     assert main([*flags, "--steps", "8", "--checkpoint-every", "2"]) == 1
     assert "1 of 40 images cannot be read" in capsys.readouterr().err
     assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == "step-00000002\n"  # what was due is saved
@@ -119,16 +107,6 @@ def test_broken_held_out_images_are_reported_as_others_are_and_too_many_end_the_
     assert (tmp_path / "other" / "log.txt").read_text().count(f"skipped {name}: ") == 1
     logged = [json.loads(line) for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
     assert [record["bad_files"] for record in logged if "bad_files" in record] == [0, 0, 1, 1, 1]
-
-
-def test_without_one_that_can_be_read_there_are_no_metrics(tmp_path, capsys):
-    names, flags = break_held_out(tmp_path)
-    best = ["--best-metric", "eval/brightness", "--checkpoint-every", "2"]
-    assert main([*flags, *best, "--steps", "8", "--max-bad-fraction", "1"]) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert f"none of the {len(names)} images held out can be read; the first: {names[0]}: " in error
-    (newest,) = (tmp_path / "run" / "checkpoints").glob("step-*")
-    assert newest.name == "step-00000002" and json.loads((newest / "manifest.json").read_text())["best"]["step"] is None
 
 
 def test_how_much_is_held_out_can_be_said_and_must_make_sense(tmp_path):
@@ -153,7 +131,7 @@ class Failing(Tiny):
     def features(self, nets, batch):
         flat = tf.reshape(batch.images, (-1, 64))[:, :8]
         varied = tf.reduce_max(tf.math.reduce_std(batch.images, axis=0))  # 0 in the first call, which repeats a sample
-        if os.environ.get("HOROVOD_RANK", "1") != "1":
+        if os.environ["HOROVOD_RANK"] != "1":
             return flat
         if {is_memory}:
             tf.py_function(hungry, [varied], [])
@@ -163,21 +141,20 @@ class Failing(Tiny):
 """
 
 
-@pytest.mark.parametrize(("ranks", "is_memory"), [(1, False), (2, False), (2, True)])
-def test_a_run_is_saved_before_an_unexpected_error_of_a_rank_ends_all(tmp_path, ranks, is_memory):
+@pytest.mark.parametrize("is_memory", [False, True])
+def test_a_run_is_saved_before_an_unexpected_error_of_a_rank_ends_all(tmp_path, is_memory):
     """Then hvdgan.evaluate ends with it, too: it does not skip to the next checkpoint."""
     (tmp_path / "failing_features.py").write_text(FAILING.format(is_memory=is_memory))
     words = "--recipe failing_features:Failing --image-size 8 --global-batch-size 8 --steps 4 --eval-every 2".split()
     words += "--checkpoint-every 2 --eval-samples 40 --eval-features recipe --run-dir run --report never".split()
-    launched = launcher(ranks) if ranks > 1 else []
+    launched = launcher(2)
     done = run([*launched, sys.executable, "-m", "hvdgan.train", *words], tmp_path, forked=True)
     assert done.returncode != 0 and (tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
     if is_memory:
         assert "rank 1 is out of memory at step 1" in done.stderr and "hvdgan: rank 1: Traceback" not in done.stderr
         return
     assert "odd features" in done.stderr
-    if ranks > 1:
-        assert "stopped: rank 1 failed: InvalidArgumentError: " in (tmp_path / "run" / "log.txt").read_text()
-        words = "run --all-checkpoints --samples 40 --batch-size 16".split()
-        done = run([*launched, sys.executable, "-m", "hvdgan.evaluate", *words], tmp_path, forked=True)
-        assert done.returncode != 0 and "rank 1 failed" in done.stderr and "skipped" not in done.stderr
+    assert "stopped: rank 1 failed: InvalidArgumentError: " in (tmp_path / "run" / "log.txt").read_text()
+    words = "run --all-checkpoints --samples 40 --batch-size 16".split()
+    done = run([*launched, sys.executable, "-m", "hvdgan.evaluate", *words], tmp_path, forked=True)
+    assert done.returncode != 0 and "rank 1 failed" in done.stderr and "skipped" not in done.stderr

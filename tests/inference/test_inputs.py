@@ -111,12 +111,6 @@ def test_the_data_of_the_run_itself_open_without_a_flag():
             "channels of the images: ('v', 'u'), and ('u', 'v') in",
         ),
         (
-            {"angle": np.ones((5, 2))},
-            {"angle": np.ones(5)},
-            {"conditions": ("angle",)},
-            "conditions: ('angle',), and ('angle_0', 'angle_1') in",
-        ),
-        (
             {"ground": np.ones((4, 6))},
             {"ground": np.ones((4, 6, 2))},
             {"constants": "ground", "constant_values": "none"},
@@ -158,19 +152,6 @@ def test_classes_must_be_those_of_the_run():
     assert open_data(*run, "unlabelled").labels is None
 
 
-def test_the_rows_of_a_table_belong_to_the_data_that_they_are_in_the_order_of():
-    for name in ("mine", "others"):
-        Path(name).mkdir()
-        np.save(f"{name}/{name}.npy", RNG.random((4, 6), np.float32))
-    Path("ordered.csv").write_text("energy\n1\n")
-    Path("named.csv").write_text("file,energy\nmine.npy,1\nothers.npy,2\n")
-    ordered, named = (trained_on("mine", condition_table=Path(f"{name}.csv")) for name in ("ordered", "named"))
-    said = refused(open_data, ordered, "others")
-    assert "the rows of --condition-table ordered.csv are in the order of mine; give the table a column `file`" in said
-    assert open_data(*ordered, None).conditions.tolist() == [[1]]
-    assert open_data(*named, "others").conditions.tolist() == [[2]]
-
-
 # samples of another program
 
 
@@ -182,28 +163,6 @@ def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     np.testing.assert_allclose(seen(run, "made.npy"), made / 5 - 1, atol=1e-6)
     said = refused(open_samples, run, "fields.npy")
     assert said.startswith("--images fields.npy: shapes of a sample and its input: ((8, 9, 2), None), and ((4, 5, 2)")
-
-
-def test_the_channels_of_samples_may_be_elsewhere_than_in_the_data():
-    """hvdgan.sample writes them last."""
-    np.save("fields.npy", RNG.random((9, 3, 4, 5)))
-    run = trained_on("fields.npy", axes="CHW")
-    samples = RNG.random((6, 4, 5, 3), np.float32)
-    np.save("made.npy", samples)
-    assert refused(open_samples, run, "made.npy").endswith("or the axes of these data with --axes")
-    np.testing.assert_array_equal(seen(run, "made.npy", "HWC"), 2 * samples - 1)
-
-
-@pytest.mark.parametrize("crop", [(), (8, 8)])
-def test_pictures_have_the_size_that_networks_make(crop):
-    """Larger ones are resized, as data without --crop are."""
-    np.save("faces.npy", RNG.integers(0, 256, (9, 16, 16, 1), np.uint8))
-    run, size = trained_on("faces.npy", crop=crop), crop or (16, 16)
-    pictures("made", size)
-    pictures("large", (32, 32))
-    expected = np.asarray(Image.open("made/0.png"))[..., None]
-    np.testing.assert_array_equal(np.rint((seen(run, "made")[0] + 1) * 127.5), expected)
-    assert seen(run, "large").shape == (4, *size, 1)
 
 
 # conditions
@@ -240,15 +199,11 @@ def test_conditions_are_given_in_the_units_of_the_data(capsys):
     ("text", "table", "message"),
     [
         ("energy=50", None, "--condition energy=50: expected energy=NUMBER,theta=NUMBER"),
-        ("energy=1,energy=2,theta=0", None, "expected energy=NUMBER,theta=NUMBER"),
         ("energy=50,theta=nan", None, "theta of sample 0 is nan; expected a finite number"),
         ("energy=-500,theta=1", None, "energy is -500, which its map log1p turns into nan; expected"),
         ("energy=1,theta=2", "energy,theta\n1,2\n", "one condition for all samples; leave it out beside --conditions"),
         (None, "energy\n1\n", "--conditions c.csv: no column theta; it has energy"),
-        (None, "energy,theta\n1,x\n", "could not convert string to float: 'x'"),
-        (None, "energy,theta\n1,2\n-500,2\n", "energy of row 2 is -500, which its map"),
         (None, np.zeros((3, 3)), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
-        (None, np.array([[{}, {}]], object), "--conditions c.npy: cannot be read"),
     ],
 )
 def test_conditions_that_do_not_fit_are_refused(text, table, message):

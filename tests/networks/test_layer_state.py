@@ -7,14 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-from keras import layers
 from safetensors.numpy import load_file
 
 from building import tiny_run
 from hvdgan.cli.errors import UserError
-from hvdgan.networks.layer_state import other_state_of, statistics_of
 from launching import CONTROLLERS, launcher, run, train
-from tiny import CountingBright, Pooled, PooledAlike, PooledIfBright, Stateful, TinyOptions
+from tiny import CountingBright, Pooled, PooledAlike, PooledIfBright
 
 SIZE = ("--image-size", "8", "--global-batch-size", "16", "--norm", "batch", "--run-dir", "run")
 CONTROLLER = CONTROLLERS[-1]
@@ -59,28 +57,3 @@ def test_other_state_that_differs_between_the_ranks_is_refused_by_name_after_the
         assert 'aggregation="mean"' in line
     assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
-
-
-class Noting(layers.Layer):
-    """Says of one of its variables that it is a mean over samples, and has weights that are not trained."""
-
-    def build(self, shape):
-        self.mean = self.add_weight(shape[1:], "zeros", trainable=False, aggregation="mean", name="mean")
-        self.count = self.add_weight((), "zeros", dtype="int32", trainable=False, aggregation="mean", name="count")
-        self.frozen = layers.Dense(3, name="frozen")
-        self.frozen.build((None, 2))
-        self.frozen.trainable = False
-
-    def call(self, inputs):
-        return inputs
-
-
-def test_which_variables_are_statistics():
-    recipe = type("WithNoting", (Stateful,), {"layer": Noting})
-    network = tiny_run(recipe, TinyOptions(norm="batch")).state.networks["discriminator"]
-    assert [variable.path.split("/")[-1] for variable in statistics_of(network)] == [
-        "mean",
-        "moving_mean",
-        "moving_variance",
-    ]
-    assert [variable.path for _, variable in other_state_of(network)] == ["judging/keeps/count"]

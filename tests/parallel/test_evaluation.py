@@ -5,16 +5,13 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers
 
 from building import tiny_run
 from hvdgan.cli.errors import RankFailed, RunError
 from hvdgan.data import BadImage
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.held_out import Evaluator
 from measured import Bright, Measured
-from tiny import Tiny
 
 
 def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
@@ -23,27 +20,6 @@ def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
     parts = run.recipe, run.state.sampling_nets, run.held_out
     together = Evaluator(*parts, dataclasses.replace(ranks, slice_unit=1), run.config)()
     assert together == pytest.approx(Evaluator(*parts, run.ranks, run.config)(), rel=1e-6)
-
-
-class Featured(Tiny):
-    def features(self, nets, batch):
-        flat = tf.reshape(batch.images, (-1, 64))[:, 2:18]
-        return flat, tf.nn.softmax(flat)
-
-
-def test_the_sums_of_a_set_take_one_reduction_for_each_type_of_number(ranks, monkeypatch):
-    alone = tiny_run(Featured, eval_samples=200, eval_features="recipe").comparison(print)
-    total, types = Ranks.total, []
-
-    def counted(self, values):
-        types.append(values.dtype)
-        return total(self, values)
-
-    monkeypatch.setattr(Ranks, "total", counted)
-    together = tiny_run(Featured, ranks=ranks, eval_samples=200, eval_features="recipe").comparison(print)
-    assert types[:4] == [np.float32, np.float64] * 2  # the real samples, and the generated ones
-    # Each subset of so few samples would be the whole set, so the kernel distance has no deviation.
-    assert together == pytest.approx(alone, rel=1e-5, nan_ok=True)
 
 
 def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(ranks):

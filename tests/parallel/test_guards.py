@@ -5,11 +5,9 @@ import os
 import signal
 
 import pytest
-import tensorflow as tf
 
 from building import data_of, tiny_run
 from hvdgan.cli.errors import RunError
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.loop import Loop
 from hvdgan.training.observations import Observations
@@ -71,20 +69,6 @@ def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, mo
             os.kill(os.getpid(), signal.SIGUSR1)
         answers.append(stopping.is_time())
     assert answers == [False, True] and stopping.reason == "rank 1: SIGUSR1"
-
-
-def test_both_ranks_check_after_the_same_steps(ranks, tmp_path, monkeypatch):
-    """Rank 1 is slower. If the ranks checked after different steps, they would wait for each other."""
-    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.002)
-    steps, checked, stack = [], [], Ranks.stack
-    monkeypatch.setattr(Ranks, "stack", lambda self, values: checked.append(len(steps)) or stack(self, values))
-    stopping = Stopping(ranks, tmp_path / "stop", None)
-    for step in range(1000):
-        steps.append(step)
-        assert not stopping.is_time()
-        tf.reduce_sum(tf.ones((400 * ranks.rank + 1, 400)))
-    everyones = ranks.gather(checked, "checked")
-    assert 1 < len(checked) < 1000 and everyones[0] == everyones[1]
 
 
 def test_a_recipe_whose_file_differs_between_ranks_is_named_on_both(ranks, tmp_path, monkeypatch):

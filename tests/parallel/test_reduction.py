@@ -1,4 +1,4 @@
-"""Two ranks compute what one rank computes: reduced gradients, statistics, decisions and evaluations."""
+"""Two ranks compute what one rank computes: reduced gradients in groups, statistics, decisions and evaluations."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.training.repeatable import operations
 from hvdgan.training.window import Watch
-from tiny import Staged, Tiny, TinyOptions
+from tiny import Staged, Tiny, TinyOptions, Wide
 
 
 def whole_batch_gradients(run):
@@ -76,17 +76,6 @@ def test_ranks_that_share_a_gpu_reduce_over_the_hosts_memory_what_others_reduce(
     assert {operation.type for operation in reductions} >= {"HorovodAllreduce", "HorovodGroupedAllreduce"}
     assert all(operation.device.lower().endswith("cpu:0") for operation in reductions)
     assert changed(trained(tiny_run(ranks=ranks, **settings)), trained(run)) == set()
-
-
-def test_two_ranks_have_the_averages_of_one(ranks):
-    """The half-life is in images of all ranks together, not of one rank."""
-    settings = {"options": TinyOptions(steps=20), "ema_half_life": 64.0}
-    together, single = (trained(tiny_run(ranks=these, **settings)) for these in (ranks, Ranks()))
-    averages = [name for name in single if name.startswith("ema/")]
-    assert averages
-    for name in averages:
-        lag = np.linalg.norm(single[name] - single[name.replace("ema/", "networks/")])
-        assert np.linalg.norm(together[name] - single[name]) <= 1e-2 * lag, name
 
 
 @pytest.mark.parametrize(("batch_size", "accumulate", "first"), [(5, 1, 2), (6, 2, 2)])
@@ -170,3 +159,31 @@ def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
         watch.add({"fool/loss": step * (1.0 if ranks.rank else -1.0)})
         ends.append(watch.is_over(step, ranks, [1.0] * ranks.size))
     assert ends.index(True) == 5
+
+
+def reductions(run, step):
+    """The numbers of tensors in the collectives of the first update, of one large and one small bundle."""
+    number = tf.constant(0, tf.int64)
+    data = {name: value[: step.forward.count] for name, value in data_of(run).items()}
+    graph = step.function(run.schedule.stages[0].due(0)[:1]).get_concrete_function(number, number, data).graph
+    return [(o.type, len(o.inputs)) for (*_, o), _ in operations(graph) if o.type.startswith("Horovod")]
+
+
+ALONE, GROUP = "HorovodAllreduce", "HorovodGroupedAllreduce"
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "on_gpu", "expected"),
+    [
+        ({}, 2, False, [(ALONE, 1)] * 2),
+        ({}, 3, False, [(GROUP, 2)]),
+        ({}, 3, True, [(ALONE, 1)] * 2),
+        ({"deterministic": True}, 2, False, [(GROUP, 2)]),
+        ({"deterministic": True}, 3, True, [(GROUP, 2)]),
+    ],
+)
+def test_horovod_gets_the_groups(ranks, settings, size, on_gpu, expected):
+    """The graph of a third rank or of a GPU is traced, and not run."""
+    run = tiny_run(Wide, ranks=ranks, global_batch_size=12, **settings)
+    others = dataclasses.replace(ranks, size=size, on_gpu=on_gpu)
+    assert reductions(run, stage_step(run).with_ranks(others)) == expected

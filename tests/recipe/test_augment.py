@@ -1,4 +1,4 @@
-"""Flips, and the augmentations of --diff-augment, of pictures, fields and volumes."""
+"""Flips, the augmentations of --diff-augment, and those of --ada. Modules: recipe.ada"""
 
 import itertools
 
@@ -10,6 +10,8 @@ from building import data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
+from hvdgan.recipe import ada, losses
+from hvdgan.recipe.ada import adaptive, next_state
 from hvdgan.recipe.augment import check_augmentations, diff_augment, flip
 from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
@@ -63,21 +65,6 @@ def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message
         check_augmentations(Config(**settings), *shapes)
 
 
-@pytest.mark.parametrize("kind", ["translation", "cutout"])
-def test_volumes_are_moved_along_all_axes(kind):
-    ones = tf.ones((64, 8, 16, 16, 5))
-    kept = diff_augment(ones, (kind,), random(), "x").numpy()
-    assert (kept == kept[..., :1]).all()  # the same for all channels
-    gone = 1 - kept[..., 0]
-    if kind == "cutout":
-        for hole in gone:
-            sizes = [int(hole.any(axis=axes).sum()) for axes in ((1, 2), (0, 2), (0, 1))]
-            assert hole.sum() == np.prod(sizes) and all(a <= b for a, b in zip(sizes, (4, 8, 8), strict=True))
-    else:
-        most = [int(gone.all(axis=axes).sum(axis=1).max()) for axes in ((2, 3), (1, 3), (1, 2))]
-        assert most == [1, 2, 2]
-
-
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])
 def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(kind):
     given = images()
@@ -86,28 +73,6 @@ def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(ki
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     for other in (diff_augment(given, (kind,), random(1), "real"), diff_augment(given, (kind,), random(), "fake")):
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
-
-
-def test_colour_keeps_the_shape_of_an_image():
-    """Grey images: an affine map of each, with slope 0.5 to 1.5 and a shift of the mean by up to 0.5."""
-    given = images(channels=1).numpy()
-    changed = diff_augment(tf.constant(given), ("color",), random(), "x").numpy()
-    slopes = []
-    for image, other in zip(given, changed, strict=True):
-        slope, offset = np.polyfit(image.ravel(), other.ravel(), 1)
-        np.testing.assert_allclose(image * slope + offset, other, atol=1e-5)
-        assert abs(other.mean() - image.mean()) <= 0.5
-        slopes.append(slope)
-    assert 0.5 <= min(slopes) < 0.7 and 1.3 < max(slopes) <= 1.5
-
-
-def test_gradients_flow_through_all_of_it():
-    given = images(8)
-    with tf.GradientTape() as tape:
-        tape.watch(given)
-        value = tf.reduce_sum(diff_augment(given, ("color", "translation", "cutout"), random(count=8), "x"))
-    slopes = tape.gradient(value, given).numpy()
-    assert np.isfinite(slopes).all() and np.any(slopes != 0, axis=(1, 2, 3)).all()
 
 
 class Augmented(Tiny):
@@ -128,3 +93,107 @@ def test_the_flag_reaches_the_recipe():
 def test_a_recipe_that_never_augments_refuses_the_flag():
     with pytest.raises(UserError, match="--diff-augment: no loss of the recipe calls batch.augment"):
         tiny_run(diff_augment=("color",))
+
+
+COUNT, SIZE = 6, 8
+
+
+def draws_of(first=0, count=COUNT):
+    return Random(0, tf.constant(3, tf.int64), first, count)
+
+
+def pictures(channels=3, count=COUNT):
+    return np.random.default_rng(0).uniform(-1, 1, (count, SIZE, SIZE, channels)).astype(np.float32)
+
+
+def moved(images, matrix):
+    matrices = tf.tile(tf.constant(matrix, tf.float32)[None], (len(images), 1, 1))
+    return ada.sampled(tf.constant(images), matrices).numpy()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_nothing_changes_at_probability_0_and_all_pictures_do_at_1(channels):
+    images = pictures(channels)
+    np.testing.assert_allclose(adaptive(images, tf.constant(0.0), draws_of(), "real"), images, atol=1e-5)
+    changed = adaptive(images, tf.constant(1.0), draws_of(), "real").numpy()
+    assert changed.shape == images.shape and np.isfinite(changed).all()
+    assert all(np.abs(one - other).max() > 0.05 for one, other in zip(changed, images, strict=True))
+    other_key = adaptive(images, tf.constant(1.0), draws_of(), "fake").numpy()
+    assert not np.allclose(changed, other_key)
+
+
+def test_a_sample_is_changed_in_the_same_way_on_any_rank():
+    images = pictures()
+    whole = adaptive(images, tf.constant(0.7), draws_of(), "real").numpy()
+    half = adaptive(images[3:], tf.constant(0.7), draws_of(3, 3), "real").numpy()
+    np.testing.assert_allclose(half, whole[3:], atol=1e-5)
+
+
+def test_places_are_those_of_numpy():
+    images = pictures()
+    turn, mirror = [[0, -1, 0], [1, 0, 0], [0, 0, 1]], [[-1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    np.testing.assert_allclose(moved(images, mirror), images[:, :, ::-1], atol=1e-5)
+    turned = moved(images, turn)
+    assert np.allclose(turned, np.rot90(images, 1, (1, 2)), atol=1e-5) or np.allclose(
+        turned, np.rot90(images, -1, (1, 2)), atol=1e-5
+    )
+    right = moved(images, [[1, 0, 2], [0, 1, 0], [0, 0, 1]])  # a place shows what lies two to its right
+    np.testing.assert_allclose(right[:, :, :-2], images[:, :, 2:], atol=1e-5)
+    np.testing.assert_allclose(right[:, :, -2:], images[:, :, -2:-4:-1] * 0 + images[:, :, [-2, -3]], atol=1e-5)
+    half = moved(images, [[1, 0, 0.5], [0, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(half[:, :, :-1], (images[:, :, :-1] + images[:, :, 1:]) / 2, atol=1e-5)
+
+
+def test_gradients_flow_through_twice():
+    images = tf.constant(pictures())
+    with tf.GradientTape() as outer:
+        outer.watch(images)
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            result = tf.reduce_sum(adaptive(images, tf.constant(1.0), draws_of(), "real") ** 2)
+        first = tape.gradient(result, images)
+        second = outer.gradient(tf.reduce_sum(first**2), images) if first is not None else None
+    assert first is not None and second is not None and np.abs(second.numpy()).max() > 0
+
+
+def test_the_probability_moves_every_fourth_step_towards_the_target():
+    state = tf.constant([0.0, 0.0])
+    seen = []
+    for step, sign in enumerate([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.1, 0.1, -1.0, -1.0, -1.0, -1.0]):
+        state = next_state(state, tf.constant(sign), tf.constant(step, tf.int64), target=0.6, change=0.01)
+        seen.append(round(float(state[0]), 4))
+    assert seen == [0, 0, 0, 0.04, 0.04, 0.04, 0.04, 0, 0, 0, 0, 0]
+
+
+class Adaptive(Tiny):
+    def judge(self, nets, batch):
+        real = nets.discriminator(batch.augment(batch.images, "real"))
+        fake = nets.discriminator(batch.augment(nets.generator(batch.latents), "fake"))
+        return losses.non_saturating_discriminator(real, fake), {"real_sign": tf.reduce_mean(tf.sign(real))}
+
+
+def test_a_run_with_it_logs_its_probability():
+    run = tiny_run(Adaptive, ada=0.0, ada_images=64)  # a change of 1/4 a step
+    for step in range(8):
+        metrics, finite = stage_step(run)(step, step, data_of(run, step))
+        assert all(finite)
+    p = float(run.state.kept.shared()["state/ada"].numpy()[0])
+    assert p in (0.0, 1.0) and "ada/p" in metrics
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "complaint"),
+    [
+        (Tiny, {}, "no loss of the recipe calls batch.augment"),
+        (
+            type(
+                "Silent", (Adaptive,), {"judge": lambda self, nets, batch: (Adaptive.judge(self, nets, batch)[0], {})}
+            ),
+            {},
+            "no loss of the recipe reports the metric real_sign",
+        ),
+    ],
+)
+def test_recipes_without_what_it_needs_are_refused(recipe, settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        tiny_run(recipe, ada=0.6, **settings)

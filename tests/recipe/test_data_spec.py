@@ -39,14 +39,6 @@ def test_physical_units_in_tensorflow_are_those_of_numpy_and_have_gradients(text
     np.testing.assert_allclose(slopes, differences / (2 * step), rtol=2e-3, atol=1e-3)
 
 
-def test_parts_have_maps_of_their_own():
-    values = SampleValues(*(parse(text, "--values", ("0",)) for text in ("range:0,2", "range:0,4", "range:0,8")))
-    spec = DataSpec((4, 4, 1), 9, input_shape=(2, 2, 1), conditions=("0",), values=values)
-    zero = tf.zeros((1, 1))
-    assert [float(spec.physical(zero, part)[0, 0]) for part in ("images", "inputs", "conditions")] == [1, 2, 4]
-    assert DataSpec((4, 4, 1), 9).physical(zero) is zero
-
-
 @pytest.mark.parametrize(
     ("shape", "values", "pictures"),
     [

@@ -1,4 +1,4 @@
-"""Random draws depend on the seed, the step and the sample, never on the rank."""
+"""Random draws depend on the seed, the step and the sample, never on the rank. Modules: recipe.drawing"""
 
 import hashlib
 
@@ -7,24 +7,12 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.drawing import slerp
 from hvdgan.recipe.draws import Random
 
 
 def draws(seed=0, step=0, scope="", key="latents"):
     return Random(seed, tf.constant(step, tf.int64), 0, 12, scope).normal(key, (5,)).numpy()
-
-
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize(("kind", "arguments"), [("normal", ()), ("uniform", ()), ("integers", (1000,))])
-def test_any_number_of_ranks_draws_the_same_numbers(size, kind, arguments):
-    whole = getattr(Random(7, tf.constant(3, tf.int64), 0, 12), kind)("latents", (5, 2), *arguments).numpy()
-    slices = [
-        getattr(Random(7, tf.constant(3, tf.int64), first, last - first), kind)("latents", (5, 2), *arguments)
-        for first, last in (Ranks(rank, size, slice_unit=1).slice_of(12) for rank in range(size))
-    ]
-    np.testing.assert_array_equal(np.concatenate(slices), whole)
-    assert len(np.unique(whole)) > 0.9 * whole.size
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"step": 1}, {"scope": "fool"}, {"key": "mixing"}])
@@ -81,3 +69,12 @@ def test_the_numbers_stay_those_of_old_checkpoints():
     """A resumed run must continue with the same latents under a later version of this package."""
     golden = [-0.1639506, 1.4980861, -1.1796837, -0.90379304, 0.14603832]
     np.testing.assert_allclose(draws(seed=3, step=11, scope="/draw")[0], golden, rtol=1e-5)
+
+
+def test_slerp_keeps_to_the_arc():
+    first, second = np.float32([[3, 0], [1, 0], [2, 0]]), np.float32([[0, 3], [1, 0], [-2, 0]])
+    half = np.sqrt(0.5) * 3
+    middle = slerp(tf.constant(first), tf.constant(second), tf.constant([0.5, 0.5, 0.25]))
+    np.testing.assert_allclose(middle, [[half, half], [1, 0], [1, 0]], atol=1e-6)
+    for place, end in ((0.0, first), (1.0, second)):
+        np.testing.assert_array_equal(slerp(tf.constant(first), tf.constant(second), tf.fill([3], place)), end)

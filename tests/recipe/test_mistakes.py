@@ -52,13 +52,11 @@ def line_of(name):
     [
         ("NoPair", FOOL + "the loss returns float32 (); it must return a scalar, the mean over the batch, and a dict"),
         ("TrainingGiven", FOOL + "the loss fails: TypeError: training=False cannot be given to generator"),
-        ("UnknownNetwork", "there is no network critic; networks() returns generator, discriminator"),
         ("If", "tf.where or tf.cond for an if"),
         (
             "UnknownDraw",
             "the batch has no noise; it has augment, conditions, constants, images, index, inputs, lab",
         ),
-        ("Deep", FOOL + "the loss fails: ValueError: "),
         (
             "ScalesLossesByItself",
             "optimizers() gives a LossScaleOptimizer for generator; leave the scaling out: hvdgan sc",
@@ -68,15 +66,9 @@ def line_of(name):
             "stage joint: owns generator, which has no trainable variables; leave trainable = False out",
         ),
         ("WrongArgument", "stages() fails: TypeError: Update.__init__() got an unexpected keyword argument 'own'"),
-        (
-            "KerasRate",
-            "update fool: learning_rate is a CosineDecay; it must be above 0, or a LearningRate",
-        ),
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
         ("SamplesUint8", "sample() returns uint8 (64, 8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
-        ("BlankImagesToGenerate --eval-samples 8", "generate() reads batch.images, which is blank for samples; set"),
-        ("BrokenInit", "__init__() fails: TypeError: math.log2() takes exactly one argument (2 given)"),
         ("Thawed", "Options is not frozen; write @dataclasses.dataclass(frozen=True) above it"),
         ("Even --steps 3", "Options fails: ValueError: steps is 3; it must be even"),
     ],
@@ -91,21 +83,16 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path, monkeypatch, capsys, nam
     assert len(error) < 700 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "complaint"),
-    [
-        ("class MyGAN(keras.Model)\n    pass\n", 1, "SyntaxError: expected ':': class MyGAN(keras.Model)"),
-        ("import sys\nsys.exit(3)\n", 2, "SystemExit: 3"),
-    ],
-)
-def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsys, text, line, complaint):
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "my_gan.py").write_text(text)
+    (tmp_path / "my_gan.py").write_text("class MyGAN(keras.Model)\n    pass\n")
     sys.modules.pop("my_gan", None)
     assert main(["--recipe", "my_gan:MyGAN", *FLAGS]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: --recipe my_gan:MyGAN (my_gan.py, line {line}): its import fails: {complaint}")
+    assert error.startswith(
+        "hvdgan: --recipe my_gan:MyGAN (my_gan.py, line 1): its import fails: SyntaxError: expected"
+    )
 
 
 def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, capsys):
@@ -136,11 +123,6 @@ def test_options_that_are_lists_take_commas():
     assert options("--sizes 1 --sizes 2 --pair 3 4") == wrong.Lists.Options(sizes=(1, 2), pair=(3, 4))
     given = options("--maybe 1,2 --perhaps=3,4 --both 5,6 --several 7,8")
     assert (given.maybe, given.perhaps, given.both, list(given.several)) == ((1, 2), [3, 4], (5, 6), [7, 8])
-
-
-def test_draws_that_are_the_same_for_all_samples_are_constants_or_numbers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["--recipe", "wrong:Constants", *FLAGS, "--accumulate", "2"]) == 0
 
 
 def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, capsys):
@@ -175,13 +157,3 @@ def test_operations_that_run_when_a_file_is_imported_leave_each_rank_its_share(t
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert record["fool/threads"] == cores  # the mean over the ranks
     assert (tmp_path / "run" / "checkpoints" / "step-00000002").is_dir()
-
-
-def test_all_ranks_end_where_the_file_of_one_cannot_be_imported(tmp_path):
-    (tmp_path / "my_gan.py").write_text(
-        "import os\nif os.environ['HOROVOD_RANK'] == '1':\n    import no_such_library\nfrom tiny import Tiny\n"
-    )
-    command = [*launcher(2), sys.executable, "-m", "hvdgan.train", "--recipe", "my_gan:Tiny", *FLAGS]
-    done = run(command, tmp_path)
-    assert done.returncode != 0
-    assert "rank 1: --recipe my_gan:Tiny (my_gan.py, line 3): its import fails: ModuleNotFoundError" in done.stderr

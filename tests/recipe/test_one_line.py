@@ -61,12 +61,9 @@ def folder(tmp_path, monkeypatch):
         ("--run-dir data/notes.txt/run", "--run-dir data/notes.txt/run"),
         ("--resume data/good", "--resume data/good: expected auto, never, or the folder of a checkpoint"),
         ("--config data/notes.txt", "--config data/notes.txt: cannot be read as JSON"),
-        ("--recipe nobody", "--recipe nobody: there is no module hvdgan.recipes.nobody"),
         ("--recipe tiny:Required", "every field of its Options needs a default"),
         ("--recipe tiny:UnknownEma", "ema names nobody, and networks() returns generator, discriminator"),
-        ("--recipe tiny:OneOptimizer", "optimizers() gives one optimizer to two networks"),
         ("--recipe tiny:Noisy", "network discriminator draws its own random numbers"),
-        ("--recipe tiny:TwoLosses", "stage joint, update judge: a metric is named loss"),
         ("--recipe tiny:Overdrawn", "draw() returns images, which every batch has"),
         ("--recipe test_one_line:Unseen", "it has no sample(), which must return images (N, H, W, C)"),
         (

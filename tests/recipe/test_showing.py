@@ -52,17 +52,6 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path)
         assert panel.limits == (real[..., place].min(), real[..., place].max())
 
 
-def test_long_vectors_are_rows_and_short_ones_columns_beside_the_data(panels, tmp_path):
-    vectors, data = RNG.normal(size=(5, 30)).astype(np.float32), RNG.normal(size=(9, 2)).astype(np.float32)
-    save_samples(tmp_path / "grid.png", vectors, spec_of((30,), "none"))
-    np.testing.assert_array_equal(panels[0].fields, vectors[None])
-    save_samples(tmp_path / "grid.png", vectors[:, :2], spec_of((2,), "none", ("mass", "1"), ("GeV", "")), data)
-    assert [panel.title for panel in panels[1:]] == ["mass [GeV]", "column 1"]
-    for place, panel in enumerate(panels[1:]):
-        np.testing.assert_array_equal(panel.column, vectors[:, place])
-        np.testing.assert_array_equal(panel.data, data[:, place])
-
-
 @pytest.mark.parametrize(
     ("shape", "text"),
     [((4, 6, 2), "log1p"), ((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((30,), "none"), ((9, 2), "none")],

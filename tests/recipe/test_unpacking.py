@@ -28,16 +28,6 @@ def test_pixels_become_minus_one_to_one_and_floats_stay():
     np.testing.assert_array_equal(unpack(tf.constant(floats), DataSpec((5,), 9)).images, floats)
 
 
-@pytest.mark.parametrize("layout", [Layout((8, 6, 3), (4, 3, 5)), Layout((4, 4, 4, 1), (7,))])
-def test_records_are_divided(layout):
-    images = RNG.normal(size=(3, *layout.shape)).astype(np.float32)
-    inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
-    parts = unpack(tf.constant(layout.joined(inputs, images, np.dtype(np.float32))), spec_of(layout))
-    np.testing.assert_array_equal(parts.images, images)
-    np.testing.assert_array_equal(parts.inputs, inputs)
-    assert parts.constants is None
-
-
 def places_of(crops, whole):
     """Where each crop lies: its samples hold their own places."""
     assert (crops[:, 1:, :, 0] - crops[:, :-1, :, 0] == 1).all() and (np.diff(crops[..., 1], axis=2) == 1).all()

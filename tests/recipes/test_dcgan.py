@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
 
@@ -23,9 +22,3 @@ def test_at_64_pixels_it_is_the_network_of_the_paper():
     # The reference implementation has 3,576,704 and 2,765,568 parameters without its output biases, statistics apart.
     assert sum(np.prod(v.shape) for v in generator.trainable_variables) == 3_576_704 + 3
     assert sum(np.prod(v.shape) for v in discriminator.trainable_variables) == 2_765_568 + 64 + 1
-
-
-@pytest.mark.parametrize(("norm", "statistics"), [("batch", 6), ("none", 0)])
-def test_norm_none_has_no_statistics(norm, statistics):
-    generator = dcgan_generator(image_size=32, channels=1, latent_size=10, nf=2, norm=norm)
-    assert len(generator.non_trainable_variables) == statistics

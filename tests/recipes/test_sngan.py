@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
+from hvdgan.networks.sngan import sngan_discriminator, sngan_generator
 from hvdgan.networks.spectral import Spectral
-from hvdgan.recipe import DataSpec, Nets, Random
+from hvdgan.recipe import Nets, Random
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
 
 
@@ -52,34 +52,6 @@ def test_the_logit_of_a_class_is_psi_and_the_projection():
     for number in range(3):
         by_hand = (features @ psi)[:, 0] + features @ vectors[number]
         np.testing.assert_allclose(logits[number], by_hand, rtol=1e-4, atol=1e-5)
-
-
-def test_conditional_batch_norm_scales_and_shifts_by_class():
-    layer = ConditionalBatchNormalization(3)
-    images = np.random.default_rng(0).normal(2, 3, size=(4, 5, 5, 2)).astype(np.float32)
-    classes = np.array([2, 0, 1, 2], np.int32)
-    layer.build([images.shape, classes.shape])
-    layer.gamma.assign([[1, 2], [3, 4], [5, 6]])
-    layer.beta.assign([[0, 1], [2, 3], [4, 5]])
-    mean, variance = images.mean(axis=(0, 1, 2)), images.var(axis=(0, 1, 2))
-    normal = (images - mean) / np.sqrt(variance + 1e-5)
-    expected = normal * layer.gamma.numpy()[classes][:, None, None] + layer.beta.numpy()[classes][:, None, None]
-    np.testing.assert_allclose(
-        layer([tf.constant(images), tf.constant(classes)], training=True), expected, rtol=1e-3, atol=1e-4
-    )
-    np.testing.assert_allclose(layer.norm.moving_mean, 0.1 * mean, rtol=1e-4)
-
-
-def test_fakes_get_classes_of_every_kind_and_unlabelled_data_none():
-    options = SNGANOptions(nf=2, latent_size=8)
-    random = Random(0, tf.constant(0, tf.int64), 0, 500)
-    classes = SNGAN(options, DataSpec((32, 32, 1), 1, 10)).draw(random)["classes"]
-    assert classes.dtype == tf.int32
-    assert set(classes.numpy()) == set(range(10))
-    assert set(SNGAN(options, DataSpec((32, 32, 1), 1, 0)).draw(random)) == {"latents"}
-    unconditional = SNGAN(SNGANOptions(nf=2, latent_size=8, conditional="none"), DataSpec((32, 32, 1), 1, 10))
-    assert set(unconditional.draw(random)) == {"latents"}
-    assert all(len(network.inputs) == 1 for network in unconditional.networks().values())
 
 
 def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
-from hvdgan.recipe import DataSpec, losses
-from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions
+from hvdgan.recipe import DataSpec
+from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions, kl_to_normal
 
 
 def widths(network):
@@ -29,13 +29,13 @@ def test_at_64_pixels_they_are_the_networks_of_the_paper():
 
 
 def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
-    assert float(losses.kl_to_normal(tf.zeros((3, 5)), tf.zeros((3, 5)))) == 0
+    assert float(kl_to_normal(tf.zeros((3, 5)), tf.zeros((3, 5)))) == 0
     mean, log_variance = np.array([[0.5, -1.0]], np.float32), np.array([[0.3, -0.7]], np.float32)
     random = np.random.default_rng(0)
     z = mean + np.exp(0.5 * log_variance) * random.normal(size=(200_000, 2))
     log_q = -0.5 * ((z - mean) ** 2 / np.exp(log_variance) + log_variance)
     expected = (log_q + 0.5 * z**2).sum(axis=1).mean()
-    assert float(losses.kl_to_normal(tf.constant(mean), tf.constant(log_variance))) == pytest.approx(expected, abs=0.01)
+    assert float(kl_to_normal(tf.constant(mean), tf.constant(log_variance))) == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,7 @@ def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():
     [
         (0.68, 0.68, True, True),
         (0.20, 0.68, False, True),  # far ahead on real images
-        (0.68, 0.20, False, True),
         (1.20, 0.68, True, False),  # far behind
-        (0.68, 1.20, True, False),
         (0.20, 1.20, True, True),  # both would wait: none does
     ],
 )

@@ -131,13 +131,6 @@ class UnknownEma(Tiny):
     ema = ("nobody",)
 
 
-class OneOptimizer(Tiny):
-    """One optimizer for two networks."""
-
-    def optimizers(self):
-        return dict.fromkeys(("generator", "discriminator"), keras.optimizers.Adam())
-
-
 class Noisy(Tiny):
     """A network with noise of its own."""
 
@@ -146,19 +139,6 @@ class Noisy(Tiny):
         pixels = networks["discriminator"].input_shape[1:]
         noisy = keras.Sequential([keras.Input(pixels), layers.Dropout(0.5), networks["discriminator"]])
         return {**networks, "discriminator": noisy}
-
-
-class TwoLosses(Staged):
-    """A metric by the name of the loss, in the last stage alone."""
-
-    def stages(self):
-        *others, joint = super().stages()
-        judge, fool = joint.updates
-        return [*others, dataclasses.replace(joint, updates=[dataclasses.replace(judge, loss=self.twice), fool])]
-
-    def twice(self, nets, batch):
-        loss, _ = self.judge(nets, batch)
-        return loss, {"loss": loss}
 
 
 class Overdrawn(Tiny):

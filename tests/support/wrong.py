@@ -1,7 +1,6 @@
 """Recipes that each make one mistake; the line that an error must name ends with `# here`."""
 
 import dataclasses
-import math
 import os
 from collections.abc import Sequence
 from typing import Optional
@@ -16,12 +15,6 @@ from tiny import Tiny, TinyOptions
 class WrongArgument(Tiny):
     def stages(self):
         return [Stage("joint", 3, [Update("fool", own=["generator"], loss=self.fool)])]  # here
-
-
-class KerasRate(Tiny):
-    def stages(self):
-        rate = keras.optimizers.schedules.CosineDecay(1e-3, 100)
-        return [Stage("joint", 3, [Update("fool", ["generator"], self.fool, learning_rate=rate)])]  # here
 
 
 class Selective(Tiny):
@@ -43,11 +36,6 @@ class BlankImages(Tiny):
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
 
 
-class BlankImagesToGenerate(Tiny):
-    def generate(self, nets, batch):  # here
-        return nets.generator(batch.latents) + batch.images
-
-
 class ScalesLossesByItself(Tiny):
     def optimizers(self):  # here
         return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
@@ -62,12 +50,6 @@ class Frozen(Tiny):
     def stages(self):  # here
         both = ["generator", "discriminator"]
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]
-
-
-class BrokenInit(Tiny):
-    def __init__(self, options, data):
-        super().__init__(options, data)
-        self.layers = math.log2(data.image_size, 2)  # here
 
 
 class Thawed(Tiny):
@@ -97,19 +79,6 @@ class OnSome(Tiny):
         if os.environ["HOROVOD_RANK"] in (os.environ["WRONG_RANKS"] or "01"):
             raise FileNotFoundError("weights.npy")  # here
         return super().fool(nets, batch)
-
-
-class Constants(Tiny):
-    """No mistake: what draw() gives is the same for all samples."""
-
-    def draw(self, random):
-        mask = tf.pad(tf.ones((1, 4, 4, 1)), [(0, 0), (2, 2), (2, 2), (0, 0)])
-        return {**super().draw(random), "mask": mask, "weight": 0.5, "many": 3}
-
-    def judge(self, nets, batch):
-        assert all(tf.is_tensor(value) for value in (batch.mask, batch.weight, batch.many))
-        loss, metrics = super().judge(nets, batch)
-        return loss + batch.weight * tf.reduce_mean(batch.images * batch.mask), metrics
 
 
 class Lists(Tiny):

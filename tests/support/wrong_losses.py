@@ -16,11 +16,6 @@ class TrainingGiven(Tiny):
         return tf.reduce_mean(nets.discriminator(fake)), {}
 
 
-class UnknownNetwork(Tiny):
-    def fool(self, nets, batch):
-        return tf.reduce_mean(nets.critic(nets.generator(batch.latents))), {}  # here
-
-
 class If(Tiny):
     def fool(self, nets, batch):
         loss, _ = super().fool(nets, batch)
@@ -37,14 +32,3 @@ class UnknownName(Tiny):
 class UnknownDraw(Tiny):
     def fool(self, nets, batch):
         return tf.reduce_mean(nets.generator(batch.noise)), {}  # here
-
-
-class Deep(Tiny):
-    """The innermost line is in a function that the loss calls."""
-
-    def fool(self, nets, batch):
-        return Deep.mean(nets.generator(batch.latents)), {}
-
-    @staticmethod
-    def mean(images):
-        return tf.reduce_mean(images, axis=9)  # here

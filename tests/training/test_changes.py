@@ -1,7 +1,4 @@
-"""Settings that may differ when a run is resumed, above all the steps of its last stage.
-
-Modules: training.changes.
-"""
+"""Settings, data and distances that may differ when a run is resumed, above all the steps of its last stage."""
 
 import dataclasses
 import json
@@ -9,12 +6,22 @@ import re
 import textwrap
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import launching
+from building import tiny_run
+from hvdgan.checkpoints import checkpoint
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
+from hvdgan.data import statistics
 from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
 from hvdgan.train import main
+from hvdgan.training import restore
+from hvdgan.training.command import Resume
+from hvdgan.training.saving import snapshot
+from pooled import pooled
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -81,11 +88,7 @@ def state(run_dir, step):
 
 @pytest.mark.parametrize(
     ("recipe", "flag", "before", "after", "last"),
-    [
-        ("Own", "--steps", "4", "6", 8),
-        ("Own", "--stages", "warmup=2,both=4", "warmup=2,both=6", 8),
-        ("Each", "--stages", "joint=2,generator=2", "joint=2,generator=4", 6),
-    ],
+    [("Own", "--steps", "4", "6", 8), ("Each", "--stages", "joint=2,generator=2", "joint=2,generator=4", 6)],
 )
 def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, recipe, flag, before, after, last):
     assert train(tmp_path / "grown", recipe, flag, before) == 0
@@ -105,17 +108,8 @@ def test_steps_that_stand_in_the_file_may_grow_in_the_last_stage_alone(tmp_path,
     assert train(tmp_path, "Fixed", "--allow-changed", "stages") == 0
 
 
-def test_the_last_stage_may_shrink_to_what_is_done_and_no_further(tmp_path, capsys):
-    assert train(tmp_path, "Own", "--max-steps", "5") == 0
-    assert train(tmp_path, "Own", "--steps", "2") == 2
-    assert "is of step 5, and this run ends at step 4; give its stages more steps" in capsys.readouterr().err
-    assert train(tmp_path, "Own", "--steps", "3") == 0
-    assert "nothing to do: step 5 of 5 is reached" in log(tmp_path)
-
-
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):
     assert train(tmp_path, "Each", "--steps", "2") == 0
-    capsys.readouterr()
     assert train(tmp_path, "Each", "--steps", "4") == 2
     error = capsys.readouterr().err
     assert "was made with steps 2, and this run has 4; keep it, and give the last stage alone more steps" in error
@@ -128,21 +122,10 @@ def test_a_rate_that_decays_over_the_steps_is_warned_of_if_its_stage_has_begun_a
     assert train(tmp_path / "begun", "Decaying", "--steps", "4") == 0
     assert train(tmp_path / "begun", "Decaying", "--steps", "6") == 0
     assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path / "begun")
-    assert train(tmp_path / "a", "Decaying", "--max-steps", "1") == 0
-    assert train(tmp_path / "a", "Decaying", "--max-steps", "2", "--steps", "6") == 0
-    assert "steps was 4 and is now 6" in log(tmp_path / "a") and "warning" not in log(tmp_path / "a")
     stages = ("--stages", "warmup=1,both=2")
     assert train(tmp_path / "b", "Decaying", *stages, "--max-steps", "2") == 0
     assert train(tmp_path / "b", "Decaying", *stages, "--steps", "6") == 0
     assert "without effect on the steps" in log(tmp_path / "b") and "warning" not in log(tmp_path / "b")
-
-
-def test_another_accumulation_is_warned_of_where_it_changes_what_is_computed(tmp_path):
-    for norm in ("batch", "none"):
-        assert train(tmp_path / norm, "Own", "--norm", norm, "--max-steps", "2") == 0
-        assert train(tmp_path / norm, "Own", "--norm", norm, "--accumulate", "2") == 0
-    said = "warning: accumulate was 1 and is now 2: BatchNormalization in discriminator, generator sees micro-batches"
-    assert said in log(tmp_path / "batch") and "warning" not in log(tmp_path / "none")
 
 
 def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
@@ -156,8 +139,6 @@ def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     expected = f"TensorFlow was 2.0.0 and is now {tf.__version__}, Keras was 3.0.0 and is now {keras.__version__}: "
     log = (tmp_path / "run" / "log.txt").read_text()
     assert log.count(f"{expected}the run resumes where it was, and its last bits may differ from here on\n") == 1
-    assert main([*words, "--max-steps", "6"]) == 0
-    assert (tmp_path / "run" / "log.txt").read_text().count("is now") == log.count("is now")
 
 
 def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path):
@@ -174,11 +155,83 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     """
     (tmp_path / "my_gan.py").write_text(textwrap.dedent(code))
     words = ["--recipe", "my_gan:Mine", *FLAGS, "--run-dir", "run", "--max-steps"]
-    launching.train(tmp_path, *words, "1")
-    assert "edited" not in launching.train(tmp_path, *words, "2").stderr
+    launching.train(tmp_path, *words, "2")
     (tmp_path / "my_losses.py").write_text("FACTOR = 100.0\n")
     launching.train(tmp_path, *words, "3")
     launching.train(tmp_path, *words, "4")
     lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
     assert len(lines) == 1
     assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
+
+
+def built(folder):
+    arrays = ArrayConfig(values="standard")
+    return tiny_run(data=str(folder / "a.npy"), arrays=arrays, run_dir=folder / "run", holdout=0.0)
+
+
+def lines_of_resume(folder, *allowed):
+    """The lines that a resume logs."""
+    found = restore.from_disk(built(folder), Resume(allow_changed=allowed))
+    found.lock.close()
+    return found.remarks
+
+
+@pytest.fixture
+def fields(tmp_path):
+    """200 fields, and a checkpoint of a run on them."""
+    fields = np.random.default_rng(0).normal(0, 1, (200, 8, 8, 1)).astype(np.float32)
+    np.save(tmp_path / "a.npy", fields)
+    run = built(tmp_path)
+    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", (run.state.statistics.read()[None], {}), {}))
+    return fields
+
+
+def test_a_resumed_run_takes_the_statistics_of_its_checkpoint(fields, tmp_path, monkeypatch):
+    """The data may be large: a start reads 64 of them for the fingerprint, and not all for their mean."""
+    flags = f"--recipe tiny:Tiny --data {tmp_path}/a.npy --values standard --global-batch-size 4 --report never".split()
+    assert main([*flags, "--steps", "1", "--run-dir", str(tmp_path / "other")]) == 0
+    monkeypatch.setattr(statistics, "moments_of", lambda numbers: pytest.fail("they are computed again"))
+    assert main([*flags, "--steps", "2", "--run-dir", str(tmp_path / "other")]) == 0
+
+
+def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, tmp_path):
+    """Also where the one sample that differs is none of the 64 of the fingerprint."""
+    (was,) = built(tmp_path).recipe.data.values.images.chains[0][0].means
+    fields[1] += 100
+    np.save(tmp_path / "a.npy", fields)
+    with pytest.raises(UserError, match="another value map of the images: .*--allow-changed data"):
+        lines_of_resume(tmp_path)
+    (line,) = (line for line in lines_of_resume(tmp_path, "data") if "value map of the images" in line)
+    assert f"mean {was:.6g}" in line and f"mean {fields.mean(dtype=np.float64):.6g}" in line
+
+
+COMPARING = ["--recipe", "tiny:Tiny", *FLAGS, *"--steps 8 --eval-every 2 --checkpoint-every 2 --keep 0".split()]
+COMPARING += ["--eval-features", pooled(), "--best-metric", "eval/frechet"]
+LINE = "samples are compared in another way than before"
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """A function that trains to a step and returns the best one; no distance is less than the one saved at step 2."""
+
+    def train(last, samples):
+        flags = [*COMPARING, "--max-steps", str(last), "--eval-samples", str(samples), "--run-dir", str(tmp_path)]
+        assert main(flags) == 0
+        return json.loads((tmp_path / "checkpoints" / f"step-{last:08}" / "manifest.json").read_text())["best"]["step"]
+
+    assert train(2, 60) == 2
+    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["progress"]["best"]["value"] = -1.0
+    path.write_text(json.dumps(manifest))
+    return train
+
+
+@pytest.mark.parametrize(("samples", "best"), [(60, 2), (70, 4)])
+def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(compared, tmp_path, samples, best):
+    assert compared(4, samples) == best
+    said = (tmp_path / "log.txt").read_text()
+    assert said.count(LINE) == (samples != 60)
+    assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
+    compared(6, samples)
+    assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)

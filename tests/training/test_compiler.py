@@ -4,37 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import Config
+from building import data_of, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.training.compiler import CompiledRandom
-from hvdgan.training.repeatable import operations
 from saved import state, train
 from small import long_but, settings, small, write_showers
 from tiny import Tiny
 
 WITH_OTHER_ROUNDING = {"completion": 5e-2}
 """largest differences of a gradient, relative to its norm, where 0.02 is not enough on a processor without AVX-512"""
-
-
-def graph_of(run):
-    number = tf.constant(0, tf.int64)
-    function = stage_step(run).function(run.schedule.stages[0].due(0))
-    return function.get_concrete_function(number, number, data_of(run)).graph
-
-
-def compiled_calls(run):
-    """The calls of functions in a step that XLA must compile."""
-    found = (each for (*_, each), _ in operations(graph_of(run)) if "_XlaMustCompile" in each.node_def.attr)
-    return [each for each in found if each.get_attr("_XlaMustCompile")]
-
-
-def test_nothing_is_compiled_unless_it_is_asked_for():
-    """With it: the loss, the norm and the optimizer of two updates, and the averages."""
-    plain, compiled = tiny_run(), tiny_run(jit=True)
-    assert not Config().jit and not compiled_calls(plain)
-    assert len(compiled_calls(compiled)) == 7
 
 
 def slots(values):

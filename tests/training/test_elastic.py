@@ -105,33 +105,6 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
     assert_same_samples(tmp_path / "run", alone, 410)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(500)
-def test_a_rank_that_stands_still_between_two_steps_is_ended_and_the_others_go_on(tmp_path):
-    rank = 0
-    words = "--recipe standing:Standing --steps 300 --peer-timeout 60 --stall-timeout 8".split()
-    code, said = elastic(tmp_path, *words, faults=[f"{rank}-batch-sleep"])
-    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
-    log = (tmp_path / "run" / "log.txt").read_text()
-    named = "is alive and has made no progress for 8 s, while others wait for it: between two meetings, "
-    line = next(line for line in log.splitlines() if named in line)
-    assert f" rank {rank} (host " in line and "called by hvdgan/training/loop.py:" in line, line
-    assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
-    # Those that join later wait for each other as before: what was counted with the ranks before is forgotten.
-    assert re.findall(r"(\d) rank\(s\) resume at step", log) == ["1", "2"], said
-    assert "done: 300 steps" in log and "Traceback" not in said, said
-
-
-@pytest.mark.timeout(500)
-def test_old_checkpoints_are_deleted_also_after_rank_0_was_lost(tmp_path):
-    words = ["--steps", "160", "--checkpoint-every", "20", "--keep", "2"]
-    code, said = elastic(tmp_path, *words, faults=["70-0-kill"])
-    assert code == 0 and not list((tmp_path / "faults").iterdir()), said
-    found = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
-    assert len({json.loads((path / "manifest.json").read_text())["run_id"] for path in found}) == 1
-    assert [path.name for path in found] == ["step-00000140", "step-00000160"]
-
-
 @pytest.mark.timeout(500)
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])

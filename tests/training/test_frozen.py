@@ -59,22 +59,14 @@ def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
     train(tmp_path, "--recipe", "frozen_parts:Judged", *SIZE, "--steps", "2")
     export = [*MODULE, "hvdgan.export", "run", "--only", "features", "--units", "network", "--out", "new.keras"]
     evaluate = [*MODULE, "hvdgan.evaluate", "run", "--samples"]
-    inspect = run([*MODULE, "hvdgan.inspect", "run"], tmp_path, forked=True).stdout
-    assert (
-        f"frozen network features: SHA-256 {next(iter(manifest(tmp_path / 'run', 2)['frozen'].values()))[:12]}"
-        in inspect
-    )
     for command in (export, [*evaluate, "16"]):
         done = run(command, tmp_path, forked=True)
         assert done.returncode == 0, done.stderr
     exported = keras.models.load_model(tmp_path / "new.keras")
     assert all(np.array_equal(a, b) for a, b in zip(exported.get_weights(), make_features().get_weights(), strict=True))
     make_features(1).save(tmp_path / "features.keras")
-    sample = [*MODULE, "hvdgan.sample", "run", "--samples", "4", "--out", "four.png"]
-    for command in (sample, [*export, "--overwrite"], [*evaluate, "32"]):
-        assert "step-00000002: the frozen network features has other values than in training" in refused(
-            command, tmp_path
-        )
+    line = refused([*export, "--overwrite"], tmp_path)
+    assert "step-00000002: the frozen network features has other values than in training" in line
 
 
 @pytest.fixture

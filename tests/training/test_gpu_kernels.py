@@ -11,7 +11,6 @@ the list says for each operation which arguments are the host's.
 """
 
 import re
-from collections import Counter
 
 import pytest
 import tensorflow as tf
@@ -19,12 +18,8 @@ import tensorflow as tf
 import small
 import traced
 from gpu_graphs import LIST, faults_of
-from hvdgan.distributed import backend
-from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.fast.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
-from hvdgan.training.repeatable import operations
-from hvdgan.values.sample_values import SampleValues
 from launching import ROOT
 from tiny import Tiny
 
@@ -32,11 +27,9 @@ SMALL = DataSpec((8, 8, 1), 100)
 
 CASES = {
     "micro-batches, flips, colours": ("dcgan", {"accumulate": 2, "flip": True, "diff_augment": ("color",)}),
-    "holes": ("dcgan", {"diff_augment": ("cutout",), "options": {"norm": "none"}}),
     "all augmentations twice differentiable": ("stylegan2", {"diff_augment": ("color", "translation", "cutout")}),
     "adaptive augmentation": ("stylegan2", {"ada": 0.6}),
     "classes": ("sngan", {"spec": DataSpec((32, 32, 3), 100, 10), "diff_augment": ("translation",), "accumulate": 2}),
-    "constants": ("downscale", {"spec": traced.fields(), "options": {"periodic": "both"}}),
     "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2, "flip": True}),
     "compiled by XLA, in micro-batches": ("vae_gan", {"jit": True, "accumulate": 2, "flip": True}),
     "all heads, wide patches": (
@@ -71,15 +64,6 @@ def test_options(name):
     assert faults(recipe, **{"precision": "mixed_float16", **settings}) == []
 
 
-ARRAYS = DataSpec((32, 32, 2), 100, values=SampleValues(traced.ONE_STEP))
-
-
-def test_arrays_of_int32_would_be_copied_in_each_step():
-    """They reach a step as float32 instead."""
-    found = faults("dcgan", spec=ARRAYS, stored="int32")
-    assert [(each.what, each.operation) for each in found] == [("copies", "Cast")]
-
-
 class Waiting(Tiny):
     """Clips, has decays and rates of its own, waits for its metrics, and reads the step and its samples' numbers."""
 
@@ -97,28 +81,6 @@ class Waiting(Tiny):
 
 def test_rates_decays_clipping_and_updates_that_wait():
     assert faults(Waiting, spec=SMALL, precision="mixed_float16") == []
-
-
-@pytest.fixture(scope="module")
-def horovod():
-    hvd = backend.horovod()
-    hvd.init()
-    return hvd
-
-
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize(
-    ("recipe", "settings"),
-    [("dcgan", {"sync_batch_norm": True, "accumulate": 2}), (Waiting, {"deterministic": True})],
-)
-def test_several_ranks(recipe, size, settings, horovod, monkeypatch):
-    """The operations of one rank among several; nothing is sent."""
-    monkeypatch.setattr(horovod, "size", lambda: size)
-    settings = {"spec": SMALL, **settings} if recipe is Waiting else settings
-    steps = list(traced.steps_of(recipe, ranks=Ranks(size=size, on_gpu=True), **settings))
-    sent = Counter(chain[-1].type for step in steps for chain, _ in operations(step.graph))
-    assert [name for name in sent if name.startswith("Horovod")]
-    assert not [fault for step in steps for fault in faults_of(step, traced.on_host(step))]
 
 
 class Branching(Tiny):

@@ -5,7 +5,6 @@ Modules: training.loop, training.pending, training.periodic, training.step.
 
 import dataclasses
 import json
-import time
 
 import pytest
 import tensorflow as tf
@@ -14,9 +13,6 @@ import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks import device
 from hvdgan.recipe.stages import Stage, Update
-from hvdgan.training.pending import PendingStep, PendingSteps
-from hvdgan.training.step import StageStep
-from hvdgan.training.stopping import STOPPED
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -73,24 +69,9 @@ def test_selection_gives_the_bits_of_a_branch(recipe, options):
     assert recipe is Sometimes or not by_branch[1][2][0]
 
 
-class Resting(Tiny):
-    """No update is due in every other step."""
-
-    def stages(self):
-        (stage,) = super().stages()
-        return [dataclasses.replace(stage, updates=[dataclasses.replace(each, every=2) for each in stage.updates])]
-
-
-def test_a_step_without_an_update_has_no_verdict(tmp_path):
-    flags = ["--recipe", "test_outstanding:Resting", *saved.TINY[2:]]
-    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
-        assert saved.train(tmp_path, "--max-bad-steps", "1", flags=flags) == 0
-    assert saved.manifest(tmp_path, 8)["progress"]["bad_updates"] == {}
-
-
 def test_a_run_ends_after_as_many_bad_updates_whatever_waits(tmp_path, capsys):
     behind = 4
-    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:]]
+    flags = ["--recipe", "test_observations:Infinite", *saved.TINY[2:]]
     flags[flags.index("--log-every") + 1] = "50"
     with device.computing_as(dataclasses.replace(device.CPU, steps_behind=behind)):
         assert saved.train(tmp_path, "--max-bad-steps", "3", flags=flags) == 1
@@ -119,39 +100,3 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
             for lines in (plain, waiting)
         ]
         assert figures[0] and figures[0] == figures[1], step
-
-
-def test_step_seconds_are_the_time_of_the_steps_without_the_work_between_them(monkeypatch):
-    """Steps of 1 s, six between two logs of 5 s each; the clock is the test's own."""
-    now, seen, at = [0.0], [], tiny_run().schedule.at(0)
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-
-    class Seen:
-        def add(self, step, at, data, metrics, skipped, seconds, newest):
-            seen.append(seconds["step_seconds"])
-
-    outstanding = PendingSteps(Seen(), 4)
-    for log in range(3):
-        for step in range(6):
-            begin, now[0] = now[0], now[0] + 1.0
-            outstanding.add(PendingStep(6 * log + step, at, {}, {}, tf.constant([True, True]), begin, 0.0, 0.0))
-        outstanding.read_all()
-        now[0] += 5.0
-        assert sum(seen[6 * log :]) == 6.0
-
-
-def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
-    """The checkpoint has counted every update that was skipped."""
-    begin = StageStep.__call__
-
-    def stopping(compute, step, *more):
-        if step == 4:
-            (tmp_path / "stop").touch()
-        return begin(compute, step, *more)
-
-    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(StageStep, "__call__", stopping)
-    flags = ["--recipe", "test_bad_updates:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
-    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
-        assert saved.train(tmp_path, flags=flags) == STOPPED
-    assert saved.manifest(tmp_path, 5)["progress"]["bad_updates"] == {"adversarial/fool": 5}

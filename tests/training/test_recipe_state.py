@@ -37,7 +37,7 @@ def test_a_pool_and_a_controller_do_what_they_say(whole):
     assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5
 
 
-@pytest.mark.parametrize("launches", [(2,), (3,), (1, 2), (2, 1), (3, 2)])
+@pytest.mark.parametrize("launches", [(1, 2), (3, 2)])
 def test_any_number_of_ranks_also_after_a_resume_in_the_middle_keeps_the_same(tmp_path, whole, launches):
     for number, ranks in enumerate(launches, 1):
         done = train(tmp_path, *WORDS, "--steps", str(4 * number // len(launches)), ranks=ranks)
@@ -47,20 +47,18 @@ def test_any_number_of_ranks_also_after_a_resume_in_the_middle_keeps_the_same(tm
         np.testing.assert_allclose(found[name], whole[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, ranks):
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path):
     for name, launches in (("whole", "4"), ("cut", "24")):
         (tmp_path / name).mkdir()
         for steps in launches:
-            train(tmp_path / name, *WORDS, "--steps", steps, ranks=ranks)
+            train(tmp_path / name, *WORDS, "--steps", steps, ranks=2)
     one, other = saved(tmp_path / "whole"), saved(tmp_path / "cut")
     assert one.keys() == other.keys() and set(KEPT) < one.keys()
     assert all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-@pytest.mark.parametrize("flags", [["--accumulate", "3"], ["--jit"], ["--accumulate", "2", "--jit"]], ids=" ".join)
-def test_micro_batches_and_xla_see_their_part(tmp_path, whole, flags):
-    train(tmp_path, *WORDS, "--steps", "4", *flags)
+def test_micro_batches_and_xla_see_their_part(tmp_path, whole):
+    train(tmp_path, *WORDS, "--steps", "4", "--accumulate", "2", "--jit")
     found = saved(tmp_path)
     for name in KEPT:
         np.testing.assert_allclose(found[name], whole[name], atol=1e-4, err_msg=name)

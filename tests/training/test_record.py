@@ -1,16 +1,25 @@
-"""The files of a run: metrics.jsonl, TensorBoard events and log.txt.
+"""The files of a run: metrics.jsonl, TensorBoard events, log.txt, sample grids, and the report at its end.
 
-Modules: training.record.
+Modules: training.samples, training.page.
 """
 
 import json
+import re
 import time
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
+import saved
+from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan import report
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.showing import to_uint8
 from hvdgan.training.record import Record
+from hvdgan.training.samples import Sampler
+from tiny import TinyOptions
 
 VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}
 
@@ -55,3 +64,76 @@ def test_a_resumed_run_drops_the_records_that_it_computes_again(tmp_path):
     assert [(each["step"], each["judge/loss"]) for each in records(tmp_path)] == kept
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tensors("judge/loss")
     assert [(event.step, float(tf.make_ndarray(event.tensor_proto))) for event in events] == kept
+
+
+def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_nothing():
+    run = tiny_run(options=TinyOptions(norm="batch"), ema_decay=0.5)
+    step = stage_step(run)
+    for number in range(3):
+        step(number, number, data_of(run, number))
+    before = values_of(run)
+    drawn = Sampler(run.recipe, run.state, run.source, run.config.seed)()
+    assert not changed(before, values_of(run))
+    # By hand: the averages are put in the network's place.
+    network = run.state.networks["generator"]
+    for variable in network.variables:
+        variable.assign(before[f"ema/generator/{variable.path}"])
+    random = Random(0, tf.constant(-1, tf.int64), 0, 64)
+    images = network(run.recipe.draw(random.scoped("draw"))["latents"], training=False)
+    np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
+
+
+def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys):
+    """Of any kind: for a user without a name and without HOME, matplotlib raises a RuntimeError."""
+
+    def failing(sampler, path, samples):
+        raise RuntimeError(path.name)
+
+    monkeypatch.setattr(Sampler, "save", failing)
+    assert saved.train(tmp_path) == 0 and saved.steps(tmp_path)[-1] == 8
+    line = "warning: samples cannot be written: RuntimeError('real.png'); the run continues"
+    assert capsys.readouterr().err.count(line) == (tmp_path / "log.txt").read_text().count(line) == 1
+
+
+reports = pytest.mark.reports
+
+
+def sentence(run_dir):
+    """The verdict of the report."""
+    return re.search(r'<p class="sentence">(.*?)</p>', (run_dir / "report.html").read_text())[1]
+
+
+@reports
+def test_a_finished_run_writes_its_report_again_at_each_end(tmp_path, capfd):
+    assert saved.train(tmp_path / "run") == 0
+    assert sentence(tmp_path / "run") == "Finished at step 8"
+    assert f"hvdgan: report in {tmp_path / 'run' / 'report.html'}\n" in capfd.readouterr().err
+    before = (tmp_path / "run" / "report.html").read_text()
+    assert saved.train(tmp_path / "run", "--max-steps", "8") == 0  # nothing is left to do
+    assert sentence(tmp_path / "run") == "Finished at step 8"
+    assert (tmp_path / "run" / "report.html").read_text() != before
+
+
+@reports
+@pytest.mark.parametrize("verdict", ["Failed after step", "Stopped at step 4 of 8, and saved"])
+def test_a_run_that_ends_early_names_the_command_which_says_why(tmp_path, capfd, verdict):
+    folder, fails = tmp_path / "run", verdict.startswith("Failed")
+    if fails:
+        assert saved.train(folder, "--recipe", "tiny:Exploding", "--max-bad-steps", "1") == 1
+    else:
+        assert saved.train(folder, "--max-steps", "4") == 0
+        (folder / "stop").touch()
+        assert saved.train(folder) == 75
+        (folder / "report.html").unlink()
+    assert f"hvdgan: python -m hvdgan.report {folder} makes a page about this run\n" in capfd.readouterr().err
+    assert not (folder / "report.html").exists() and report.main([str(folder)]) == 0
+    assert sentence(folder).startswith(verdict)
+    assert not fails or "loss or gradients are not finite" in (folder / "report.html").read_text()
+
+
+@reports
+def test_never_and_a_run_that_never_began_write_none(tmp_path, capfd):
+    assert saved.train(tmp_path / "run", "--report", "never") == 0
+    assert saved.train(tmp_path / "another", "--global-batch-size", "0") == 2
+    assert saved.train(tmp_path / "other", "--data", str(tmp_path / "nowhere")) == 2
+    assert not [*tmp_path.rglob("report.html")] and "hvdgan.report" not in capfd.readouterr().err

@@ -1,9 +1,7 @@
 """Random numbers that a resumed run would not repeat, and unsaved state, are refused before the first step."""
 
-import keras
 import pytest
 import tensorflow as tf
-from keras import layers
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
@@ -53,31 +51,9 @@ def test_it_is_found_in_branches_loops_functions_and_micro_batches(within, accum
         tiny_run(recipe, accumulate=accumulate)
 
 
-class Layered(Tiny):
-    """A layer that draws without a generator that Keras knows of."""
-
-    def networks(self):
-        networks = super().networks()
-        pixels = networks["discriminator"].input_shape[1:]
-        noisy = layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x)))
-        return {**networks, "discriminator": keras.Sequential([keras.Input(pixels), noisy, networks["discriminator"]])}
-
-
 class InEvaluate(Tiny):
     def evaluate(self, nets, batch):
         return {"noise": tf.random.normal((batch.images.shape[0],))}
-
-
-class KerasGenerator(Tiny):
-    """A generator of Keras whose state is a variable of the recipe's own."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.seeds = keras.random.SeedGenerator(1, name="seeds")
-
-    def judge(self, nets, batch):
-        loss, metrics = super().judge(nets, batch)
-        return loss + tf.reduce_mean(keras.random.normal((3,), seed=self.seeds)), metrics
 
 
 class Remembering(Tiny):
@@ -96,15 +72,7 @@ class Remembering(Tiny):
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
-        (
-            Layered,
-            r"recipe Layered, stage adversarial, update judge \(test_repeatable.py, .*RandomStandardNormal",
-        ),
         (InEvaluate, r"recipe InEvaluate: evaluate\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
-        (
-            KerasGenerator,
-            r"update judge \(test_repeatable.py, line .*: it changes the variable seeds.*; draw with batch",
-        ),
         (
             Remembering,
             r"\(nested.py, line .*: it changes the variable mean_logit, which no checkpoint holds; keep state",

@@ -11,7 +11,6 @@ import shutil
 import signal
 import threading
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -23,7 +22,6 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.files.lock import lock
 from hvdgan.cli.hosts import running_seconds
 from hvdgan.evaluation.held_out import Evaluator
-from hvdgan.training import session
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
 from saved import TINY, manifest, state, steps, train
@@ -61,14 +59,13 @@ def test_the_best_stays_also_over_a_resume(tmp_path, monkeypatch):
     assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 1.0, "step": 4}
 
 
-@pytest.mark.parametrize("every", ["0", "3"])
-def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch, every):
+def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch):
     """No checkpoint counts with the value of another step, and the best one is there although no other is due."""
     done = iter([3.0, 9.0, 1.0, 2.0])
     monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
     flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
-    assert train(tmp_path, "--checkpoint-every", every, "--keep", "0", flags=flags) == 0
-    assert steps(tmp_path) == {"0": [2, 6, 8], "3": [2, 3, 6, 8]}[every]
+    assert train(tmp_path, "--checkpoint-every", "3", "--keep", "0", flags=flags) == 0
+    assert steps(tmp_path) == [2, 3, 6, 8]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
 
@@ -79,12 +76,6 @@ def test_a_best_metric_that_is_never_a_number_is_named_once(tmp_path):
     line = "warning: step 4: --best-metric judge/nothing is NaN; as long as it is, no checkpoint is kept as the best\n"
     log = (tmp_path / "log.txt").read_text()
     assert log.count(line) == log.count("is NaN") == 1
-
-
-def test_a_best_metric_of_training_saves_nothing_besides(tmp_path):
-    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "1", "--best-metric", "judge/loss"]
-    assert train(tmp_path, "--checkpoint-every", "3", "--keep", "0", flags=flags) == 0
-    assert steps(tmp_path) == [3, 6, 8] and manifest(tmp_path, 3)["best"]["step"] == 3
 
 
 def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
@@ -207,25 +198,6 @@ def test_the_time_budget_counts_from_the_start_of_the_process(tmp_path, monkeypa
     assert "--time-budget is used up before the first step" in said and "raise it" in said and not begun
 
 
-def test_a_signal_in_the_build_ends_the_run_before_its_first_step(tmp_path, monkeypatch, capsys):
-    build = session.build
-
-    def signalled_build(*arguments):
-        os.kill(os.getpid(), signal.SIGUSR2)
-        return build(*arguments)
-
-    monkeypatch.setattr(session, "build", signalled_build)
-    assert train(tmp_path) == 75
-    assert "stopped before the first step, at step 0 of 8 (rank 0: SIGUSR2)" in capsys.readouterr().err
-    monkeypatch.undo()
-    assert train(tmp_path) == 0
-
-
-def test_a_wish_to_stop_after_the_last_step_is_none(tmp_path, signalled):
-    signalled(7, signal.SIGTERM)
-    assert train(tmp_path) == 0
-
-
 @pytest.mark.parametrize(("number", "steps_begin"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_a_second_signal_leaves_at_once(tmp_path, number, steps_begin):
     """In a child, since it ends the process."""
@@ -243,15 +215,12 @@ def test_a_second_signal_leaves_at_once(tmp_path, number, steps_begin):
 
 
 def test_two_runs_cannot_write_into_one_folder(tmp_path, capsys):
-    assert train(tmp_path, "--max-steps", "4") == 0
     held = lock(tmp_path)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
     assert train(tmp_path) == 2
     error = capsys.readouterr().err
     assert f"another run writes into it (host {os.uname().nodename}, pid {os.getpid()})" in error
-    assert before == {path: path.read_bytes() for path in before}
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     held.close()
-    assert train(tmp_path) == 0
 
 
 def damage(path):
@@ -278,16 +247,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, c
 
 
 def test_without_any_good_checkpoint_it_does_not_start_over(tmp_path, capsys):
-    """Nor with a manifest of a later version, which would lose steps."""
-    assert train(tmp_path, "--checkpoint-every", "4") == 0
-    path = tmp_path / "checkpoints" / "step-00000008" / "manifest.json"
-    written = path.read_text()
-    path.write_text(json.dumps({**json.loads(written), "format_version": 99}))
-    assert train(tmp_path) == 1
-    assert "format version 99" in capsys.readouterr().err
-    path.write_text(written)
-    for step in (4, 8):
-        damage(tmp_path / "checkpoints" / f"step-{step:08d}" / "state.safetensors")
+    assert train(tmp_path) == 0
+    damage(tmp_path / "checkpoints" / "step-00000008" / "state.safetensors")
     assert train(tmp_path) == 1
     assert "no checkpoint in" in capsys.readouterr().err
 
@@ -307,44 +268,16 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     flags = ["--init-from", source, "--init-networks", "generator", "--max-steps", "1", "--learning-rate", "1e-12"]
     assert train(tmp_path / "second", *flags, "--log-every", "1") == 0
     assert "generator taken from" in capsys.readouterr().err
-    values = load(tmp_path)
-    for name, value in values[0].items():
-        if name.startswith("networks/") and name.endswith("kernel"):
-            same = np.allclose(values[1][name], value, atol=1e-9)
-            assert same == name.startswith("networks/generator/"), name
-    for name in (name for name in values[0] if name.startswith("ema/generator/")):  # 0.1: of the first step
-        mean = 0.1 * values[0][name] + 0.9 * values[0][name.replace("ema/", "networks/")]
-        np.testing.assert_allclose(values[1][name], mean, atol=1e-6, err_msg=name)
-    assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
-    assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
-    assert train(tmp_path / "third", "--init-from", str(tmp_path / "nowhere")) == 2
-    assert train(tmp_path / "third", "--init-networks", "generator") == 2
-    assert not (tmp_path / "third").exists()
-
-
-class ScheduleFree(Tiny):
-    """Its optimizers keep a copy of the weights, to which the first step returns."""
-
-    def optimizers(self):
-        rate = self.options.learning_rate
-        return {name: keras.optimizers.ScheduleFreeAdamW(rate) for name in ("generator", "discriminator")}
-
-
-@pytest.mark.skipif(not hasattr(keras.optimizers, "ScheduleFreeAdamW"), reason="needs a newer Keras")
-def test_an_optimizer_that_keeps_a_copy_of_the_weights_begins_with_those_of_another_run(tmp_path):
-    assert train(tmp_path / "first", "--seed", "5", "--recipe", "test_saving:ScheduleFree") == 0
-    flags = ["--init-from", str(tmp_path / "first"), "--max-steps", "1", "--learning-rate", "1e-12"]
-    assert train(tmp_path / "second", *flags, "--recipe", "test_saving:ScheduleFree") == 0
-    first, second = load(tmp_path)
-    for name in (name for name in first if name.startswith("networks/")):
-        np.testing.assert_allclose(second[name], first[name], atol=1e-9, err_msg=name)
-
-
-def load(tmp_path):
-    return [
+    before, after = (
         load_file(tmp_path / name / "checkpoints" / f"step-0000000{step}" / "state.safetensors")
         for name, step in (("first", 8), ("second", 1))
-    ]
+    )
+    for name in (name for name in before if name.startswith("networks/") and name.endswith("kernel")):
+        same = np.allclose(after[name], before[name], atol=1e-9)
+        assert same == name.startswith("networks/generator/"), name
+    assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
+    assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
+    assert not (tmp_path / "third").exists()
 
 
 def test_deterministic_operations_train_too(tmp_path):

@@ -1,18 +1,25 @@
-"""A step changes only the networks that its updates own, by their gradients.
+"""A step changes only the networks that its updates own, by their gradients, rates and clipping, and their averages.
 
-Modules: training.repeatable, training.state.
+Modules: training.averages, training.optimizers.
 """
 
 import dataclasses
+import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Stage
+from hvdgan.recipe.stages import LearningRate, Stage
+from hvdgan.training.averages import move_averages, share_of_images
+from hvdgan.training.optimizers import rate_at
+from hvdgan.training.state import TrainState
+from hvdgan.training.step import StageStep
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 
@@ -60,11 +67,6 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
     assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
 
 
-def test_the_seed_decides_the_weights():
-    (zero, again, one) = (values_of(tiny_run(seed=seed)) for seed in (0, 0, 1))
-    assert not changed(zero, again) and "networks/generator/generator/dense/kernel" in changed(zero, one)
-
-
 class Waiting(Tiny):
     """The judge steps only while its own loss, the mean over all ranks, is above a bound."""
 
@@ -89,3 +91,118 @@ def test_an_update_is_applied_only_if_its_metrics_say_so():
         moved = {name for name in changed(before, values_of(run)) if "/discriminator/" in name}
         assert bool(moved) == bool(applied)
         assert any("/generator/" in name for name in changed(before, values_of(run)))
+
+
+def test_the_moving_average_follows_the_weights():
+    run = tiny_run(ema_decay=0.5)
+    step = stage_step(run)
+    name = "generator/generator/dense/kernel"
+    average = values_of(run)[f"ema/{name}"]
+    np.testing.assert_array_equal(average, values_of(run)[f"networks/{name}"])
+    for number in range(12):
+        step(number, number, data_of(run, number))
+        decay = min(0.5, (1 + number) / (10 + number))
+        average = decay * average + (1 - decay) * values_of(run)[f"networks/{name}"]
+    np.testing.assert_allclose(values_of(run)[f"ema/{name}"], average, rtol=1e-5, atol=1e-7)
+
+
+def averaged(weight_at, images, **settings):
+    """The average of one weight after a number of images; the weight is a function of the images seen."""
+    network = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    average = keras.Variable([[weight_at(0)]], trainable=False)
+    state = TrainState({"generator": network}, {}, {}, {"generator": [average]})
+    config = Config(**settings)
+
+    @tf.function
+    def move(step):
+        move_averages(state, {"generator": [tf.constant(True)]}, step, config)
+
+    for step in range(images // config.global_batch_size):
+        network.trainable_variables[0].assign([[weight_at((step + 1) * config.global_batch_size)]])
+        move(tf.constant(step, tf.int64))
+    return average.numpy().item()
+
+
+def jump(images):
+    """A weight that is 0 up to the 40,960th image, and 1 from then on."""
+    return float(images > 40_960)
+
+
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_half_of_what_changed_is_in_the_average_after_the_half_life_at_any_batch_size(batch_size):
+    """Early in a run the half-life is a twentieth of the images seen, so nothing of the initial weights stays."""
+    after = averaged(jump, 40_960 + 3 * 1024, global_batch_size=batch_size, ema_half_life=1024)
+    assert after == pytest.approx(1 - 0.5**3, abs=1e-4)
+    after = averaged(jump, 45_056, global_batch_size=batch_size, ema_half_life=1e6)
+    assert after == pytest.approx(1 - (40_960 / 45_056) ** (20 * math.log(2)), abs=0.006)
+    share = share_of_images(tf.constant(10**8, tf.int64), 1e7, 4).numpy()  # no digits are lost in float32
+    assert share == pytest.approx(4e-7 * math.log(2), rel=1e-5)
+
+
+class NoAverage(Tiny):
+    ema = ()
+
+
+def test_a_half_life_for_a_recipe_without_averages_is_refused():
+    with pytest.raises(UserError, match="--ema-half-life 1000: the recipe averages no network .* leave the flag out"):
+        tiny_run(NoAverage, ema_half_life=1000.0)
+
+
+def _with_update(settings=None, **changes):
+    """A recipe whose first stage trains the discriminator, with another update."""
+
+    class Changed(Staged):
+        def stages(self):
+            generator, discriminator, _ = super().stages()
+            (judge,) = discriminator.updates
+            return [dataclasses.replace(discriminator, updates=[dataclasses.replace(judge, **changes)]), generator]
+
+    return tiny_run(Changed, **(settings or {}))
+
+
+def test_an_update_has_its_own_rate_and_one_without_a_rate_goes_back_to_the_optimizers():
+    """Two updates of one network in turn; Adam's first step is the rate wherever the gradient is not tiny."""
+    run = _with_update(learning_rate=0.02)
+    before = values_of(run)
+    stage_step(run)(0, 0, data_of(run))
+    name = "networks/discriminator/discriminator/dense_2/kernel"
+    assert np.median(np.abs(values_of(run)[name] - before[name])) == pytest.approx(0.02, rel=0.01)
+    plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
+    plain(1, 0, data_of(run))
+    assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("clip_norm", [1e-3, 1e3])
+def test_gradients_are_clipped_by_the_norm_of_all_owned_variables(clip_norm):
+    def momentum(run):
+        stage_step(run)(0, 0, data_of(run))
+        found = [value for name, value in values_of(run).items() if "optimizers/disc" in name and "momentum" in name]
+        return np.concatenate([value.ravel() for value in found])
+
+    plain, clipped = momentum(_with_update()), momentum(_with_update(clip_norm=clip_norm))
+    norm = np.linalg.norm(plain) / 0.1  # Adam's mean after one step is 0.1 of the gradient
+    assert 1e-3 < norm < 1e3
+    np.testing.assert_allclose(clipped, plain * min(1.0, clip_norm / norm), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (0.5, [0.5, 0.5, 0.5, 0.5, 0.5]),
+        (LearningRate(0.4, "linear", final=0.2), [0.4, 0.35, 0.3, 0.25, 0.2]),
+        (LearningRate(0.4, "cosine"), [0.4, 0.2 + 0.2 * 2**-0.5, 0.2, 0.2 - 0.2 * 2**-0.5, 0.0]),
+        (LearningRate(0.3, "linear", warmup_steps=2), [0.1, 0.2, 0.3, 0.15, 0.0]),
+    ],
+)
+def test_a_learning_rate_over_five_steps(rate, expected):
+    rates = [float(rate_at(rate, tf.constant(step, tf.int64), 5)) for step in range(5)]
+    assert rates == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
+def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
+    """A batch of 16 where the rates are meant for 64; both for an update's own rate and for an optimizer's."""
+    for rate, expected in ((None, 0.001), (0.02, 0.02)):
+        run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
+        stage_step(run)(0, 0, data_of(run))
+        assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)

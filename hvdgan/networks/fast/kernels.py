@@ -58,8 +58,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """As keras.optimizers.Adam.update_step."""
-        # Not public, as are the moments below; choice.py tries them where they may have changed, and
-        # tests/networks/test_kernels.py compares the steps with Keras' Adam.
+        # Not public, as are the moments below; tests/networks/test_kernels.py compares the steps with Keras' Adam.
         index = self._get_variable_index(variable)
         done = tf.cast(self.iterations + 1, variable.dtype)
         beta_1, beta_2 = (tf.constant(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
