@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import Batch, DataSpec, Recipe, State
+from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
 from hvdgan.recipe.batch import Parts, unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, check, described
@@ -32,7 +32,12 @@ _IN_NETS = "it must take (self, nets, batch)"
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
-    """Refuse a recipe class that lacks required methods."""
+    """Refuse a recipe class that lacks required methods, or has domains that cannot be."""
+    names_of, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
+    check(
+        not isinstance(names_of, str) and len({*names_of}) == len(names_of) != 1, f"domains is {names_of!r}; {example}"
+    )
+    check(not (kind.domains and kind.paired), "it has domains, whose samples have no partners, and paired = True")
     for name in names:
         is_there = getattr(kind, name) is not getattr(Recipe, name)
         check(is_there, f"it has no {name}(), which must return {_METHODS[name]}")
@@ -150,6 +155,7 @@ class PreparedBatch:
     index: tf.Tensor | None
     random: Random
     drawn: dict[str, tf.Tensor]
+    domains: dict[str, Domain] = dataclasses.field(default_factory=dict)
 
     def batch(self, scope: str) -> Batch:
         """The batch of one update, of sample() or of evaluate(), whose draws the scope keeps apart from others'."""
@@ -162,6 +168,11 @@ class PreparedBatch:
             conditions=self.conditions,
             constants=self.parts.constants,
             index=self.index,
+            # The first domain is in the batch itself, where it may have been flipped since.
+            domains={
+                name: each if number else Domain(self.parts.images, self.labels, self.conditions)
+                for number, (name, each) in enumerate(self.domains.items())
+            },
         )
 
 
@@ -172,13 +183,21 @@ def prepare(
 
     Args:
         data: `images`, records of the data (B, ...), and what describes them: `labels` (B,) int32, `conditions` (B, k)
-            float32 and `numbers` (B,) int64, where the data have them.
+            float32 and `numbers` (B,) int64, where the data have them; for a further domain the same after its name,
+            as in B/images.
         where: beginning of error messages, such as "stage both: ".
         crops: source of the places of --crop; None: the centre of each sample.
     """
     parts = unpack(data["images"], recipe.data, crops)
     drawn = drawn_by(recipe, random.scoped("draw"), where)
-    return PreparedBatch(parts, data.get("labels"), data.get("conditions"), data.get("numbers"), random, drawn)
+    facts = data.get("labels"), data.get("conditions"), data.get("numbers")
+    domains = {name: Domain(parts.images) for name in list(recipe.data.domains)[:1]}
+    for name in list(recipe.data.domains)[1:]:
+        if f"{name}/images" in data:
+            images = unpack(data[f"{name}/images"], recipe.data.domains[name], crops and crops.scoped(name)).images
+            labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
+            domains[name] = Domain(images, None if labels is None else tf.cast(labels, tf.int32), conditions)
+    return PreparedBatch(parts, *facts, random, drawn, domains)
 
 
 def state_of(recipe: Recipe) -> dict[str, State]:
@@ -263,7 +282,8 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
-    for part, given in (("images", batch.images), ("inputs", batch.inputs)):
+    of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
         if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
             advice = "which is blank for samples; set shows_data = True in the class"
             raise Mistake(f"{what} reads batch.{part}, {advice}", at)

@@ -16,6 +16,7 @@ from hvdgan.networks.device import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
+from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -53,7 +54,13 @@ class Forward:
         of_data = random.scoped("data")
         prepared = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
         axes = flip_axes(self._config)
-        return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data)) if axes else prepared
+        if not axes:
+            return prepared
+        domains = {
+            name: each._replace(images=flip(Parts(each.images), axes, of_data.scoped(name)).images)
+            for name, each in prepared.domains.items()
+        }
+        return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data), domains=domains)
 
     def loss(
         self, update: Update, prepared: PreparedBatch, shared: SharedForward | None, part: "int | tf.Tensor" = 0
@@ -133,7 +140,7 @@ class Forward:
 
 def used(data: Data) -> Data:
     """The tensors of a batch of data that a step computes with."""
-    return {name: data[name] for name in data if name != "index"}
+    return {name: data[name] for name in data if not name.endswith("index")}
 
 
 class Local(NamedTuple):
