@@ -48,8 +48,8 @@ def _data_of(data: str, others: Sequence[str], domains: Sequence[str]) -> list[s
         names = " and ".join(domains)
         raise UserError(
             f"--data {data}: {problem}; the recipe takes samples of {names}: expected a folder with the folders "
-            f"{names} (or {' and '.join(f'train{name}' for name in domains)}), a file with arrays of these names, or --data "
-            f"{len(domains)} times, in this order"
+            f"{names} (or {' and '.join(f'train{name}' for name in domains)}), a file with arrays of these names, or "
+            f"--data {len(domains)} times, in this order"
         )
     return [each for each in inside if each is not None]
 
