@@ -26,6 +26,7 @@ COMMANDS = {
     "prepare": "packs samples into HDF5 files",
     "sample": "draws with a checkpoint",
     "complete": "fills holes in photographs",
+    "translate": "translates pictures",
     "export": "writes a network for Keras",
     "inspect": "verifies a checkpoint",
     "doctor": "checks an installation",

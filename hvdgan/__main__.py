@@ -15,6 +15,7 @@ COMMANDS = {
     "prepare": "pack samples into HDF5 files",
     "sample": "draw with a checkpoint",
     "complete": "fill holes in photographs",
+    "translate": "translate pictures between domains",
     "export": "write a network for Keras",
     "inspect": "verify a checkpoint",
     "doctor": "check an installation",

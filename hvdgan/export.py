@@ -63,6 +63,9 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     recipe, mapped = trained.recipe, list[str]()
     maps, physical = recipe.data.values, request.units == "physical"
     if request.network is None:
+        if recipe.domains:
+            networks = ", ".join(trained.state.networks)
+            raise UserError(f"--out {request.out}: name a network of this recipe of domains with --only: {networks}")
         averaged = bool(trained.state.ema)
         with mistakes.of(recipe):
             serving = Serving(recipe, trained.nets(request.weights), in_units=physical)

@@ -210,6 +210,11 @@ def _check(recipe: Recipe, request: Request) -> None:
     """Refuse flags that the recipe does not support, with what was expected and what to do."""
     drawn = drawn_by(recipe, SampleRandom(0, tf.constant([0], tf.int64)))
     name, classes, chosen = type(recipe).__name__, recipe.data.num_classes, request.class_
+    if recipe.shows_data and recipe.domains:
+        raise UserError(
+            f"{name} has the domains {' and '.join(recipe.domains)}, from one of which samples would start: give "
+            "pictures of one to hvdgan.translate, if the recipe has translate(), or look at the grids in the run folder"
+        )
     members, data = f"--members {request.members}", f"--data {request.data}"
     needs_data = recipe.shows_data or (request.standing_statistics is not None and bool(recipe.data.conditions))
     for is_wrong, words in (

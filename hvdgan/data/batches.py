@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from hvdgan.cli.errors import RunError
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
+from hvdgan.data.domains import in_domain, named, seed_of
 from hvdgan.data.order import ends_of, sample_indices
 from hvdgan.data.samples import Samples
 
@@ -57,14 +58,19 @@ class Batches:
         max_bad_fraction: float,
         device: str | None,
     ) -> None:
-        self._loader = loader = _Loader(source, max_bad_fraction)
+        self._loaders = loaders = {name: _Loader(each, max_bad_fraction) for name, each in source.domains.items()}
         first, past = places
-        ends = None if source.weights is None else ends_of(source.weights)
+        weights = {name: each.weights for name, each in source.domains.items()}
+        ends = {name: None if each is None else ends_of(each) for name, each in weights.items()}
 
         # It must not refer to self, which the threads would then keep alive.
         def read(begin: int) -> dict[str, tf.Tensor]:
-            found = loader(sample_indices(seed, begin, global_batch_size, len(source), ends)[first:past])
-            return {name: _tensor(values, device if name != "index" else None) for name, values in found.items()}
+            found = dict[str, np.ndarray]()
+            for number, (name, loader) in enumerate(loaders.items()):
+                of_domain = seed_of(seed, number)
+                order = sample_indices(of_domain, begin, global_batch_size, len(loader.source), ends[name])
+                found |= named(name, loader(order[first:past]))
+            return {name: _tensor(values, None if name.endswith("index") else device) for name, values in found.items()}
 
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
         self._batches = _ahead(self._pool, read, itertools.count(position, global_batch_size), threads + prefetch)
@@ -79,7 +85,8 @@ class Batches:
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
-            source; and the source's facts about them, such as labels (B,): int32, or int64 on a device.
+            source; and the source's facts about them, such as labels (B,): int32, or int64 on a device. The same of
+            another domain, each name after that of the domain, such as B/images.
 
         Raises:
             RunError: too many samples are broken, or the data have changed.
@@ -91,12 +98,12 @@ class Batches:
     @property
     def loaded(self) -> int:
         """Number of reading calls so far; it grows while reading makes progress."""
-        return self._loader.loaded
+        return sum(loader.loaded for loader in self._loaders.values())
 
     @property
     def bad_files(self) -> list[BadFile]:
         """The distinct broken samples that this rank has met, including those found on opening."""
-        return self._loader.bad_files()
+        return [in_domain(bad, name) for name, loader in self._loaders.items() for bad in loader.bad_files()]
 
     def close(self) -> None:
         """Stop reading ahead and wait for the threads; may be called twice."""
@@ -158,7 +165,7 @@ class _Loader:
     """Reads the samples of batches and replaces broken ones; several threads call it at once."""
 
     def __init__(self, source: Samples, max_bad_fraction: float) -> None:
-        self._source, self._max_bad_fraction = source, max_bad_fraction
+        self.source, self._max_bad_fraction = source, max_bad_fraction
         self.loaded = 0
         self._lock = threading.Lock()
         self._bad: dict[int, BadFile] = {}
@@ -167,16 +174,16 @@ class _Loader:
         """Samples (B, *source.record_shape), their indices (B,) after substitution, and the facts about them."""
         self.loaded += 1
         images, indices = self._fetch(indices)
-        return {"images": images, "index": indices, **self._source.facts(indices)}
+        return {"images": images, "index": indices, **self.source.facts(indices)}
 
     def bad_files(self) -> list[BadFile]:
         with self._lock:
-            return [*self._source.bad_files, *self._bad.values()]
+            return [*self.source.bad_files, *self._bad.values()]
 
     def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._bad.keys().isdisjoint(indices.tolist()):
             try:
-                return self._source.fetch_batch(indices), indices
+                return self.source.fetch_batch(indices), indices
             except BadImage:
                 pass  # found again, and noted, one by one
         images, used = zip(*(self._fetch_or_substitute(index) for index in indices.tolist()), strict=True)
@@ -184,24 +191,24 @@ class _Loader:
 
     def _fetch_or_substitute(self, index: int) -> tuple[np.ndarray, int]:
         """The sample, or the next one that can be read, and its index."""
-        count = len(self._source)
+        count = len(self.source)
         for candidate in (each % count for each in range(index, index + count)):
             if candidate in self._bad:
                 continue
             try:
-                return self._source.fetch(candidate), candidate
+                return self.source.fetch(candidate), candidate
             except BadImage as bad:
                 self._note_bad(candidate, bad.bad_file)
-        raise RunError(f"--data {self._source.name}: none of its {count} images can be read")
+        raise RunError(f"--data {self.source.name}: none of its {count} images can be read")
 
     def _note_bad(self, index: int, bad_file: BadFile) -> None:
         with self._lock:
             self._bad[index] = bad_file
         refuse_if_too_many(
             RunError,
-            name=self._source.name,
+            name=self.source.name,
             bad_files=self.bad_files(),
-            total=self._source.total,
+            total=self.source.total,
             max_bad_fraction=self._max_bad_fraction,
         )
 
@@ -226,12 +233,13 @@ def specs_of(source: Samples, count: int, *, on_device: bool = False) -> dict[st
         count: samples in the batch.
         on_device: True if the batch is on a device of its own memory.
     """
-    facts = source.facts(np.zeros(1, np.int64))
-    specs = {
-        name: tf.TensorSpec((count, *fact.shape[1:]), tf.int64 if on_device and fact.dtype == np.int32 else fact.dtype)
-        for name, fact in facts.items()
-    }
-    return {"images": tf.TensorSpec((count, *source.record_shape), source.dtype), **specs}
+    specs = dict[str, tf.TensorSpec]()
+    for domain, each in source.domains.items():
+        facts = {"images": each.blank(1), **each.facts(np.zeros(1, np.int64))}
+        for name, fact in named(domain, facts).items():
+            to_int64 = on_device and fact.dtype == np.int32 and not name.endswith("images")
+            specs[name] = tf.TensorSpec((count, *fact.shape[1:]), tf.int64 if to_int64 else fact.dtype)
+    return specs
 
 
 def _ahead(

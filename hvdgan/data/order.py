@@ -46,8 +46,8 @@ def ends_of(weights: np.ndarray) -> np.ndarray:
     return ends
 
 
-# Two, since a batch that straddles epochs needs both, and the next batches need the later one again.
-@functools.lru_cache(maxsize=2)
+# Two for each of two domains: a batch that straddles epochs needs both, and the next batches the later one again.
+@functools.lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, num_images: int) -> np.ndarray:
     """The order of one epoch, int64 (num_images,).
 

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +52,8 @@ class Samples:
             fingerprint shows it; None: nothing shows that.
         indices: numbers of these samples in the stores, int64 (N,); None: all.
         is_mapped: True if the numbers are mapped to those that networks see.
+        beside: samples of the other domains of a recipe that has several, by the names of these; each has its own order
+            (hvdgan.data.domains).
     """
 
     name: str
@@ -75,10 +77,16 @@ class Samples:
     paths: Sequence[str] | None = None
     indices: np.ndarray | None = None
     is_mapped: bool = False
+    beside: Mapping[str, "Samples"] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         """The number of samples that have an index."""
         return self.images.shape[0] if self.indices is None else len(self.indices)
+
+    @property
+    def domains(self) -> dict[str, "Samples"]:
+        """These samples under the name "", and those of the other domains."""
+        return {"": self, **self.beside}
 
     @property
     def total(self) -> int:

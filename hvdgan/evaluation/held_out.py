@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.shared_errors import from_all
 from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.data.domains import in_domain, named
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.batch import scoped
@@ -33,7 +34,7 @@ class Evaluator:
     Args:
         recipe: recipe with evaluate().
         nets: networks of the run in inference mode.
-        source: held-out images.
+        source: held-out images; of several domains, as many as the smallest has are looked at, the k-th ones together.
         ranks: ranks that share the images.
         config: settings of the run.
     """
@@ -42,7 +43,9 @@ class Evaluator:
         self._recipe, self._nets, self._source, self._ranks, self._config = recipe, nets, source, ranks, config
         self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
-        self._reader = ImageReader(source, threads)
+        self._readers = {name: ImageReader(each, threads) for name, each in source.domains.items()}
+        self.count = min(map(len, source.domains.values()))
+        """number of images that an evaluation looks at, of each domain"""
         self.measure = tf.function(self._values, autograph=False)
         """compiled function of a number of the draws and a batch: the values of each image by name"""
 
@@ -57,22 +60,24 @@ class Evaluator:
         if not total:
             first = next(": ".join(bad) for *_, some in everyones for bad in some)
             raise RunError(
-                f"--data {self._source.name}: none of the {len(self._source)} images held out can be read; the first: "
-                f"{first}"
+                f"--data {self._source.name}: none of the {self.count} images held out can be read; the first: {first}"
             )
         return {name: math.fsum(theirs.get(name, 0.0) for theirs, *_ in everyones) / total for name in everyones[0][0]}
 
     @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken images that this rank has met, by their index: threads meet them in any order."""
-        return [bad for _, bad in sorted(self._reader.bad.items())]
+        found = (
+            (index, in_domain(bad, name)) for name, each in self._readers.items() for index, bad in each.bad.items()
+        )
+        return [bad for _, bad in sorted(found)]
 
     def remark(self, before: int | None) -> str | None:
         """Return a warning if the interrupted run evaluated another number of images; None if not, or unknown."""
-        if before is None or before == len(self._source):
+        if before is None or before == self.count:
             return None
         return (
-            f"warning: evaluations look at {len(self._source):,} held-out images, and looked at {before:,} before; "
+            f"warning: evaluations look at {self.count:,} held-out images, and looked at {before:,} before; "
             "the best checkpoint is chosen among metrics of both"
         )
 
@@ -95,16 +100,23 @@ class Evaluator:
         if self._first == self._last:
             return sums, count
         size = self._config.global_batch_size
-        numbers = np.arange(math.ceil(len(self._source) / size))
+        numbers = np.arange(math.ceil(self.count / size))
         everything = numbers[:, None] * size + np.arange(self._first, self._last)
-        for number, indices, (images, readable) in zip(numbers, everything, self._reader(everything), strict=True):
-            facts = self._source.facts(np.minimum(indices, len(self._source) - 1))
-            data = {name: tf.constant(each) for name, each in {"images": images, **facts}.items()}
+        for number, (data, readable) in zip(numbers, self._read(everything), strict=True):
             step = tf.constant(_FIRST_STEP - int(number), tf.int64)
             for name, values in self.measure(step, data).items():
                 sums[name] = sums.get(name, 0.0) + float(np.sum(values.numpy(), where=readable, dtype=np.float64))
             count += int(readable.sum())
         return sums, count
+
+    def _read(self, everything: np.ndarray) -> Iterator[tuple[dict[str, tf.Tensor], np.ndarray]]:
+        """Yield batches of the samples of these numbers, of each domain, and a mask of those that can be used."""
+        for indices, *found in zip(everything, *(each(everything) for each in self._readers.values()), strict=True):
+            data = dict[str, tf.Tensor]()
+            for (name, source), (images, _) in zip(self._source.domains.items(), found, strict=True):
+                parts = {"images": images, **source.facts(np.minimum(indices, len(source) - 1))}
+                data |= named(name, {key: tf.constant(part) for key, part in parts.items()})
+            yield data, np.logical_and.reduce([readable for _, readable in found])
 
     def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         config, count = self._config, self._last - self._first

@@ -75,7 +75,8 @@ def load_trained(path: Path) -> TrainedNetworks:
 
 def _check_functions(found: Path, spec: DataSpec) -> None:
     """Refuse maps of the user's own whose file was edited: the networks learned the numbers of the old functions."""
-    for part, value_map in spec.values.parts().items() if spec.values else ():
+    values = [each.values for each in (spec, *spec.domains.values()) if each.values]
+    for part, value_map in (each for some in values for each in some.parts().items()):
         for step in value_map.own_functions() if value_map else ():
             if step.has_changed:
                 raise UserError(

@@ -1,6 +1,6 @@
 """The networks of image-to-image translation (Isola et al. 2017, arXiv:1611.07004), from 32 to 256 pixels."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import keras
 from keras import layers
@@ -9,6 +9,8 @@ from hvdgan.cli.errors import UserError
 
 _SIZES = (32, 64, 128, 256)
 _MOST_WIDENING = 8  # widest layer / nf
+
+Norm = Callable[[keras.KerasTensor, str], keras.KerasTensor]
 
 HEADS = {"half": 2, "quarter": 4}
 """names of the additional outputs, with the factor by which they are smaller than the images"""
@@ -84,17 +86,29 @@ def patch_discriminator(*, image_size: int, channels: int, nf: int, halvings: in
     inputs = keras.Input((image_size, image_size, channels), name="inputs")
     images = keras.Input((image_size, image_size, channels), name="images")
     x = layers.Concatenate(name="inputs_and_images")([inputs, images])
+    return keras.Model([inputs, images], patch_logits(x, nf=nf, halvings=halvings, norm=_norm), name="discriminator")
+
+
+def patch_logits(x: keras.KerasTensor, *, nf: int, halvings: int, norm: Norm) -> keras.KerasTensor:
+    """The layers of a discriminator of patches: (B, H, W, C) -> (B, H', W', 1) logits.
+
+    Args:
+        norm: normalisation of all blocks but the first; receives what it normalises and the name of the block.
+    """
     for depth in range(halvings + 1):
         name = f"block_{depth + 1}"
         width = nf * min(2**depth, _MOST_WIDENING)
         x = _conv(x, width, strides=2 if depth < halvings else 1, bias=depth == 0, name=name)
         if depth:
-            x = _norm(x, name)
+            x = norm(x, name)
         x = layers.LeakyReLU(0.2, name=f"{name}_relu")(x)
     x = _conv(x, 1, strides=1, bias=True, name="to_logits")
-    return keras.Model(
-        [inputs, images], layers.Activation("linear", dtype="float32", name="logits")(x), name="discriminator"
-    )
+    return layers.Activation("linear", dtype="float32", name="logits")(x)
+
+
+def patch_halvings(image_size: int) -> int:
+    """The largest number of halvings, up to the paper's 3, whose patches are smaller than the image."""
+    return max(halvings for halvings, patch in ((1, 0), (2, 34), (3, 70)) if patch < image_size)
 
 
 def _widths(image_size: int, nf: int) -> list[int]:

@@ -3,7 +3,7 @@
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
 from hvdgan.recipe import losses, measures
-from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.batch import Batch, Domain
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
@@ -17,6 +17,7 @@ __all__ = [
     "CountOrNever",
     "DataSpec",
     "Decay",
+    "Domain",
     "Fraction",
     "LearningRate",
     "Loss",

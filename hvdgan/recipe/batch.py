@@ -37,6 +37,8 @@ class Batch:
         augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
             with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
             unchanged.
+        domains: samples of each domain by its name, a Domain each, if the recipe has `domains`; the attributes above
+            are those of the first one.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
         state: values of what the recipe's state() declares, as attributes; in a loss only.
 
@@ -55,10 +57,12 @@ class Batch:
         conditions: tf.Tensor | None = None,
         constants: tf.Tensor | None = None,
         index: tf.Tensor | None = None,
+        domains: "dict[str, Domain] | None" = None,
     ) -> None:
         self.images, self.labels, self.random = images, labels, random
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
+        self.domains = domains or {}
         self.truncation = 1.0
         self.state = StateValues({})
         if taken := vars(self).keys() & drawn.keys():
@@ -76,6 +80,14 @@ def scoped(batch: Batch, scope: str) -> Batch:
     other = copy.copy(batch)
     other.random = batch.random.scoped(scope)
     return other
+
+
+class Domain(NamedTuple):
+    """Samples of one domain, of a recipe that has several, and their descriptions, each as in Batch."""
+
+    images: tf.Tensor
+    labels: tf.Tensor | None = None
+    conditions: tf.Tensor | None = None
 
 
 class Parts(NamedTuple):

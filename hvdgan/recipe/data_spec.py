@@ -1,6 +1,7 @@
 """Describes the data to a recipe."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -44,6 +45,7 @@ class DataSpec:
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.
         missing: number that networks see in place of missing ones (--missing); its mask is the last of the constants, 1
             where there are numbers and 0 where there are none.
+        domains: the same facts about each domain, by its name, if the recipe has several; those above are of the first.
     """
 
     shape: tuple[int, ...]
@@ -58,6 +60,7 @@ class DataSpec:
     pixels: bool | None = dataclasses.field(default=None, repr=False)
     class_names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     missing: Missing | None = dataclasses.field(default=None, repr=False, compare=False)
+    domains: "Mapping[str, DataSpec]" = dataclasses.field(default_factory=dict)
 
     @property
     def channels(self) -> int:
@@ -109,6 +112,7 @@ class DataSpec:
         del facts["constants"]
         for name in ("values", "missing"):
             facts[name] = facts[name] and facts[name].to_json()
+        facts["domains"] = {name: each.to_json() for name, each in self.domains.items()}
         return {**facts, "layout": self.layout and dataclasses.asdict(self.layout)}
 
 
@@ -118,6 +122,7 @@ def of_json(facts: dict[str, Any]) -> DataSpec:
     facts["values"] = facts["values"] and sample_values.of_json(facts["values"])
     facts["missing"] = facts["missing"] and missing.of_json(facts["missing"])
     facts["layout"] = facts["layout"] and Layout(**_tuples(facts["layout"]))
+    facts["domains"] = {name: of_json(each) for name, each in facts["domains"].items()}
     return DataSpec(**facts)
 
 

@@ -38,6 +38,8 @@ class Recipe:
     """names of the options that a resumed run may change, besides those that only give the last stage its steps"""
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
+    domains: ClassVar[Sequence[str]] = ()
+    """names of the domains, at least two, if each has samples of its own, without pairs (batch.domains); () for one"""
     shows_data: ClassVar[bool] = False
     """whether sample() starts from images of the data, not from latents alone; else it must not read them"""
     pack: int = 1
@@ -45,6 +47,8 @@ class Recipe:
     those of a micro-batch, are a multiple of it; a property if an option says how many"""
     truncates: ClassVar[bool] = False
     """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
+    translates_multiples_of: ClassVar[int | None] = None
+    """number of which the sides of pictures for translate() must be multiples (pixels); None: they are the data's"""
 
     def __init__(self, options: Any, data: DataSpec) -> None:
         self.options = options
@@ -178,3 +182,22 @@ class Recipe:
     def completes(cls) -> bool:
         """Return whether the recipe has a method complete()."""
         return cls.complete is not Recipe.complete
+
+    def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:
+        """Translate pictures; hvdgan.translate can be used with a recipe that has this method.
+
+        Args:
+            images: pictures of the domain, or inputs of pairs, (B, H, W, C) float32 in [-1, 1], as large as those of
+                the data, or with sides that are multiples of `translates_multiples_of`.
+            domain: name of their domain; "" if the recipe has no domains.
+            random: draws for them, as for draw().
+
+        Returns:
+            The pictures in the other domain, (B, H, W, C') float32 in [-1, 1], C' 1 or 3.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def translates(cls) -> bool:
+        """Return whether the recipe has a method translate()."""
+        return cls.translate is not Recipe.translate

@@ -2,14 +2,14 @@
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import Batch, DataSpec, Recipe, State
+from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, check, described
@@ -32,7 +32,12 @@ _IN_NETS = "it must take (self, nets, batch)"
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
-    """Refuse a recipe class that lacks required methods."""
+    """Refuse a recipe class that lacks required methods, or has domains that cannot be."""
+    names_of, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
+    check(
+        not isinstance(names_of, str) and len({*names_of}) == len(names_of) != 1, f"domains is {names_of!r}; {example}"
+    )
+    check(not (kind.domains and kind.paired), "it has domains, whose samples have no partners, and paired = True")
     for name in names:
         is_there = getattr(kind, name) is not getattr(Recipe, name)
         check(is_there, f"it has no {name}(), which must return {_METHODS[name]}")
@@ -146,7 +151,8 @@ def prepare(
     """The batch that all updates of a step have in common: samples in their parts, and what the recipe draws.
 
     `data` has `images`, records (B, ...), and where the data have them `labels` (B,) int32, `conditions` (B, k) float32
-    and `numbers` (B,) int64. `where` begins the messages. `crops` draws the places of --crop; None: their centre.
+    and `numbers` (B,) int64; for a further domain the same after its name, as in B/images. `where` begins the messages.
+    `crops` draws the places of --crop; None: their centre.
     """
     parts = unpack(data["images"], recipe.data, crops)
     return Batch(
@@ -158,7 +164,21 @@ def prepare(
         conditions=data.get("conditions"),
         constants=parts.constants,
         index=data.get("numbers"),
+        domains=dict(_domains(recipe, data, parts.images, crops)),
     )
+
+
+def _domains(
+    recipe: Recipe, data: Mapping[str, tf.Tensor], first: tf.Tensor, crops: Random | None
+) -> Iterator[tuple[str, Domain]]:
+    """The samples of each domain, those of the first as they are in the batch itself."""
+    for number, (name, spec) in enumerate(recipe.data.domains.items()):
+        if not number:
+            yield name, Domain(first, data.get("labels"), data.get("conditions"))
+        elif f"{name}/images" in data:
+            images = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
+            labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
+            yield name, Domain(images, None if labels is None else tf.cast(labels, tf.int32), conditions)
 
 
 def state_of(recipe: Recipe) -> dict[str, State]:
@@ -243,7 +263,8 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
-    for part, given in (("images", batch.images), ("inputs", batch.inputs)):
+    of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
         if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
             advice = "which is blank for samples; set shows_data = True in the class"
             raise Mistake(f"{what} reads batch.{part}, {advice}", at)

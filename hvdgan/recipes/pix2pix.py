@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan.networks.pix2pix import HEADS, mask_shapes, patch_discriminator, unet_generator
+from hvdgan.networks.pix2pix import HEADS, mask_shapes, patch_discriminator, patch_halvings, unet_generator
 from hvdgan.recipe import (
     Batch,
     Count,
@@ -89,7 +89,7 @@ class Pix2Pix(Recipe):
         heads = [name for name in HEADS if name in {wanted.output for wanted in self.wanted}]
         return {
             "generator": unet_generator(**shape, dropout=o.dropout > 0, heads=heads),
-            "discriminator": patch_discriminator(**shape, halvings=o.d_layers or _halvings(data.image_size)),
+            "discriminator": patch_discriminator(**shape, halvings=o.d_layers or patch_halvings(data.image_size)),
         }
 
     def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
@@ -147,6 +147,9 @@ class Pix2Pix(Recipe):
         translated = self._translate(nets, batch)["images"]
         return {"l1": measures.l1(batch.images, translated), "psnr": measures.psnr(batch.images, translated)}
 
+    def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:
+        return nets.generator([images, *self.draw(random).values()])["images"]
+
     def _translate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         masks = [getattr(batch, f"keep_{shape[0]}") for shape in self._mask_shapes()]
         return nets.generator([batch.inputs, *masks])
@@ -158,11 +161,6 @@ class Pix2Pix(Recipe):
 def shrink(images: tf.Tensor, factor: int) -> tf.Tensor:
     """Shrink images (B, H, W, C) to 1 / factor of their height and width by the means of factor x factor pixels."""
     return tf.nn.avg_pool2d(images, factor, factor, "VALID") if factor > 1 else images
-
-
-def _halvings(image_size: int) -> int:
-    """The discriminator's largest number of halvings, up to 3, whose patches are smaller than the image."""
-    return {32: 1, 64: 2}.get(image_size, 3)
 
 
 def _read(outputs: str) -> list[OutputLoss]:

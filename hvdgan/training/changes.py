@@ -16,6 +16,7 @@ from hvdgan.training.frozen import refuse_other_frozen
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.values import sample_values
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
 # Settings that may differ without changing the results, except for the last bits. The data may be named differently or
@@ -47,6 +48,7 @@ _MAY_CHANGE = {
     "max_bad_fraction",
     "max_bad_steps",
     "max_steps",
+    "other_data",
     "peer_timeout",
     "pipeline",
     "report",
@@ -76,7 +78,13 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     lines += refuse_other_frozen(source, manifest["frozen"], run.frozen, allowed=bool(allowed))
     if "data" not in allowed:
         _check_data(run, source, manifest["data"])
-    return [*lines, *_value_maps(run, source, manifest["data"], allowed)]
+    before, spec = manifest["data"]["spec"], run.recipe.data
+    for saved, now in (
+        (before, spec),
+        *((before["domains"].get(name, {}), spec.domains[name]) for name in spec.domains),
+    ):
+        lines += [each for each in _value_maps(source, saved.get("values"), now.values, allowed) if each not in lines]
+    return lines
 
 
 def _settings(
@@ -229,12 +237,13 @@ def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> None:
         )
 
 
-def _value_maps(run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str]) -> Iterator[str]:
+def _value_maps(
+    source: Path, saved: dict[str, Any] | None, now: SampleValues | None, allowed: Collection[str]
+) -> Iterator[str]:
     """Refuse other value maps than those of a checkpoint, whose networks learned the numbers that those gave.
 
     The fingerprint of arrays covers 64 samples only, and a function of the user's own may have been edited.
     """
-    saved, now = before["spec"]["values"], run.recipe.data.values
     if saved is None or now is None:
         return
     parts = sample_values.of_json(saved).parts()

@@ -176,7 +176,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     recipe = load_recipe(str(name))
     with mistakes.of(recipe):
         default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
-        words = without_commas(arguments, recipe.Options)
+        words = _with_other_data(without_commas(arguments, recipe.Options))
     if not hasattr(default, "steps"):
         words = ["--max-steps" + word[7:] if word.partition("=")[0] == "--steps" else word for word in words]
         saved = {"max_steps" if key == "steps" else key: value for key, value in saved.items()}
@@ -187,6 +187,22 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
             what="Options",
         )
     return command
+
+
+def _with_other_data(words: Sequence[str]) -> list[str]:
+    """The words with one --other-data for the values of --data after the first, if it is repeated."""
+    kept, given, waiting = list[str](), list[str](), False
+    for word in words:
+        if waiting or word.startswith("--data="):
+            given.append(word.removeprefix("--data="))
+            waiting = False
+        elif word == "--data":
+            waiting = True
+        else:
+            kept.append(word)
+    kept += ["--data"] * waiting  # without a value, which is refused
+    first, others = given[:1], given[1:]
+    return [*(f"--data={each}" for each in first), *(["--other-data", ",".join(others)] if others else []), *kept]
 
 
 def _print_settings(command: Command) -> None:

@@ -52,8 +52,11 @@ class Forward:
         random = Random(self._config.seed, step, self._first + part * count, count, to_device=to_device)
         of_data = random.scoped("data")
         batch = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
-        parts = Parts(batch.images, batch.inputs, batch.constants)
-        batch.images, batch.inputs, batch.constants = flip(parts, flip_axes(self._config), of_data)
+        parts, axes = Parts(batch.images, batch.inputs, batch.constants), flip_axes(self._config)
+        batch.images, batch.inputs, batch.constants = flip(parts, axes, of_data)
+        for number, (name, domain) in enumerate(batch.domains.items()):
+            flipped = flip(Parts(domain.images), axes, of_data.scoped(name)).images if number else batch.images
+            batch.domains[name] = domain._replace(images=flipped)
         return batch
 
     def loss(
@@ -134,7 +137,7 @@ class Forward:
 
 def used(data: Data) -> Data:
     """The tensors of a batch of data that a step computes with."""
-    return {name: data[name] for name in data if name != "index"}
+    return {name: data[name] for name in data if not name.endswith("index")}
 
 
 class Local(NamedTuple):

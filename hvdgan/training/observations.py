@@ -11,6 +11,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, StageEnd
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
+from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
@@ -181,7 +182,8 @@ class Observations:
         self._saved = part_of_rank(ranks, progress.get("ranks", []))
         """this rank's part of the observations of the interrupted run"""
         max_bad, files, tell = config.max_bad_fraction, progress.get("bad_files", {}), record.tell
-        self._bad_files = BadFiles(source.name, source.bad_files, source.total, max_bad, ranks, tell, saved=files)
+        found, total = bad_files_of(source), sum(each.total for each in source.domains.values())
+        self._bad_files = BadFiles(source.name, found, total, max_bad, ranks, tell, saved=files)
         self._bad_updates = BadUpdates(progress.get("bad_updates", {}))
         self._window = Window(self._saved.get("window"))
         self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
@@ -263,7 +265,7 @@ class Observations:
             **run.schedule.progress(),
             "bad_files": dict(self._bad_files.known),
             "bad_updates": dict(self._bad_updates.counts),
-            "evaluated": run.evaluated and len(run.evaluated),
+            "evaluated": run.evaluator and run.evaluator.count,
             "scale": scale_of(run),
             "ranks": run.ranks.gather(mine, "progress"),
         }

@@ -94,11 +94,12 @@ def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
             data = {} if resume == "never" else files.read_manifest(files.find(folder))["data"]
         except (RunError, KeyError):
             return None
-        values = (data.get("spec") or {}).get("values")
-        return None if values is None else [data.get("fingerprint"), values]
+        spec = data.get("spec") or {}
+        values = [each.get("values") for each in spec.get("domains", {}).values() or [spec]]
+        return None if None in values else [data.get("fingerprint"), values]
 
     found = shared_errors.from_root(look, ranks, "the value maps of the checkpoint")
-    return None if found is None else KnownMaps(found[0], sample_values.of_json(found[1]))
+    return None if found is None else KnownMaps(found[0], [sample_values.of_json(each) for each in found[1]])
 
 
 def from_disk(run: Run, resume: Resume) -> ResumePoint:

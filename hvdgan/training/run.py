@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import HeldOut, Samples, cached, open_source
 from hvdgan.data.balance import balanced
+from hvdgan.data.domains import joined, settings_of
 from hvdgan.data.holdout import split
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
@@ -31,7 +32,7 @@ from hvdgan.recipe import DataSpec, Recipe, ada, mistakes
 from hvdgan.recipe.augment import check_augmentations
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.mistakes import Mistake
-from hvdgan.recipe.results import make_recipe, stages_of, state_of
+from hvdgan.recipe.results import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.training.command import to_json
@@ -229,10 +230,10 @@ def folder_of(config: Config) -> Path:
 
 
 class KnownMaps(NamedTuple):
-    """The fingerprint of the data that a checkpoint was trained on, and their value maps with all statistics."""
+    """The fingerprint of the data that a checkpoint was trained on, and the maps of each domain with all statistics."""
 
     fingerprint: str
-    values: SampleValues
+    values: Sequence[SampleValues]
 
 
 def build(
@@ -248,15 +249,15 @@ def build(
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     _check_micro_batches(ranks, config)
-    source, held_out = _open(config, recipe_class, ranks, known)
-    check_augmentations(config, source.layout.seen, source.layout.input_seen)
-    spec = spec_of(source)
+    source, held_out, evaluated = _open(config, recipe_class, ranks, known)
+    for each in source.domains.values():
+        check_augmentations(config, each.layout.seen, each.layout.input_seen)
+    spec = spec_of(source, recipe_class.domains)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     recipe, state = parts.recipe, parts.state
     shared_errors.agree(digests_of_files(recipe), ranks, "the files of the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)
-    evaluated = held_out.some(config.evaluation.eval_held_out).mapped(source.values) if held_out else None
     evaluator = Evaluator(recipe, state.sampling_nets, evaluated, ranks, config) if evaluated else None
     threads, cache = reading_threads(config.pipeline.threads, ranks), folder_of(config) / "cache"
     sets = config, recipe, state.sampling_nets, (source, evaluated), ranks
@@ -271,24 +272,49 @@ def build(
     frozen = digests_of(state)
     agree_on_frozen(frozen, ranks)
     made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe), frozen
-    return Run(config, recipe, source, held_out.samples if held_out else None, evaluated, ranks, state, *made)
+    return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
 
 
 def _open(
     config: Config, recipe_class: type[Recipe], ranks: Ranks, known: KnownMaps | None
-) -> tuple[Samples, HeldOut | None]:
-    """Open the data and split them; the numbers of those to train on, which alone determine the maps, are mapped."""
-    everything = open_source(config, paired=recipe_class.paired, peers=ranks)
-    everything = cached(everything, config.pipeline.cache, ranks)
-    source, held_out = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
-    if config.balance:
-        source = balanced(source, config.balance)
-    are_known = known is not None and known.fingerprint == source.fingerprint
-    return source.mapped(with_statistics(source, ranks, known.values if known and are_known else None)), held_out
+) -> tuple[Samples, Samples | None, Samples | None]:
+    """Open the data of each domain and split them; the samples to train on alone determine the maps.
+
+    Returns:
+        The samples to train on, mapped; those held out; and those of them that evaluations use, mapped.
+    """
+    with mistakes.of(recipe_class):
+        check_methods(recipe_class)
+    if recipe_class.domains and config.evaluation.eval_samples:
+        raise UserError(
+            f"--eval-samples {config.evaluation.eval_samples}: samples are compared with those of one data set, and "
+            f"the recipe has the domains {', '.join(recipe_class.domains)}; leave the flag out, its evaluate() measures"
+        )
+    sources, held_out = dict[str, Samples](), dict[str, HeldOut]()
+    for name, settings in settings_of(config, recipe_class.domains, ranks).items():
+        everything = open_source(settings, paired=recipe_class.paired, peers=ranks)
+        everything = cached(everything, config.pipeline.cache, ranks)
+        sources[name], held = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
+        if config.balance:
+            sources[name] = balanced(sources[name], config.balance)
+        if held is not None:
+            held_out[name] = held
+    are_known = known is not None and known.fingerprint == joined(sources).fingerprint
+    maps = known.values if known and are_known else [None] * len(sources)
+    for (name, source), values in zip(sources.items(), maps, strict=True):
+        sources[name] = source.mapped(with_statistics(source, ranks, values))
+    if held_out.keys() != sources.keys():
+        return joined(sources), None, None
+    most = config.evaluation.eval_held_out
+    evaluated = {name: held.some(most).mapped(sources[name].values) for name, held in held_out.items()}
+    return joined(sources), joined({name: held.samples for name, held in held_out.items()}), joined(evaluated)
 
 
-def spec_of(source: Samples) -> DataSpec:
-    """Describe mapped samples to a recipe."""
+def spec_of(source: Samples, domains: Sequence[str] = ()) -> DataSpec:
+    """Describe mapped samples to a recipe, and those of all its domains if it has several."""
+    if domains:
+        specs = [spec_of(each) for each in source.domains.values()]
+        return dataclasses.replace(specs[0], domains=dict(zip(domains, specs, strict=True)))
     values, layout = source.values, source.layout
     return DataSpec(
         layout.seen,
@@ -310,7 +336,9 @@ def _facts(source: Samples, parts: Parts) -> dict[str, Any]:
     """Return what the ranks compare: the data, the stages and the variables."""
     return {
         "data fingerprint": source.fingerprint,
-        "broken files": hashlib.sha256(json.dumps(source.bad_files).encode()).hexdigest(),
+        "broken files": hashlib.sha256(
+            json.dumps([each.bad_files for each in source.domains.values()]).encode()
+        ).hexdigest(),
         "stages": [
             [
                 stage.name,

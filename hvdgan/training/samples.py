@@ -12,6 +12,7 @@ import tensorflow as tf
 from hvdgan.cli.errors import RunError
 from hvdgan.data import BadImage, Samples
 from hvdgan.data.batches import specs_of
+from hvdgan.data.domains import named
 from hvdgan.recipe.batch import scoped, unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe import Recipe
@@ -40,33 +41,32 @@ class Sampler:
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
         check_methods(type(self._recipe), "sample")
-        traced = self._function.get_concrete_function(specs_of(self._source, len(_spread(self._source))))
+        count = min(len(_spread(each)) for each in self._source.domains.values())
+        traced = self._function.get_concrete_function(specs_of(self._source, count))
         where = f"recipe {type(self._recipe).__name__}: sample()"
         refuse_unrepeatable(traced, where, self._state)
 
     @property
     def real(self) -> np.ndarray:
-        """Real samples, as shown() returns them; the two pictures of a pair side by side, a smaller input enlarged."""
+        """Real samples, as shown() returns them; pictures of a pair, or of all domains, side by side in one size."""
         spec = self._recipe.data
         images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
         real = restored(shown(images.numpy(), spec), spec)
-        if inputs is None or not spec.is_pictures:
+        if not spec.is_pictures:
             return real
-        if inputs.shape[1:3] != images.shape[1:3]:
-            inputs = tf.image.resize(inputs, images.shape[1:3], "nearest")
-        return np.concatenate([shown(inputs.numpy(), spec), real], axis=2)
+        others = [] if inputs is None else [inputs]
+        for name, each in [*spec.domains.items()][1:]:
+            if each.is_pictures and each.channels == spec.channels:
+                others.append(unpack(tf.constant(self._examples[f"{name}/images"]), each).images)
+        seen = [shown(tf.image.resize(each, images.shape[1:3], "nearest").numpy(), spec) for each in others]
+        return np.concatenate([real, *seen] if inputs is None else [*seen, real], axis=2)
 
     @functools.cached_property
     def _examples(self) -> dict[str, np.ndarray]:
-        """The chosen samples that can be read, and what describes them."""
-        source, images, indices = self._source, [], []
-        for index in _spread(source):
-            with contextlib.suppress(BadImage):
-                images.append(source.fetch(int(index)))
-                indices.append(index)
-        if not images:
-            raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
-        return {"images": np.stack(images), **source.facts(np.array(indices))}
+        """The chosen samples that can be read, and what describes them; equally many of each domain."""
+        found = {name: _readable(each) for name, each in self._source.domains.items()}
+        count = min(len(parts["images"]) for parts in found.values())
+        return {key: part[:count] for name, parts in found.items() for key, part in named(name, parts).items()}
 
     def save(self, path: Path, samples: np.ndarray) -> None:
         """Write a grid of samples; arrays have the scale of the real ones."""
@@ -129,6 +129,17 @@ class Grids:
         # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
         with self._record.tolerant("samples", Exception):
             self._sampler.save(path, samples)
+
+
+def _readable(source: Samples) -> dict[str, np.ndarray]:
+    images, indices = [], []
+    for index in _spread(source):
+        with contextlib.suppress(BadImage):
+            images.append(source.fetch(int(index)))
+            indices.append(index)
+    if not images:
+        raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
+    return {"images": np.stack(images), **source.facts(np.array(indices))}
 
 
 def _spread(source: Samples) -> np.ndarray:

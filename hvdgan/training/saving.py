@@ -149,6 +149,9 @@ def snapshot(
             "num_images": len(run.source),
             "position": position,
             "spec": run.recipe.data.to_json(),
+            "beside": {
+                name: {"source": each.name, "num_images": len(each)} for name, each in run.source.beside.items()
+            },
         },
         "code": dict(run.code),
         "frozen": dict(run.frozen),

@@ -192,15 +192,16 @@ def _trainable(network: keras.Model) -> int:
 
 
 def _data(run: Run) -> Iterator[str]:
-    source = run.source
-    text = f"{source.name}, {len(source):,} {_samples_of(source)}"
-    if source.num_classes:
-        text += f" in {source.num_classes:,} classes"
-    if run.held_out is not None:
-        text += f", and {len(run.held_out):,} held out"
-    yield "; ".join([text, *source.assumed_axes])
-    if not source.is_pictures or source.conditions is not None:
-        yield from (f"values of {line}" for line in source.values.lines())
+    held_out = {} if run.held_out is None else run.held_out.domains
+    for domain, (name, source) in zip(run.recipe.domains or [""], run.source.domains.items(), strict=True):
+        text = f"{domain}: " * bool(domain) + f"{source.name}, {len(source):,} {_samples_of(source)}"
+        if source.num_classes:
+            text += f" in {source.num_classes:,} classes"
+        if held_out:
+            text += f", and {len(held_out[name]):,} held out"
+        yield "; ".join([text, *source.assumed_axes])
+        if not source.is_pictures or source.conditions is not None:
+            yield from (f"values of {line}" for line in source.values.lines())
 
 
 def _samples_of(source: Samples) -> str:
@@ -277,9 +278,10 @@ def _collectives(ranks: Ranks, *, on_gpu: bool) -> str:
 def _evaluations(run: Run) -> Iterator[str]:
     what = []
     if run.evaluator and run.evaluated and run.held_out:
-        some = len(run.evaluated) < len(run.held_out)
-        of_all, why = (f" of {len(run.held_out):,}", " (--eval-held-out)") if some else ("", "")
-        what.append(f"{len(run.evaluated):,}{of_all} held-out images{why}")
+        count, total = run.evaluator.count, min(map(len, run.held_out.domains.values()))
+        of_all, why = (f" of {total:,}", " (--eval-held-out)") if count < total else ("", "")
+        each = f" of {' and '.join(run.recipe.domains)} each" if run.recipe.domains else ""
+        what.append(f"{count:,}{of_all} held-out images{each}{why}")
     if run.comparison:
         what.append(str(run.comparison))
     if what:

@@ -67,7 +67,7 @@ def test_a_run_whose_streams_are_closed_ends_well(tmp_path, closed):
         ("train --recipe stylegan2 --help-all", 0, "--r1-gamma"),
         ("train --data no/such", 2, "hvdgan: --data no/such: no such file or folder; expected digits, "),
         ("train --config no.json", 2, "hvdgan: --config no.json: cannot be read as JSON: "),
-        *((f"{name} no/run", 2, "no/run: no such folder; ") for name in ("sample", "evaluate", "export", "complete")),
+        *((f"{name} no/run", 2, "no/run: no such folder; ") for name in ("sample", "evaluate", "export", "translate")),
     ],
 )
 def test_help_and_a_missing_path_need_no_tensorflow(tmp_path, words, code, said):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.config import Config
 from hvdgan.cli.evaluation_config import EvaluationConfig
+from hvdgan.data.domains import named
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training.run import Run, build
@@ -44,7 +45,9 @@ def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
     first, last = run.ranks.slice_of(run.config.global_batch_size)
     begin = step * run.config.global_batch_size
     indices = np.arange(begin + first, begin + last)
-    data = {"images": run.source.fetch_batch(indices), **run.source.facts(indices)}
+    data = {}
+    for name, source in run.source.domains.items():
+        data |= named(name, {"images": source.fetch_batch(indices), **source.facts(indices)})
     return {name: tf.constant(values) for name, values in data.items()}
 
 

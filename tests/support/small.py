@@ -1,5 +1,6 @@
 """Each of hvdgan's recipes with options and data that train in a moment; what is on by choice is on."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hvdgan.values.value_map import ValueMap
 _OPTIONS = {
     "calo3d": {"nf": 2, "latent_size": 4, "steps": 3, "r1_every": 1},
     "completion": {"nf": 8, "completion_steps": 3, "discriminator_steps": 3, "joint_steps": 3},
+    "cyclegan": {"nf": 2, "blocks": 1, "pool": 2, "steps": 3, "decay_steps": 3},
     "dcgan": {"nf": 2, "steps": 3},
     "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
@@ -64,6 +66,8 @@ def write_showers(path: Path, num: int = 40) -> Path:
 
 def settings(name: str, folder: Path) -> dict[str, Any]:
     """The settings of a Config for data that the recipe takes; write_showers(folder / "showers.npz") has made them."""
+    if name == "cyclegan":
+        return {"image_size": 32, "data": "digits", "other_data": ("synthetic",), "channels": 1}
     if name != "calo3d":
         return {"image_size": 32}
     words = {**_SHOWERS, "conditions": tuple(_SHOWERS["conditions"].split(","))}
@@ -72,6 +76,8 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
 
 def data_flags(name: str, folder: Path) -> list[str]:
     """The same settings as words of the command line."""
+    if name == "cyclegan":
+        return "--image-size 32 --data digits --data synthetic --channels 1".split()
     if name != "calo3d":
         return ["--image-size", "32"]
     words = [word for key, value in _SHOWERS.items() for word in (f"--{key}", value)]
@@ -82,7 +88,8 @@ def spec(name: str, num_classes: int = 0) -> DataSpec:
     """Facts about 100 samples of such data."""
     if name != "calo3d":
         inputs = (32, 32, 1) if load_recipe(name).paired else None
-        return DataSpec((32, 32, 1), 100, num_classes, inputs)
+        found = DataSpec((32, 32, 1), 100, num_classes, inputs)
+        return dataclasses.replace(found, domains=dict.fromkeys(load_recipe(name).domains, found))
     conditions = ValueMap(((Standard((250.0, 1.5), (140.0, 0.3)),),), ("energy", "theta"))
     values = SampleValues(ValueMap(((Power(0.85),),), ("0",)), conditions=conditions)
     return DataSpec((8, 8, 8, 1), 100, conditions=("energy", "theta"), values=values)

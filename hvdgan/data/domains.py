@@ -1,0 +1,94 @@
+"""The data of a recipe of several domains, such as photographs and paintings: each has its own order and epochs.
+
+A batch of them has the samples of the first domain under the names of all batches, and those of another one under the
+same names after its own: images, labels, B/images, B/labels.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
+from hvdgan.cli.shared_errors import ALONE, Peers, from_root
+from hvdgan.data.bad_files import BadFile
+from hvdgan.data.samples import Samples, fingerprint_of
+
+_ARRAYS = (".npz", ".h5", ".hdf5", ".nc", ".zarr")
+"""kinds of files that hold several arrays by name"""
+
+T = TypeVar("T")
+
+
+def settings_of(config: Config, domains: Sequence[str], peers: Peers = ALONE) -> dict[str, Config]:
+    """The settings with which to open each domain, by its name; of a recipe without domains those given, under "".
+
+    Raises:
+        UserError: --data does not name data for each domain.
+    """
+    others = config.other_data
+    if not domains:
+        if others:
+            raise UserError(f"--data {config.data}, {', '.join(others)}: the recipe has one domain; give --data once")
+        return {"": config}
+    found = from_root(lambda: _data_of(config.data, others, domains), peers, f"--data {config.data}: its domains")
+    return {
+        name: dataclasses.replace(config, data=data, other_data=()) for name, data in zip(domains, found, strict=True)
+    }
+
+
+def _data_of(data: str, others: Sequence[str], domains: Sequence[str]) -> list[str]:
+    """What --data names for each domain."""
+    if others and len(others) + 1 == len(domains):
+        return [data, *others]
+    inside = [_inside(data, name) for name in domains]
+    if others or None in inside:
+        problem = f"has no {domains[inside.index(None)]}" if None in inside else f"and {', '.join(others)}"
+        names = " and ".join(domains)
+        raise UserError(
+            f"--data {data}: {problem}; the recipe takes samples of {names}: expected a folder with the folders "
+            f"{names} (or {' and '.join(f'train{name}' for name in domains)}), a file with arrays of these names, or "
+            f"--data {len(domains)} times, in this order"
+        )
+    return [each for each in inside if each is not None]
+
+
+def _inside(data: str, name: str) -> str | None:
+    """The data of a domain within a folder, or a file of arrays; None if it is not there."""
+    if data.lower().rstrip("/").endswith(_ARRAYS) and os.path.exists(data):
+        return f"{data}:{name}"
+    folders = (os.path.join(data, folder) for folder in (name, f"train{name}"))
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def joined(parts: Mapping[str, Samples]) -> Samples:
+    """The samples of the first domain with those of the others beside them, and the fingerprint and remarks of all."""
+    (_, first), *others = parts.items()
+    if not others:
+        return first
+    return first.replace(
+        beside=dict(others),
+        fingerprint=fingerprint_of(b"domains", [each.fingerprint.encode() for each in parts.values()]),
+        remarks=[line for each in parts.values() for line in each.remarks],
+    )
+
+
+def seed_of(seed: int, number: int) -> int:
+    """The seed of the order of a domain, by its number: domains of one size are not ordered alike."""
+    return seed + number * 2**31  # --seed is less
+
+
+def bad_files_of(source: Samples) -> list[BadFile]:
+    """The files of all domains that were found broken on opening."""
+    return [in_domain(bad, name) for name, each in source.domains.items() for bad in each.bad_files]
+
+
+def in_domain(bad: BadFile, domain: str) -> BadFile:
+    """A broken file under the name that it has beside those of other domains."""
+    return bad._replace(name=f"{domain}/{bad.name}") if domain else bad
+
+
+def named(domain: str, parts: Mapping[str, T]) -> dict[str, T]:
+    """Parts of a batch under the names that they have for a domain; "" is the first one."""
+    return {f"{domain}/{name}" if domain else name: each for name, each in parts.items()}

@@ -1,0 +1,129 @@
+"""The command hvdgan.translate, on runs of a step."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hvdgan import translate
+from hvdgan.inference.trained import load_trained
+from hvdgan.train import main as train
+
+SIZES = {"photo.jpg": (13, 7), "deep/down/ünicode 1.png": (32, 24), "one.bmp": (1, 1), "grey.PNG": (40, 33)}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of one step: cyclegan in colour, pix2pix in grey, and a recipe that translates nothing."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = "--image-size 32 --global-batch-size 2 --max-steps 1 --nf 2 --learning-rate 0.05".split()
+    for name, more in (
+        ("cyclegan", "--data synthetic --data digits --channels 3 --blocks 1 --pool 0"),
+        ("pix2pix", ""),
+        ("dcgan", ""),
+    ):
+        assert train(["--recipe", name, *more.split(), "--run-dir", str(folder / name), *short]) == 0
+    return folder
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    random = np.random.default_rng(0)
+    for name, (width, height) in SIZES.items():
+        path = tmp_path / "pictures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        Image.fromarray(pixels[..., 0] if "grey" in name else pixels).save(path)
+    (tmp_path / "pictures" / "notes.txt").write_text("no picture")
+    return tmp_path / "pictures"
+
+
+def run(*arguments):
+    return translate.main([str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", ["cyclegan", "pix2pix"])
+def test_each_file_keeps_its_name_and_size(runs, pictures, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    assert run(runs / name, "--data", pictures, "--out", out) == 0
+    assert {path.relative_to(out).as_posix() for path in out.rglob("*.*")} == {
+        name.rpartition(".")[0] + ".png" for name in SIZES
+    }
+    for file, size in SIZES.items():
+        with Image.open(out / (file.rpartition(".")[0] + ".png")) as image:
+            assert image.size == size and image.mode == ("RGB" if name == "cyclegan" else "L")
+    said = capsys.readouterr().out
+    assert ("4 pictures were resized to 32 x 32 pixels" in said) == (name == "pix2pix") and "4 translated by" in said
+
+
+def test_a_picture_gets_what_the_network_of_its_domain_gives_whatever_else_is_there(runs, pictures, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for folder in (alone, pictures):
+        Image.fromarray(pixels).save(folder / "a.png")
+    for domain, other in (("A", "B"), ("B", "A")):
+        nets = load_trained(runs / "cyclegan").nets("averaged")
+        made = getattr(nets, f"generator_{other}")(pixels[None] / np.float32(127.5) - 1)[0]
+        expected = np.clip(np.rint((made + 1.0) * 127.5), 0, 255)
+        for folder in (alone, pictures):
+            out = tmp_path / f"{folder.name} {domain}"
+            assert run(runs / "cyclegan", "--data", folder, "--out", out, "--domain", domain) == 0
+            assert np.abs(np.asarray(Image.open(out / "a.png"), float) - expected).max() <= 1
+
+
+def test_a_broken_picture_is_named_and_the_others_are_written(runs, pictures, tmp_path, capsys):
+    (pictures / "cut.png").write_bytes(b"\x89PNG")
+    assert run(runs / "cyclegan", "--data", pictures, "--out", tmp_path / "out") == 1
+    assert "1 of 5 cannot be read: cut.png (" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("cyclegan", ["--domain", "C"], "--domain C: expected one of A, B"),
+        ("pix2pix", ["--domain", "A"], "--domain A: the recipe has no domains"),
+        ("dcgan", [], "whose recipe, dcgan, has no translate()"),
+        ("cyclegan", ["--data", "no/such"], "--data no/such: no such folder"),
+        ("cyclegan", ["--data", "empty"], "--data empty: no pictures in it"),
+        ("cyclegan", ["--data", "twice"], "two pictures would become a.png"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(runs, pictures, tmp_path, monkeypatch, capsys, name, words, said):
+    monkeypatch.chdir(tmp_path)
+    for folder, files in (("empty", ()), ("twice", ("a.png", "a.jpg"))):
+        (tmp_path / folder).mkdir()
+        for file in files:
+            Image.new("RGB", (4, 4)).save(tmp_path / folder / file)
+    data = [] if "--data" in words else ["--data", pictures]
+    assert run(runs / name, *data, "--out", "out", *words) == 2
+    message = capsys.readouterr().err
+    assert said in message and message.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("sample", ["--out", "x.png"], "give pictures of one to hvdgan.translate"),
+        ("export", ["--out", "x"], "name a network of this recipe of domains with --only"),
+        ("evaluate", [], "the run has the domains A, B"),
+    ],
+)
+def test_commands_for_one_data_set_say_what_else_there_is(runs, tmp_path, monkeypatch, capsys, command, words, said):
+    import importlib
+
+    monkeypatch.chdir(tmp_path)
+    assert importlib.import_module(f"hvdgan.{command}").main([str(runs / "cyclegan"), *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_generator_is_exported_for_keras_alone(runs, tmp_path):
+    from hvdgan import export
+
+    out = tmp_path / "to_B.keras"
+    assert export.main([str(runs / "cyclegan"), "--only", "generator_B", "--out", str(out)]) == 0
+    import keras
+
+    given = np.random.default_rng(0).uniform(-1, 1, (1, 12, 20, 3)).astype(np.float32)
+    expected = load_trained(runs / "cyclegan").nets("averaged").generator_B(given)
+    np.testing.assert_allclose(keras.models.load_model(out)(given), expected, atol=1e-6)

@@ -1,0 +1,206 @@
+"""The recipe cyclegan, and what a run of two domains does.
+
+Modules: networks.cyclegan.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+from safetensors.numpy import load_file
+
+from building import data_of, tiny_run
+from hvdgan.networks.cyclegan import patch_discriminator, resnet_generator
+from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random, UserError
+from hvdgan.recipe.data_spec import of_json
+from hvdgan.recipe.state import StateValues
+from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
+from hvdgan.training.samples import Sampler
+from launching import train
+
+G, POOL = 6, 3
+OPTIONS = {"nf": 2, "blocks": 1, "pool": POOL, "steps": 5, "decay_steps": 2}
+WORDS = (
+    f"--recipe cyclegan --data pictures --image-size 8 --global-batch-size {G} --nf 2 --blocks 1 --pool {POOL} "
+    "--steps 5 --decay-steps 2 --holdout 0.3 --eval-every 7 --sample-every 0 --run-dir run"
+).split()
+KEPT = ("state/pool_A", "state/pool_B", "state/pooled")
+
+
+def write_pictures(folder, counts=(14, 9)):
+    """Squares, red in A and blue in B."""
+    random = np.random.default_rng(0)
+    for domain, count, colour in zip("AB", counts, ((255, 60, 0), (0, 60, 255)), strict=True):
+        (folder / "pictures" / domain).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.zeros((8, 8, 3), np.uint8)
+            top, left = random.integers(0, 4, 2)
+            pixels[top : top + 4, left : left + 4] = colour
+            Image.fromarray(pixels).save(folder / "pictures" / domain / f"{number}.png")
+    return folder
+
+
+def spec(*shape):
+    one = DataSpec(shape, 9)
+    return DataSpec(shape, 9, domains={"A": one, "B": one})
+
+
+def saved(folder, step=7):
+    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
+
+
+def evaluated(folder):
+    lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    return {name: value for line in lines for name, value in line.items() if name.startswith("eval/")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What seven steps of one rank leave, and their metrics of held-out pictures."""
+    folder = write_pictures(tmp_path_factory.mktemp("whole"))
+    done = train(folder, *WORDS)
+    return saved(folder), evaluated(folder), done.stderr
+
+
+def test_the_networks_are_those_of_the_paper():
+    """The known 11,378,179 and 2,764,737 weights, less the biases before instance normalisation, which removes them."""
+    generator = resnet_generator(channels=3, nf=64, blocks=9, name="generator")
+    biases = 64 + 128 + 256 + 18 * 256 + 128 + 64
+    assert generator.count_params() == 11_378_179 - biases and not generator.non_trainable_variables
+    judge = patch_discriminator(channels=3, nf=64, halvings=3, name="judge")
+    assert judge.count_params() == 2_764_737 - (128 + 256 + 512)
+    small = resnet_generator(channels=1, nf=2, blocks=1, name="small")
+    assert small(np.zeros((1, 12, 20, 1))).shape == (1, 12, 20, 1)
+    kept = {6: (128, 128), 9: (256, 256)}
+    for blocks, size in kept.items():
+        made = CycleGAN(CycleGANOptions(nf=1), spec(*size, 3)).networks()["generator_A"]
+        assert sum("second" in layer.name and "norm" in layer.name for layer in made.layers) == blocks
+
+
+def test_the_start_says_what_each_domain_holds(whole):
+    said = " ".join(whole[2].split())
+    assert "data: A: pictures/A, 9 pictures of shape (8, 8, 3), and 5 held out" in said or "held out" in said
+    assert "B: pictures/B, " in said and "held-out images of A and B each" in said
+    assert f"state: pool_A ({POOL}, 8, 8, 3) per sample" in said
+
+
+@pytest.mark.parametrize("launches", [((2, 7),), ((3, 7),), ((1, 2), (2, 7)), ((2, 6), (3, 7))], ids=str)
+def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool_half_full(tmp_path, whole, launches):
+    """Each launch has a number of ranks, and a last step."""
+    write_pictures(tmp_path)
+    for ranks, last in launches:
+        train(tmp_path, *WORDS, "--max-steps", str(last), ranks=ranks)
+    found, (expected, measured, _) = saved(tmp_path), whole
+    assert expected["state/pool_A"].shape == (G, POOL, 8, 8, 3) and list(expected["state/pooled"]) == [POOL] * G
+    for name, value in expected.items():
+        if name.startswith(("state/", "networks/", "ema/")):
+            np.testing.assert_allclose(found[name], value, atol=2e-3 if name in KEPT else 1e-3, err_msg=name)
+    assert {"eval/cycle_A", "eval/cycle_B"} <= measured.keys()
+    assert evaluated(tmp_path) == pytest.approx(measured, rel=1e-3, nan_ok=True)
+
+
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, whole):
+    """Interrupted with the pool half full, and again with it full."""
+    write_pictures(tmp_path)
+    for last in (2, 5, 7):
+        train(tmp_path, *WORDS, "--max-steps", str(last))
+    found = saved(tmp_path)
+    assert found.keys() == whole[0].keys()
+    assert all(found[name].tobytes() == value.tobytes() for name, value in whole[0].items())
+
+
+def test_other_data_of_the_second_domain_are_refused_at_a_resume(tmp_path):
+    write_pictures(tmp_path)
+    train(tmp_path, *WORDS, "--max-steps", "1")
+    (tmp_path / "pictures/B/0.png").rename(tmp_path / "pictures/B/renamed.png")
+    done = train(tmp_path, *WORDS)
+    assert done.returncode == 2 and "was made with other images" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "pictures/A"], "--data pictures/A: has no A; the recipe takes samples of A and B"),
+        (["--data", "pictures/A", "--data", "empty"], "--data empty: "),
+        (["--eval-samples", "10"], "--eval-samples 10: samples are compared with those of one data set"),
+        (["--image-size", "10"], "H and W multiples of 4"),
+        (["--recipe", "dcgan", "--data", "pictures/A", "--data", "pictures/B"], "the recipe has one domain"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path, capfd, monkeypatch, words, said):
+    from hvdgan.train import main
+
+    write_pictures(tmp_path, (3, 3))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = ["--recipe", "cyclegan", "--image-size", "8", "--global-batch-size", "2", "--nf", "2", "--dry-run"]
+    given += [] if "--data" in words else ["--data", "pictures"]
+    for flag in ("--recipe", "--image-size"):
+        if flag in words:
+            del given[given.index(flag) : given.index(flag) + 2]
+    given = [word for word in given if "dcgan" not in words or word not in ("--nf", "2")] if "dcgan" in words else given
+    assert main([*given, *words]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_a_pool_is_filled_then_gives_one_of_its_own_for_the_new_one_in_half_of_the_cases():
+    recipe = CycleGAN(CycleGANOptions(**OPTIONS), spec(8, 8, 1))
+    pool, count, swapped = tf.zeros((G, POOL, 8, 8, 1)), tf.zeros((G,), tf.int64), 0
+    for step in range(40):
+        random = Random(0, tf.constant(step, tf.int64), 0, G)
+        batch, fake = Batch(None, None, random, {}), tf.random.stateless_normal((G, 8, 8, 1), (step, 1))
+        batch.state = StateValues({"pool_A": pool, "pooled": count})
+        before = pool.numpy()
+        seen, pool = recipe._pooled(batch, fake, "A")
+        for place in range(G):
+            held = [picture.tobytes() for picture in before[place]]
+            mine, shown, after = fake[place].numpy(), seen[place].numpy().tobytes(), pool[place].numpy()
+            if step < POOL:
+                assert shown == mine.tobytes() == after[step].tobytes()
+            elif shown != mine.tobytes():
+                swapped += 1
+                assert after[held.index(shown)].tobytes() == mine.tobytes()
+            else:
+                np.testing.assert_array_equal(after, before[place])
+        count = tf.minimum(count + 1, POOL)
+    assert 0.35 < swapped / ((40 - POOL) * G) < 0.65
+
+
+def test_losses_are_those_of_the_paper():
+    run = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), data="digits", other_data=("synthetic",), channels=1)
+    data = data_of(run)
+    images = {name: tf.cast(data[key], tf.float32) / 127.5 - 1.0 for name, key in (("A", "images"), ("B", "B/images"))}
+    batch = Batch(
+        None, None, Random(0, tf.constant(0, tf.int64), 0, 16), {}, domains={n: Domain(x) for n, x in images.items()}
+    )
+    nets = Nets(run.state.networks, training=True)
+    loss, metrics = run.recipe.make(nets, batch)
+    expected = 0.0
+    for mine, other in (("A", "B"), ("B", "A")):
+        make, back = getattr(nets, f"generator_{other}"), getattr(nets, f"generator_{mine}")
+        cycle = np.abs(back(make(images[mine])) - images[mine]).mean()
+        identity = np.abs(back(images[mine]) - images[mine]).mean()
+        fool = np.square(getattr(nets, f"discriminator_{other}")(make(images[mine])) - 1).mean()
+        expected += fool + 10 * cycle + 5 * identity
+        assert float(metrics[f"cycle_{mine}"]) == pytest.approx(cycle, rel=1e-4)
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_grid_has_rows_there_and_back_of_each_domain():
+    run = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), data="digits", other_data=("synthetic",), channels=1)
+    sampler = Sampler(run.recipe, run.state, run.source, 0)
+    shown, real = sampler(), sampler.real
+    assert shown.shape == (32, 8, 24, 1) and real.shape[1:] == (8, 16, 1)
+    np.testing.assert_array_equal(shown[:16, :, :8], real[:16, :, :8])
+    np.testing.assert_array_equal(shown[16:, :, :8], real[:16, :, 8:])
+    assert of_json(json.loads(json.dumps(run.recipe.data.to_json()))) == run.recipe.data
+
+
+@pytest.mark.parametrize("domains", ["AB", ("A",), ("A", "A")])
+def test_domains_that_cannot_be_are_a_mistake_of_the_recipe(domains):
+    with pytest.raises(UserError, match="it must be a tuple of two names or more"):
+        tiny_run(type("Faulty", (CycleGAN,), {"domains": domains}), CycleGANOptions(**OPTIONS))
