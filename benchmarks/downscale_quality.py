@@ -24,8 +24,10 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-import random_fields
 from scipy.ndimage import zoom
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "data"))
+import random_fields
 
 TRAINING = "--nf 8 --periodic both --global-batch-size 16 --steps 4000 --ema-decay 0.998"
 DATA = "--constants orography --values standard --input-values standard --constant-values standard"

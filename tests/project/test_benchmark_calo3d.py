@@ -10,6 +10,7 @@ from hvdgan.recipe.loading import load_recipe
 from launching import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import calo3d_quality
 import showers
 

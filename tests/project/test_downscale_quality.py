@@ -9,6 +9,7 @@ import pytest
 from launching import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import downscale_quality
 import random_fields
 
