@@ -99,10 +99,11 @@ def equality(setting: Setting) -> Iterator[Check]:
     their norm, and the mean losses by as much.
     """
 
+    several = max(setting.most, 2)
+
     def trained(recipe: str, ranks: int) -> tuple[Done, Path]:
         run_dir = setting.out / "runs" / f"equal-{recipe}-{ranks}"
-        batch = setting.most * -(-16 // setting.most) * (2 if setting.most % 2 else 1)
-        words = f"--recipe {recipe} --nf 4 --global-batch-size {batch} --max-steps 20 --log-every 20 --report never"
+        words = f"--recipe {recipe} --nf 4 --global-batch-size {16 * several} --max-steps 20 --log-every 20 --report never"
         flags = [*words.split(), *EQUAL[recipe], "--run-dir", str(run_dir)]
         if not ranks:  # the CPU; without srun, which would set the variable for its tasks again
             command = [sys.executable, "-m", "hvdgan.train", *flags]
@@ -110,7 +111,6 @@ def equality(setting: Setting) -> Iterator[Check]:
         flags += ["--share-gpu"] if ranks > setting.most else []
         return setting.launch(f"equality-{recipe}-{ranks}", "hvdgan.train", flags, ranks, **FLOAT32), run_dir
 
-    several = max(setting.most, 2)
     for recipe in EQUAL:
         single, on_cpu = trained(recipe, 1), trained(recipe, 0)
         yield _compared(f"{recipe}: one rank and the CPU", on_cpu, single)
