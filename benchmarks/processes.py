@@ -47,15 +47,7 @@ class Done(NamedTuple):
 
 
 def run(command: Sequence[str | Path], log: Path, timeout: float, cwd: Path, env: Mapping[str, str]) -> Done:
-    """Run a command to its end, or to its time limit, at which its children end too.
-
-    Args:
-        command: words of the command.
-        log: new file for its output.
-        timeout: time limit in seconds.
-        cwd: working folder.
-        env: environment variables in addition to those of this process.
-    """
+    """Run a command to its end, or to its time limit, at which its children end too; env adds to the environment."""
     log.parent.mkdir(parents=True, exist_ok=True)
     begin, code = time.monotonic(), None
     with log.open("xb") as output:
@@ -76,7 +68,8 @@ def _end(process: psutil.Popen) -> None:
         return
     everyone = [process, *process.children(recursive=True)]
     process.terminate()
-    _, left = psutil.wait_procs(everyone, timeout=_SECONDS_TO_END)
+    psutil.wait_procs([process], timeout=_SECONDS_TO_END)
+    _, left = psutil.wait_procs(everyone, timeout=1)
     for each in left:
         each.kill()
     psutil.wait_procs(left, timeout=_SECONDS_TO_END)

@@ -103,7 +103,9 @@ def equality(setting: Setting) -> Iterator[Check]:
 
     def trained(recipe: str, ranks: int) -> tuple[Done, Path]:
         run_dir = setting.out / "runs" / f"equal-{recipe}-{ranks}"
-        words = f"--recipe {recipe} --nf 4 --global-batch-size {16 * several} --max-steps 20 --log-every 20 --report never"
+        words = (
+            f"--recipe {recipe} --nf 4 --global-batch-size {16 * several} --max-steps 20 --log-every 20 --report never"
+        )
         flags = [*words.split(), *EQUAL[recipe], "--run-dir", str(run_dir)]
         if not ranks:  # the CPU; without srun, which would set the variable for its tasks again
             command = [sys.executable, "-m", "hvdgan.train", *flags]
@@ -138,16 +140,7 @@ def _compared(name: str, one: tuple[Done, Path], other: tuple[Done, Path]) -> Ch
 
 
 def distances(one: Path, other: Path) -> dict[str, float]:
-    """Compare the results of two runs.
-
-    Args:
-        one: run folder.
-        other: run folder of a run that should have computed the same.
-
-    Returns:
-        "weights", the largest distance of a network's or an average's weights, relative to their norm in the first run;
-        and "losses", the largest relative difference of a mean loss.
-    """
+    """Return the largest distances of the weights of a network or an average, and of a mean loss, over their norms."""
     found: dict[str, float] = {}
     for kind, numbers in (("weights", _weights), ("losses", _losses)):
         mine, theirs = numbers(one), numbers(other)

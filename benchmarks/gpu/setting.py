@@ -86,28 +86,11 @@ class Setting:
         return self.cpu or self.quick
 
     def launch(self, name: str, module: str, words: Sequence[str], ranks: int = 1, **more: str) -> processes.Done:
-        """Run a module on a number of ranks to its end.
-
-        Args:
-            name: name of the log.
-            module: module to run.
-            words: its command line.
-            ranks: number of ranks.
-            more: additional environment variables.
-        """
+        """Run a module with its command line on a number of ranks to its end."""
         return self.run(name, [*launcher(ranks, self.nodes, module), *words], **more)
 
     def run(self, name: str, command: Sequence[str | Path], **more: str) -> processes.Done:
-        """Run a command to its end, in the folder of the results.
-
-        Args:
-            name: name of the log.
-            command: words of the command.
-            more: additional environment variables.
-
-        Raises:
-            TimeIsUp: the time budget is spent.
-        """
+        """Run a command to its end, in the folder of the results; raises TimeIsUp if the time budget is spent."""
         if time.monotonic() > self.deadline:
             raise TimeIsUp(name)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.cpu else {}
@@ -117,13 +100,7 @@ class Setting:
 
 
 def launcher(ranks: int, nodes: int, module: str) -> list[str]:
-    """Return the words that start a module on a number of ranks, by hvdgan launch or as the Slurm jobs do.
-
-    Args:
-        ranks: number of ranks.
-        nodes: number of hosts over which they are spread.
-        module: module to run.
-    """
+    """Return the words that start a module on ranks on some hosts, by hvdgan launch or as the Slurm jobs do."""
     if ranks == 1 and not in_slurm():
         return [sys.executable, "-m", module]
     if not in_slurm() or (ranks > 1 and os.environ.get("LAUNCHER", "srun") != "srun"):

@@ -217,16 +217,7 @@ def free_port() -> int:
 
 
 def measure(program: str, work: Work, timeout: float) -> Run:
-    """Run a program once.
-
-    Args:
-        program: name of the program.
-        work: settings of the run; its `out` becomes a new folder.
-        timeout: time limit in seconds.
-
-    Raises:
-        Failed: the program failed, took too long, or its ranks do not hold the same weights at the end.
-    """
+    """Run a program once; raises Failed if it fails, or if its ranks do not hold the same weights at the end."""
     out = Path(work.out)
     out.mkdir(parents=True)
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: work.ranks]))
