@@ -31,7 +31,7 @@ test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs r
 test-versions: setup  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.11 and 3.13, and resume a run of 2.18 with 2.21 (about 25 minutes)
 	@bash .ci/versions
 
-bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (about 25 minutes); ARGS='--only "hvdgan*" --json FILE'
+bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (about 20 minutes); ARGS='--only "hvdgan*" --json FILE'
 	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
 
@@ -42,5 +42,5 @@ lint: setup  ## ruff, mypy and shellcheck
 	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay
-	rm -rf .venv .venv-openmpi5 .venv-peers .venv-formulas .versions build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmpi5 .venv-peers .versions build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

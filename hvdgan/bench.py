@@ -11,7 +11,6 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import math
 import os
 import platform
 import sys
@@ -28,9 +27,8 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
 from hvdgan.cli.types import Count, CountOrNever, Positive, Words
 from hvdgan.diagnostics.installation import cpu_name
-from hvdgan.diagnostics.speed import plot, report, summary
+from hvdgan.diagnostics.speed import report, summary
 from hvdgan.diagnostics.speed.launches import Bench, Variant
-from hvdgan.diagnostics.speed.projection import Link, fit, project
 from hvdgan.diagnostics.speed.starter import choose_launcher
 from hvdgan.distributed.cuda import gpu_names
 from hvdgan.training.command import parse
@@ -49,17 +47,6 @@ def _counts(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise ValueError(f'"{text}" is not a list of numbers of ranks, such as 1,2,4.')
     return tuple(sorted({int(word) for word in words}))
-
-
-def _links(_: type, tokens: Sequence[Token]) -> tuple[Link, ...]:
-    text = ",".join(token.value for token in tokens)
-    try:
-        links = tuple(Link(*map(float, word.split(":"))) for word in text.split(","))
-    except (ValueError, TypeError):
-        links = ()
-    if not links or not all(0 < link.gbit_per_sec < math.inf and 0 <= link.latency_us < math.inf for link in links):
-        raise ValueError(f'"{text}" is not a list of GBIT_PER_SEC:MICROSECONDS, such as 10:30,100:5.')
-    return links
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,22 +71,14 @@ class Request:
     """HOST:SLOTS,... for horovodrun and mpirun; all hosts must see the working folder"""
     cores_per_rank: CountOrNever = 0
     """cores to which each process is bound; 0: the cores of a host divided by its largest number of ranks"""
-    links: Annotated[tuple[Link, ...], Parameter(converter=_links, n_tokens=1)] = (
-        Link(10, 30),
-        Link(100, 5),
-        Link(400, 2),
-    )
-    """networks for which the scaling is projected, as GBIT_PER_SEC:MICROSECONDS, comma-separated"""
     timeout: Positive = 1800.0
     """time limit of one launch (seconds)"""
     json: Path | None = None
     """file for all figures, as JSON"""
-    plot: Path | None = None
-    """.png for the parts of a step and the efficiencies"""
     trace: Path | None = None
     """.json for Horovod's timeline of ten steps per stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json, --plot and --trace write over existing files"""
+    """let --json and --trace write over existing files"""
 
 
 @command(name="bench", help_text=_HELP)
@@ -122,15 +101,12 @@ def main(
     for repeat in range(request.repeats):
         for variant in variants:
             print(f"{repeat + 1} of {request.repeats}: {variant}", file=sys.stderr, flush=True)
-            largest = variant == weak[-1]
-            timeline = request.trace if largest and repeat == 0 else None
-            results[variant].append(bench.launch(variant, allreduce=largest, timeline=timeline))
+            timeline = request.trace if variant == weak[-1] and repeat == 0 else None
+            results[variant].append(bench.launch(variant, timeline=timeline))
     facts = _facts(request, training, results, weak, strong)
     print("\n\n".join(map(str, report.tables(facts))), flush=True)
     if request.json:
         outputs.write_json(request.json, facts)
-    if request.plot:
-        outputs.write(request.plot, lambda path: plot.draw(path, facts))
 
 
 def _variants(request: Request) -> tuple[list[Variant], list[Variant]]:
@@ -158,17 +134,12 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
             )
     if request.json:
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
-    if request.plot:
-        outputs.check_file(request.plot, overwrite=request.overwrite, flag="--plot")
     if request.trace:
         if max(request.ranks) == 1:
             raise UserError("--trace: shows the communication of two or more ranks; give some with --ranks")
         outputs.check_new(request.trace, overwrite=request.overwrite, flag="--trace")
-    files = {"--json": request.json, "--plot": request.plot, "--trace": request.trace}
-    named: dict[Path, str] = {}
-    for flag, path in files.items():
-        if path and (other := named.setdefault(path.resolve(), flag)) != flag:
-            raise UserError(f"{flag} {path}: {other} is the same file; name another one")
+        if request.json and request.json.resolve() == request.trace.resolve():
+            raise UserError(f"--trace {request.trace}: --json is the same file; name another one")
     parse([*training, "--global-batch-size", str(global_batch_size)])
 
 
@@ -183,26 +154,14 @@ def _facts(
     runs = [summary.summarise(variant, launches) for variant, launches in results.items()]
     rows = summary.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
     rows += summary.efficiencies(results, strong, "strong") if strong else []
-    measured = [launch["allreduce"] for launch in results[weak[-1]] if launch["allreduce"]]
-    model = fit([(p["bytes"], p["seconds"]) for each in measured for p in each], weak[-1].count) if measured else None
-    largest = next(run for run, variant in zip(runs, results, strict=True) if variant == weak[-1])
     return {
         "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {"host": platform.node(), "cpu": cpu_name(), "cores": os.cpu_count(), "gpus": gpu_names()},
         "versions": versions(),
-        "settings": {
-            **dataclasses.asdict(request),
-            "json": None,
-            "plot": None,
-            "trace": None,
-            "training": list(training),
-        },
+        "settings": {**dataclasses.asdict(request), "json": None, "trace": None, "training": list(training)},
         "runs": runs,
         "efficiency": rows,
-        "allreduce": measured,
-        "model": dataclasses.asdict(model) if model else None,
-        "projection": project(largest["stages"], model, request.links) if model else [],
     }
 
 

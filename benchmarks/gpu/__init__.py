@@ -1,1 +1,1 @@
-"""The checks and measurements of benchmarks/gpu.sh, one part in each module."""
+"""The checks and measurements of benchmarks/gpu.sh."""

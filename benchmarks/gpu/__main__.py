@@ -1,195 +1,148 @@
-"""Runs all parts one after another; writes result.json after each check, and page.md after each part.
+"""Runs all parts one after another; writes a line of results.jsonl and page.md after each check.
 
 benchmarks/gpu.sh starts it.
 """
 
 import argparse
-import contextlib
-import dataclasses
-import shlex
+import json
+import math
+import os
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from gpu import build, device_tests, equality, machine, options, page, peers, recipes, resume, scaling
-from gpu.check import Check, Part, run_part
-from gpu.setting import Setting, hosts_of_allocation, known_recipes, numbers_of_ranks
-from hvdgan.cli.files.outputs import write_json, write_text
+from gpu.parts import PARTS
+from gpu.setting import ROOT, Check, Setting, TimeIsUp, in_slurm
+from hvdgan.cli.launching import count_gpus
+from hvdgan.cli.programs import output_of
+from hvdgan.training.code_state import git_state
 
-PARTS = (
-    Part("build", "All ranks together", build.checks),
-    Part("equality", "GPU and CPU, N ranks and one", equality.checks),
-    Part("resume", "Interrupted and uninterrupted", resume.checks),
-    Part("tests", "Tests that need a GPU", device_tests.checks),
-    Part("peers", "Other frameworks", peers.checks),
-    Part("scaling", "Ranks and independent copies", scaling.checks),
-    Part("recipes", "Recipes in each precision", recipes.checks),
-    Part("options", "Options on all ranks", options.checks),
-)
-"""what tells most in the shortest time comes first, because a machine may be had for some minutes only"""
+RECIPES = sorted(path.stem for path in (ROOT / "hvdgan" / "recipes").glob("[a-z]*.py"))
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
-_CPU_RANKS = 2
-_JSON, _PAGE = "result.json", "page.md"
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Report a mistake as argparse does, without the usage."""
-        sys.stderr.write(f"benchmarks/gpu.sh: {message}\n")
-        sys.exit(2)
+NEEDED = ("build", "arithmetic")
+"""parts without which the later ones are not worth their time"""
 
 
 def main(words: Sequence[str]) -> int:
-    """Check and measure.
-
-    Args:
-        words: command line.
-
-    Returns:
-        The exit code: 0 if all that ran passed, 1 if something failed, 130 if it was interrupted.
-    """
-    begin = time.monotonic()
+    """Check and measure; returns 0 if all that ran passed, 1 if something failed."""
     parser = arguments()
     given = parser.parse_args(words)
-    _refuse(parser, given)
-    doctor = build.examine(given.cpu)
-    setting = _setting(given, begin, gloo=build.uses_gloo(doctor))
-    if why := build.problem(doctor, setting.most, cpu=given.cpu):
-        parser.error(why)
+    for flag, known in (("only", PARTS), ("precision", PRECISIONS), ("recipe", RECIPES)):
+        for word in getattr(given, flag):
+            if word not in known:
+                parser.error(f"--{flag} {word}: expected some of {', '.join(known)}")
+    if given.out.exists():
+        parser.error(f"--out {given.out}: exists already; name a new folder")
+    here = 2 if given.cpu else count_gpus()
+    if not here:
+        parser.error("there is no GPU here (nvidia-smi names none, or CUDA_VISIBLE_DEVICES hides it); --cpu tests it")
+    nodes = int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) if in_slurm() else 1
+    setting = Setting(
+        out=given.out.absolute(),
+        cpu=given.cpu,
+        quick=given.quick,
+        here=max(1, here // nodes) if given.cpu else here,
+        nodes=nodes,
+        recipes=given.recipe,
+        precisions=given.precision,
+        timeout=given.timeout,
+        deadline=time.monotonic() + given.time_budget,
+    )
     setting.out.mkdir(parents=True)
-    with _interruptible():
-        return _run(setting, _chosen(given), doctor, words)
+    # The end of a Slurm job is a SIGTERM: the running command is ended with its ranks.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    return run(setting, [name for name in PARTS if name in given.only])
 
 
-def arguments() -> Parser:
+def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line; the comment in benchmarks/gpu.sh is its help."""
-    parser = Parser(prog="benchmarks/gpu.sh", add_help=False, allow_abbrev=False)
-    parser.add_argument("--gpus", type=int, required=True)
+    parser = argparse.ArgumentParser("benchmarks/gpu.sh", usage="see --help", add_help=False, allow_abbrev=False)
     parser.add_argument("--out", type=Path, default=Path(time.strftime("gpu-%Y%m%d-%H%M%S")))
-    parser.add_argument("--only", type=_list)
-    parser.add_argument("--recipe", type=_list, default=tuple(known_recipes()))
-    parser.add_argument("--precision", type=_list, default=PRECISIONS)
+    for name, default in (("only", PARTS), ("recipe", RECIPES), ("precision", PRECISIONS)):
+        parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=list(default))
     parser.add_argument("--timeout", type=float, default=3600.0)
-    parser.add_argument("--time-budget", type=float)
+    parser.add_argument("--time-budget", type=float, default=math.inf)
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--quick", action="store_true")
     return parser
 
 
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _refuse(parser: Parser, given: argparse.Namespace) -> None:
-    """Refuse mistakes before anything is run."""
-    choices = {"--only": [part.name for part in PARTS], "--precision": PRECISIONS}
-    for flag, known in choices.items():
-        for word in getattr(given, flag.removeprefix("--")) or ():
-            if word not in known:
-                parser.error(f"{flag} {word}: expected some of {', '.join(known)}")
-    for flag, seconds in (("--timeout", given.timeout), ("--time-budget", given.time_budget)):
-        if seconds is not None and not seconds > 0:
-            parser.error(f"{flag} {seconds}: expected a number of seconds above 0")
-    if given.out.exists():
-        parser.error(f"--out {given.out}: exists already; name a new folder")
-    if not (given.gpus or given.cpu):
-        parser.error(
-            "there is no GPU here (nvidia-smi names none, or CUDA_VISIBLE_DEVICES hides it); --cpu tests the script"
-        )
-
-
-def _setting(given: argparse.Namespace, begin: float, *, gloo: bool) -> Setting:
-    nodes = hosts_of_allocation()
-    here = max(1, _CPU_RANKS // nodes) if given.cpu else given.gpus
-    return Setting(
-        out=given.out.absolute(),
-        cpu=given.cpu,
-        quick=given.quick,
-        ranks=numbers_of_ranks(here, nodes),
-        here=here,
-        nodes=nodes,
-        gloo=gloo,
-        recipes=given.recipe,
-        precisions=given.precision,
-        timeout=given.timeout,
-        time_budget=given.time_budget,
-        begin=begin,
-    )
-
-
-def _chosen(given: argparse.Namespace) -> list[Part]:
-    return [part for part in PARTS if not given.only or part.name in given.only]
-
-
-def _run(setting: Setting, parts: Sequence[Part], doctor: dict[str, Any], words: Sequence[str]) -> int:
-    """Run the parts; what is there is written after each check, and if the script is interrupted."""
-    settings = dataclasses.asdict(setting)
-    del settings["begin"]  # it means nothing outside of this process
-    facts: dict[str, Any] = {
-        "command": shlex.join(["benchmarks/gpu.sh", *(word for word in words if not word.startswith("--gpus="))]),
-        "settings": {**settings, "out": setting.out.name},
-        "machine": machine.facts(setting),
-        "doctor": doctor,
-        "complete": False,
-        "page_error": "",
-        "parts": [],
-    }
-    try:
+def run(setting: Setting, parts: Sequence[str]) -> int:
+    """Run the parts; what is there is written after each check."""
+    begin, rows = time.monotonic(), []
+    facts = machine()
+    with (setting.out / "results.jsonl").open("w", encoding="utf-8") as results:
+        print(json.dumps({"machine": facts, "parts": parts}), file=results, flush=True)
         for part in parts:
-            say(f"== {part.title}")
-            done: dict[str, Any] = {"name": part.name, "title": part.title, "checks": []}
-            facts["parts"].append(done)
-            checks: dict[str, Check] = {}
-            for check in run_part(part, setting, say):
-                checks[check.name] = check
-                done["checks"] = [each.as_json() for each in checks.values()]
-                _write(setting, facts)
-            facts["complete"] = part is parts[-1]
-            _write(setting, facts, with_page=True)
-    except KeyboardInterrupt:
-        _write(setting, facts, with_page=True)
-        say("interrupted")
-        return 130
-    say(f"{page.sentence(facts)}: {setting.out / (_JSON if facts['page_error'] else _PAGE)}")
-    failed = any(check["verdict"] == "failed" for part in facts["parts"] for check in part["checks"])
-    return int(bool(facts["page_error"]) or failed)
+            for check in checks(part, setting):
+                why = check.errors[-1] if check.errors else check.found
+                print(f"{part}: {check.name}: {check.verdict} ({why}), {check.seconds:.0f} s", flush=True)
+                rows.append((part, check))
+                print(json.dumps({"part": part, **check._asdict()}), file=results, flush=True)
+                minutes = (time.monotonic() - begin) / 60
+                (setting.out / "page.md").write_text(page(facts, rows, minutes, setting), encoding="utf-8")
+            failed = {part for part, check in rows if check.verdict == "failed"}
+            if part in NEEDED and part in failed:
+                print(f"{part} failed: the later parts are not run", flush=True)
+                break
+    print(f"{sentence(rows)}: {setting.out / 'page.md'}", flush=True)
+    return int(bool(failed))
 
 
-def _write(setting: Setting, facts: dict[str, Any], *, with_page: bool = False) -> None:
-    """Write the results. A page that cannot be made is reported, and does not stop the later parts."""
-    facts["seconds"] = setting.seconds
-    if with_page:
-        facts["page_error"] = ""
-        try:
-            write_text(setting.out / _PAGE, page.make(facts))
-        except Exception as error:
-            facts["page_error"] = "".join(traceback.format_exception(error)[-3:])
-            say(f"page.md cannot be made: {error!r}; send result.json alone")
-    write_json(setting.out / _JSON, facts)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Treat the end of a Slurm job or of a terminal as Ctrl-C; under nohup a closed terminal is still ignored."""
-    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, signal.default_int_handler)
+def checks(part: str, setting: Setting) -> Iterator[Check]:
+    """Yield the checks of a part; an error of the part itself is a failed check, and the time's end one not run."""
     try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        yield from PARTS[part](setting)
+    except TimeIsUp as up:
+        found = f"the time budget was spent; --only {part} runs it"
+        yield Check(name=f"from {up} on", verdict="not run", found=found)
+    except Exception as error:  # the later parts must run
+        lines = [line for text in traceback.format_exception(error)[-3:] for line in text.splitlines()]
+        yield Check(name="the part itself", verdict="failed", errors=lines)
 
 
-def say(line: str) -> None:
-    """Show a line to the user."""
-    print(line, flush=True)
+def machine() -> dict[str, Any]:
+    """Describe the machine; the figures of the part build name its software."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"]
+    return {
+        "begun": time.strftime("%Y-%m-%d %H:%M"),
+        "host": os.uname().nodename,
+        "GPUs": "; ".join(output_of(query).splitlines()),
+        "code": git_state(ROOT) or "no git repository",
+        "links": output_of(["nvidia-smi", "topo", "-m"]),
+    }
+
+
+def sentence(rows: Sequence[tuple[str, Check]]) -> str:
+    """Say in one sentence how the checks have ended."""
+    verdicts = [check.verdict for _, check in rows]
+    failed, left_out = verdicts.count("failed"), verdicts.count("not run")
+    ran = len(verdicts) - left_out
+    return f"{failed} of {ran} checks failed" + (f", {left_out} did not run" if left_out else "")
+
+
+def page(facts: dict[str, Any], rows: Sequence[tuple[str, Check]], minutes: float, setting: Setting) -> str:
+    """Make the page of all results, as Markdown: one file that needs no other, to send to the project."""
+    lines = ["# hvdgan on GPUs", "", f"{sentence(rows)}, after {minutes:.0f} minutes."]
+    lines += ["This ran on the CPU, and says nothing about GPUs."] if setting.cpu else []
+    lines += ["", *(f"- {name}: {value}" for name, value in facts.items() if name != "links")]
+    lines += ["", *table(["part", "check", "verdict", "found", "s"])]
+    for part, check in rows:
+        lines += table([part, check.name, check.verdict, check.found, f"{check.seconds:.0f}"])[:1]
+    for part, check in rows:
+        if block := [*([check.command, *check.errors] if check.verdict == "failed" else []), *check.table]:
+            lines += ["", f"## {part}: {check.name}", "", *(f"    {line}" for line in block)]
+    return "\n".join([*lines, "", *(f"    {line}" for line in facts["links"].expandtabs(6).splitlines())]) + "\n"
+
+
+def table(cells: Sequence[str]) -> list[str]:
+    """Return a row of a table in Markdown, and the line that makes it the head of one."""
+    row = " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells)
+    return [f"| {row} |", "|---" * len(cells) + "|"]
 
 
 if __name__ == "__main__":

@@ -1,25 +1,52 @@
-"""The settings of the script, and the words that start a number of ranks."""
+"""The settings of the script, the result of a check, and the words that start a number of ranks."""
 
 import dataclasses
-import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from gpu.processes import Done, run
+import processes
+
 from hvdgan.diagnostics.speed.starter import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
-GROWING = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""variables for pytest: a test that computes in pytest's own process would otherwise take the memory of all GPUs, and
-leave none to the processes that it starts"""
 
 
 class TimeIsUp(Exception):
     """The time budget was spent before a command began; the message is the name of its log."""
+
+
+class Check(NamedTuple):
+    """The result of one check.
+
+    Args:
+        name: name of the check.
+        verdict: passed, failed, or not run.
+        found: result in words.
+        table: lines of a table that belongs to it.
+        errors: lines that say why it failed.
+        command: command line.
+        seconds: duration.
+    """
+
+    name: str
+    verdict: Literal["passed", "failed", "not run"]
+    found: str = ""
+    table: Sequence[str] = ()
+    errors: Sequence[str] = ()
+    command: str = ""
+    seconds: float = 0.0
+
+
+def judged(name: str, done: processes.Done, found: str = "", complaint: str = "", table: Sequence[str] = ()) -> Check:
+    """Return the check of a command: it fails if the command failed, or if there is a complaint."""
+    errors = [*done.errors, *([complaint] if complaint else [])]
+    verdict: Literal["passed", "failed"] = "failed" if errors else "passed"
+    return Check(name, verdict, found, table, errors, done.words, done.seconds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,96 +57,50 @@ class Setting:
         out: folder of the results.
         cpu: True to do everything on the CPU.
         quick: True for few steps.
-        ranks: numbers of ranks to measure, as numbers_of_ranks() lists them; the first is 1, the last all.
-        here: largest number of ranks on one host.
+        here: number of ranks on one host.
         nodes: number of hosts.
-        gloo: True if horovodrun cannot drive the MPI that is here.
         recipes: names of the recipes to train.
         precisions: names of the precisions.
         timeout: time limit of each command in seconds.
-        time_budget: seconds from the beginning after which no command is started; None: no limit.
-        begin: time.monotonic() at the beginning.
+        deadline: time.monotonic() after which no command is started.
     """
 
     out: Path
     cpu: bool
     quick: bool
-    ranks: tuple[int, ...]
     here: int
     nodes: int
-    gloo: bool
-    recipes: tuple[str, ...]
-    precisions: tuple[str, ...]
+    recipes: Sequence[str]
+    precisions: Sequence[str]
     timeout: float
-    time_budget: float | None = None
-    begin: float = dataclasses.field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        """The time since the beginning."""
-        return time.monotonic() - self.begin
+    deadline: float
 
     @property
     def most(self) -> int:
-        """The largest number of ranks."""
-        return self.ranks[-1]
-
-    def batch_of_all(self, least: int) -> int:
-        """Return the smallest global batch that each number of ranks divides, and that has at least `least` images.
-
-        Args:
-            least: number of images.
-        """
-        unit = math.lcm(*self.ranks)
-        return -(-least // unit) * unit
+        """Number of ranks on all hosts."""
+        return self.here * self.nodes
 
     @property
     def small(self) -> bool:
         """Whether networks, images and batches are small."""
         return self.cpu or self.quick
 
-    @property
-    def device(self) -> str:
-        """The noun for what a rank computes on."""
-        return "core" if self.cpu else "GPU"
-
-    def launch(self, name: str, module: str, words: Sequence[str], ranks: int = 1, **more: str) -> Done:
-        """Run a module on a number of ranks to its end.
-
-        Args:
-            name: name of the log, which may contain a folder.
-            module: module to run.
-            words: its command line.
-            ranks: number of ranks.
-            more: additional environment variables.
-        """
+    def launch(self, name: str, module: str, words: Sequence[str], ranks: int = 1, **more: str) -> processes.Done:
+        """Run a module with its command line on a number of ranks to its end."""
         return self.run(name, [*launcher(ranks, self.nodes, module), *words], **more)
 
-    def run(self, name: str, command: Sequence[str], **more: str) -> Done:
-        """Run a command to its end, in the folder of the results.
-
-        Args:
-            name: name of the log, which may contain a folder.
-            command: words of the command.
-            more: additional environment variables.
-
-        Raises:
-            TimeIsUp: the time budget is spent.
-        """
-        if self.time_budget is not None and self.seconds > self.time_budget:
+    def run(self, name: str, command: Sequence[str | Path], **more: str) -> processes.Done:
+        """Run a command to its end, in the folder of the results; raises TimeIsUp if the time budget is spent."""
+        if time.monotonic() > self.deadline:
             raise TimeIsUp(name)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.cpu else {}
-        return run(command, self.out / "logs" / f"{name}.txt", self.timeout, self.out, {**hidden, **more})
+        # A test that computes in pytest's own process would otherwise take all memory of the GPUs.
+        env = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", **hidden, **more}
+        return processes.run(command, self.out / "logs" / f"{name}.txt", self.timeout, self.out, env)
 
 
 def launcher(ranks: int, nodes: int, module: str) -> list[str]:
-    """Return the words that start a module on a number of ranks, by hvdgan launch or as the Slurm jobs do.
-
-    Args:
-        ranks: number of ranks.
-        nodes: number of hosts over which they are spread.
-        module: module to run.
-    """
+    """Return the words that start a module on ranks on some hosts, by hvdgan launch or as the Slurm jobs do."""
     if ranks == 1 and not in_slurm():
         return [sys.executable, "-m", module]
     if not in_slurm() or (ranks > 1 and os.environ.get("LAUNCHER", "srun") != "srun"):
@@ -132,26 +113,3 @@ def launcher(ranks: int, nodes: int, module: str) -> list[str]:
 def in_slurm() -> bool:
     """Whether this process belongs to a Slurm allocation in which srun can start ranks."""
     return "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
-
-
-def hosts_of_allocation() -> int:
-    """Return the number of hosts: those of the Slurm allocation, or 1."""
-    words = os.environ.get("SLURM_JOB_NUM_NODES", "1")
-    return int(words) if in_slurm() and words.isdecimal() else 1
-
-
-def numbers_of_ranks(here: int, nodes: int) -> tuple[int, ...]:
-    """Return the numbers of ranks to measure: 1, 2, 4 and so on, all GPUs of a host, and all of all hosts.
-
-    Args:
-        here: number of GPUs of a host.
-        nodes: number of hosts.
-    """
-    most = here * nodes
-    powers = {2**power for power in range(most.bit_length()) if 2**power <= most}
-    return tuple(sorted(powers | {here, most}))
-
-
-def known_recipes() -> list[str]:
-    """List the names of hvdgan's recipes, without loading TensorFlow."""
-    return sorted(path.stem for path in (ROOT / "hvdgan" / "recipes").glob("[a-z]*.py"))

@@ -1,133 +1,133 @@
 """Compares hvdgan with other programs on the same DCGAN: each runs in turn, several times.
 
-make bench                                     about 25 minutes on two quiet cores; bench-TIME.json and .png hold it
-make bench ARGS="--repeats 5 --json five.json --plot five.png"
-make bench ARGS="--only 'hvdgan*,ddp*' --repeats 3"              some programs; --list names all
+make bench                                     about 20 minutes on two quiet cores; bench-TIME.json holds it
+make bench ARGS="--only 'hvdgan*,ddp' --repeats 3 --json three.json"
+python benchmarks/peers/bench.py --device gpu --batch-size 16,64,128
+
+A run is the rate from the end of the warm-up to the last step, the time from the command to the end of the first step,
+and the largest peak memory of a rank (on a GPU the GPU's, with the share of the time in which it computed).
 """
 
 import argparse
-import datetime
+import contextlib
 import fnmatch
-import importlib.util
 import json
 import os
-import platform
+import re
+import shutil
+import socket
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import report
-from programs import DEFAULT, PROGRAMS, Program, missing
-from running import Failed, measure
-from work import Work
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import processes
+from work import ADAM, LATENT_SIZE, Work
 
-DIGITS_STEPS = 40
-"""factor for the steps of the small network, each of which takes a fortieth of the time"""
+from hvdgan.cli.launching import built_with
+from hvdgan.cli.programs import output_of
+from hvdgan.diagnostics.installation import cpu_name
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TORCH = ROOT / ".venv-peers" / "bin" / "python"
+MADE = ROOT / ".venv-peers" / ".hvdgan"
+"""file that is empty if setup.sh was interrupted"""
+ONE = {
+    "cpu": ["keras", "torch", "hvdgan"],
+    "gpu": ["keras", "keras-jit", "torch", "torch-compile", "hvdgan", "hvdgan-jit"],
+}
+"""programs of one process, by the device for which they run unless --only names others"""
+SEVERAL = {
+    "cpu": ["horovod-mpi", "horovod-gloo", "multiworker", "mirrored", "ddp", "hvdgan-mpi", "hvdgan-gloo"],
+    "gpu": ["horovod-gloo", "mirrored", "ddp", "hvdgan-gloo"],
+}
+PROGRAMS = [*ONE["gpu"], *SEVERAL["cpu"]]
+FIGURES = {"images_per_sec": 1, "start_seconds": 1, "peak_mb": 0, "gpu_busy": 2}
+"""figures of a run, with the decimals of the table"""
+Run = dict[str, Any]
+
+
+class Failed(Exception):
+    """A program failed; the message says why."""
 
 
 def main() -> int:
     """Run, print, write; 0 if every program ran, 1 if one failed, 2 for a mistake on the command line."""
     given = arguments()
-    if given.list:
-        return list_programs()
-    name_files(given)
-    programs = choose(given)
+    clean_environment()
     folder = Path(tempfile.mkdtemp(prefix="hvdgan-peers-")) if given.runs is None else given.runs.absolute()
-    runs: report.Runs = {program.name: [] for program in programs}
+    runs: list[Run] = []
     failures: dict[str, str] = {}
-    begun = datetime.datetime.now(datetime.UTC)
+    kinds = [(precision, size) for precision in given.precision for size in given.batch_size]
     for repeat in range(given.repeats):
-        for place, program in enumerate(programs):
-            work = sizes(given, program, folder / f"repeat-{repeat}" / program.name)
-            print(f"[{repeat + 1}/{given.repeats}, {place + 1}/{len(programs)}] {program.name}", end=" ", flush=True)
-            try:
-                measured = measure(program, work, given.timeout)
-                runs[program.name].append({"repeat": repeat, **measured})
-                print("{images_per_sec:.1f} images/s, {start_seconds:.1f} s, {peak_mib:.0f} MiB".format(**measured))
-            except Failed as failure:
-                failures[program.name] = str(failure)
-                print(f"failed: {failure}", flush=True)
-            write(given, begun, runs, failures)
-    done = {name: each for name, each in runs.items() if each}
-    print(
-        f"\n{given.steps} steps after {given.warm_up}, {given.repeats} repeat(s), {machine()}\n\n{report.table(done)}"
-    )
-    if given.plot and done:
-        report.plot(done, given.plot)
-    print(f"\nfigures: {given.json}{f', {given.plot}' if given.plot and done else ''}\nlogs: {folder}")
+        for precision, batch_size in kinds:
+            for program in given.programs:
+                what = f"{program}, {precision}, {batch_size} images"
+                out = folder / f"{repeat}-{precision}-{batch_size}-{program}"
+                kind = {"batch_size": batch_size, "precision": precision, "ranks": ranks_of(program, given.ranks)}
+                sizes = {name: getattr(given, name) for name in ("warm_up", "steps", "device", "image_size", "nf")}
+                print(f"{repeat + 1} of {given.repeats}: {what}", end=": ", flush=True)
+                try:
+                    found = measure(program, Work(out=str(out), **kind, **sizes), given.timeout)
+                    runs.append({"program": program, **kind, "repeat": repeat, **found})
+                    print(", ".join(f"{name} {found[name]:.4g}" for name in FIGURES if name in found), flush=True)
+                except Failed as failure:
+                    failures[what] = str(failure)
+                    print(f"failed: {failure}", flush=True)
+                facts = {"machine": machine(), "repeats": given.repeats, **sizes, "runs": runs, "failures": failures}
+                given.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{given.steps} steps after {given.warm_up}, {machine()}\n\n{table(runs)}\n\nfigures: {given.json}")
+    print(f"logs: {folder}")
     return 1 if failures else 0
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Report a mistake as argparse does, without the usage."""
-        sys.stderr.write(f"error: {message}; see --help\n")
-        sys.exit(2)
-
-
 def arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="names or patterns of programs, comma-separated; default: those of the goals")
-    parser.add_argument("--list", action="store_true", help="list all programs, and why some cannot run here")
+    """Parse the command line, choose the programs, and print those that are left out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = ", ".join(PROGRAMS)
+    parser.add_argument("--only", type=words, help=f"patterns of programs, comma-separated, among {known}")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="cpu: one core a rank (default)")
+    parser.add_argument("--ranks", type=positive, default=2, help="ranks of the programs that have some (default: 2)")
     parser.add_argument("--repeats", type=positive, default=2, help="rounds through all programs (default: 2)")
-    parser.add_argument(
-        "--warm-up",
-        type=positive,
-        default=5,
-        help=f"steps before the measurement (default: 5; {DIGITS_STEPS} times this for digits)",
-    )
-    parser.add_argument(
-        "--steps",
-        type=positive,
-        default=15,
-        help=f"measured steps (default: 15; {DIGITS_STEPS} times this for digits)",
-    )
-    parser.add_argument("--nf", type=positive, help="width of the networks (default: 64; digits: 16)")
-    parser.add_argument("--batch-size", type=positive, help="images per rank (default: 16; digits: 8)")
-    parser.add_argument(
-        "--timeout", type=positive, default=300, metavar="SECONDS", help="limit of a run (default: 300)"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="every run, the summary and the goals (default: bench-TIME.json)"
-    )
-    parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE.png",
-        help="plot of the medians (default: bench-TIME.png, with matplotlib)",
-    )
-    parser.add_argument(
-        "--runs", type=Path, metavar="FOLDER", help="new folder for logs and runs; default: a temporary one"
-    )
+    parser.add_argument("--precision", type=words, default=["float32", "mixed_bfloat16"], help="comma-separated")
+    sizes = {"type": lambda text: [positive(word) for word in words(text)], "default": [16]}
+    parser.add_argument("--batch-size", **sizes, help="images of a rank, comma-separated (default: 16)")
+    numbers = {"image-size": (64, "pixels"), "nf": (64, "width"), "warm-up": (5, "first steps, not measured")}
+    numbers |= {"steps": (15, "measured steps"), "timeout": (300, "limit of a run (seconds)")}
+    for name, (default, what) in numbers.items():
+        parser.add_argument(f"--{name}", type=positive, default=default, help=f"{what} (default: {default})")
+    when = time.strftime("bench-%Y%m%d-%H%M%S.json")
+    parser.add_argument("--json", type=Path, metavar="FILE", default=Path(when), help="every run (default: bench-TIME)")
+    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="new folder for logs; default: a temporary one")
     given = parser.parse_args()
-    given.fail = parser.error
-    if given.runs and given.runs.exists():
-        parser.error(f"--runs {given.runs}: exists; name a new folder")
+    for path in filter(None, (given.json, given.runs)):
+        if path.exists() or not path.absolute().parent.is_dir():
+            parser.error(f"{path}: exists, or is in a folder that does not; give a new name")
+    given.programs = [*ONE[given.device], *(SEVERAL[given.device] if given.ranks > 1 else [])]
+    for pattern in given.only or ():
+        if not fnmatch.filter(PROGRAMS, pattern):
+            parser.error(f"--only {pattern}: no such program; there are {known}")
+    if given.only:
+        given.programs = [name for name in PROGRAMS if any(fnmatch.fnmatch(name, each) for each in given.only)]
+    for name in list(given.programs):
+        if why := missing(name):
+            given.programs.remove(name)
+            print(f"left out: {name}: {why}")
+    if not given.programs:
+        parser.error("none of these programs can run here")
     return given
 
 
-def name_files(given: argparse.Namespace) -> None:
-    """Choose the output files that were not given; refuse those that cannot be written."""
-    has_matplotlib = importlib.util.find_spec("matplotlib") is not None
-    if given.plot and not has_matplotlib:
-        given.fail("--plot needs matplotlib, which is not installed")
-    if given.plot and given.plot.suffix.lower() != ".png":
-        given.fail(f"--plot {given.plot}: expected a name that ends in .png")
-    stem = time.strftime("bench-%Y%m%d-%H%M%S")
-    given.json = given.json or Path(f"{stem}.json")
-    given.plot = given.plot or (Path(f"{stem}.png") if has_matplotlib else None)
-    for path in (given.json, given.plot):
-        if path and not path.absolute().parent.is_dir():
-            given.fail(f"{path}: there is no folder {path.absolute().parent}")
-        if path and path.exists():
-            given.fail(f"{path}: exists; name a new file")
-    if given.plot and given.plot.resolve() == given.json.resolve():
-        given.fail(f"--plot {given.plot}: --json is the same file; name another one")
+def words(text: str) -> list[str]:
+    """Split words at commas."""
+    return [word.strip() for word in text.split(",")]
 
 
 def positive(text: str) -> int:
@@ -137,68 +137,202 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def list_programs() -> int:
-    """List the programs."""
-    for program in PROGRAMS.values():
-        why = missing(program)
-        print(f"{'*' if program.name in DEFAULT else ' '} {program.name}{f' (left out: {why})' if why else ''}")
-    print("* by default")
-    return 0
+def missing(program: str) -> str:
+    """Return the reason why a program cannot run here; empty if it can."""
+    if program in ("torch", "torch-compile", "ddp") and not (TORCH.exists() and MADE.is_file() and MADE.stat().st_size):
+        return f"there is no {TORCH.relative_to(ROOT)}; benchmarks/peers/setup.sh makes it"
+    if program.endswith("-mpi"):
+        return "" if "mpi" in built_with() and shutil.which("mpirun") else "there is no mpirun, or no Horovod for it"
+    return ""
 
 
-def choose(given: argparse.Namespace) -> list[Program]:
-    """Choose the programs to run, in the order of the table, and print those that are left out."""
-    patterns = given.only.split(",") if given.only else DEFAULT
-    for pattern in patterns:
-        if not fnmatch.filter(PROGRAMS, pattern.strip()):
-            given.fail(f"--only {pattern}: no such program; --list names them")
-    chosen = [p for name, p in PROGRAMS.items() if any(fnmatch.fnmatch(name, each.strip()) for each in patterns)]
-    left_out = {program.name: why for program in chosen if (why := missing(program))}
-    for name, why in left_out.items():
-        print(f"left out: {name}: {why}")
-    if len(left_out) == len(chosen):
-        given.fail("none of these programs can run here")
-    if len(os.sched_getaffinity(0)) < 2 and any(program.ranks > 1 for program in chosen):
-        given.fail("two ranks of one core each need two cores; this process may use one")
-    return [program for program in chosen if program.name not in left_out]
+def ranks_of(program: str, ranks: int) -> int:
+    """Number of ranks, or of replicas of one process."""
+    return ranks if program in SEVERAL["cpu"] else 1
 
 
-def sizes(given: argparse.Namespace, program: Program, out: Path) -> Work:
-    """Choose the size of the DCGAN, and the number of steps, of a program."""
-    longer = DIGITS_STEPS if program.digits else 1
-    return Work(
-        image_size=32 if program.digits else 64,
-        channels=1 if program.digits else 3,
-        nf=given.nf or (16 if program.digits else 64),
-        batch_size=given.batch_size or (8 if program.digits else 16),
-        precision=program.precision,
-        warm_up=given.warm_up * longer,
-        steps=given.steps * longer,
-        out=out,
-    )
+def clean_environment() -> None:
+    """Remove variables of launchers and libraries; oneDNN's kernels are on for all, as hvdgan turns them on."""
+    foreign = ("HOROVOD_", "OMPI_MCA", "OMPI_COMM", "PMI", "SLURM_", "OMP_", "TORCH", "XLA_")
+    for name in [name for name in os.environ if name.startswith(foreign)]:
+        del os.environ[name]
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    os.environ |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
+
+
+def commands(program: str, work: Work) -> list[tuple[list[str], dict[str, str]]]:
+    """Return the commands that together are a program, each with its own environment variables."""
+    settings = json.dumps(vars(work))
+    if program.startswith("hvdgan"):
+        return [(hvdgan(program, work), {})]
+    if program in ("torch", "torch-compile"):
+        return [([str(TORCH), str(HERE / "torch_peers.py"), program, settings], {})]
+    if program == "ddp":
+        run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(work.ranks)]
+        return [([str(TORCH), *run, str(HERE / "torch_peers.py"), program, settings], {})]
+    script = [sys.executable, str(HERE / "keras_peers.py"), program.partition("-")[0], settings]
+    if program == "keras-jit":
+        script[2] = program
+    if program == "multiworker":
+        addresses = [f"localhost:{free_port()}" for _ in range(work.ranks)]
+        tasks = [{"cluster": {"worker": addresses}, "task": {"type": "worker", "index": n}} for n in range(work.ranks)]
+        return [(script, {"TF_CONFIG": json.dumps(task)}) for task in tasks]
+    launcher = ["horovodrun", f"--{program.partition('-')[2]}", "-np", str(work.ranks)]
+    return [([*launcher, *script] if program.startswith("horovod") else script, {})]
+
+
+def hvdgan(program: str, work: Work) -> list[str]:
+    """Return the command of hvdgan.train, with defaults for all features that the other programs do not have."""
+    way = program.partition("-")[2]
+    launched = ["hvdgan.launch", f"--{way}", "-np", str(work.ranks), "train"]
+    settings = {
+        "recipe": "dcgan",
+        "data": "synthetic",
+        "image-size": work.image_size,
+        "nf": work.nf,
+        "latent-size": LATENT_SIZE,
+        "learning-rate": ADAM["learning_rate"],
+        "beta-1": ADAM["beta_1"],
+        "global-batch-size": work.batch_size * work.ranks,
+        "precision": work.precision,
+        "steps": work.warm_up + work.steps,
+        # One record after the warm-up and one after the last step, between which the time is measured; no samples and
+        # checkpoints before the last step.
+        "log-every": work.warm_up,
+        "sample-every": 0,
+        "checkpoint-every": 0,
+        "report": "never",
+        "run-dir": f"{work.out}/run",
+    }
+    flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    started = launched if way in ("mpi", "gloo") else ["hvdgan.train", *(["--jit"] if way == "jit" else [])]
+    return [sys.executable, "-m", *started, *flags]
+
+
+def free_port() -> int:
+    """Find a free port."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def measure(program: str, work: Work, timeout: float) -> Run:
+    """Run a program once; raises Failed if it fails, or if its ranks do not hold the same weights at the end."""
+    out = Path(work.out)
+    out.mkdir(parents=True)
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: work.ranks]))
+    bound = ["taskset", "-c", cores] if work.device == "cpu" else []
+    begun = time.time()
+    with busy_gpu() as busy, ThreadPoolExecutor(work.ranks) as pool:
+        futures = [
+            pool.submit(processes.run, [*bound, *words], out / f"log-{number}.txt", timeout, out, more)
+            for number, (words, more) in enumerate(commands(program, work))
+        ]
+        records = times_of_records(out / "run" / "metrics.jsonl", lambda: all(each.done() for each in futures))
+    if errors := [line for future in futures for line in future.result().errors]:
+        raise Failed("\n    ".join(errors))
+    found = from_hvdgan(work, records) if program.startswith("hvdgan") else from_reports(work)
+    images = work.steps * work.batch_size * work.ranks
+    rates = {"images_per_sec": images / (found["end"] - found["begin"]), "start_seconds": found["first"] - begun}
+    shares = [share for at, share in busy if found["begin"] < at < found["end"]]
+    return {**rates, "peak_mb": found["peak_mb"], **({"gpu_busy": statistics.mean(shares)} if shares else {})}
+
+
+def times_of_records(path: Path, ended: Callable[[], bool]) -> dict[int, float]:
+    """Note the time at which the record of each step is written to hvdgan's metrics.jsonl, which has none."""
+    times: dict[int, float] = {}
+    read = 0
+    while not ended():
+        if path.exists() and path.stat().st_size > read:
+            text = path.read_text(encoding="utf-8")
+            read = len(text.encode())
+            for step in re.findall(r'"step": (\d+)', text):
+                times.setdefault(int(step), time.time())
+        time.sleep(0.01)
+    return times
+
+
+def from_hvdgan(work: Work, records: dict[int, float]) -> dict[str, float]:
+    """The times of a run, which include the work between steps, and its peak memory.
+
+    The end of the first step is estimated: the warm-up's end minus its other steps, at the duration of later ones.
+    """
+    run = Path(work.out, "run")
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        # A loss is missing if every step since the last record was skipped.
+        if not {"generator/loss", "discriminator/loss"} <= {k for k, v in json.loads(line).items() if v is not None}:
+            raise Failed(f"a loss is not finite: {line}")
+    begin, end = records[work.warm_up], records[work.warm_up + work.steps]
+    first = begin - (work.warm_up - 1) * (end - begin) / work.steps
+    peak = re.search(r"peak memory of a \w+ ([\d,.e+]+) GB", (run / "log.txt").read_text(encoding="utf-8"))
+    assert peak is not None
+    return {"first": first, "begin": begin, "end": end, "peak_mb": 1000 * float(peak[1].replace(",", ""))}
+
+
+def from_reports(work: Work) -> dict[str, float]:
+    """The times of the slowest rank, and the memory of the largest."""
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(work.out).glob("rank-*.json"))]
+    if not reports:
+        raise Failed(f"no rank has written its report in {work.out}")
+    if any(report["weights"] != reports[0]["weights"] for report in reports):
+        raise Failed("the ranks do not hold the same weights in the end")
+    return {name: max(report[name] for report in reports) for name in ("first", "begin", "end", "peak_mb")}
+
+
+@contextlib.contextmanager
+def busy_gpu() -> Iterator[list[tuple[float, float]]]:
+    """Collect the shares of the time in which the first GPU computes, several times a second, with their times."""
+    found: list[tuple[float, float]] = []
+    if not shutil.which("nvidia-smi"):
+        yield found
+        return
+    query = ["nvidia-smi", "--id=0", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+    process = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: [(time.time(), line.strip()) for line in process.stdout])
+        try:
+            yield found
+        finally:
+            process.terminate()
+            found += [(at, int(text) / 100) for at, text in reading.result() if text.isdecimal()]
 
 
 def machine() -> str:
     """Describe the machine."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    gpus = [line.partition(" (")[0] for line in output_of(["nvidia-smi", "-L"]).splitlines()]
     cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {model}, load {os.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}"
+    return ", ".join([f"{cores} cores of {cpu_name()}", *gpus, time.strftime("%Y-%m-%d")])
 
 
-def write(given: argparse.Namespace, begun: datetime.datetime, runs: report.Runs, failures: dict[str, str]) -> None:
-    """Write all figures so far."""
-    done = {name: each for name, each in runs.items() if each}
-    known: dict[str, Any] = {
-        "begun": begun.isoformat(timespec="seconds"),
-        "machine": machine(),
-        "settings": {name: getattr(given, name) for name in ("repeats", "warm_up", "steps", "nf", "batch_size")},
-        "runs": runs,
-        "summary": report.summarise(done),
-        "goals": report.judge(done),
-        "failures": failures,
-    }
-    given.json.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+def table(runs: list[Run]) -> str:
+    """Format medians with ranges as Markdown, and below them hvdgan's rates over those of each other program."""
+    by_key: dict[tuple[Any, ...], dict[int, Run]] = {}
+    for run in runs:
+        key = run["precision"], run["batch_size"], run["ranks"], run["program"]
+        by_key.setdefault(key, {})[run["repeat"]] = run
+    lines = [f"| precision | images | ranks | program | {' | '.join(FIGURES)} |", "|---" * (4 + len(FIGURES)) + "|"]
+    for key, each in by_key.items():
+        cells = [
+            spread([run[name] for run in each.values() if name in run], places) for name, places in FIGURES.items()
+        ]
+        lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(cells)} |")
+    lines += ["", "| precision | images | ranks | program | against | ratio of images/s |", "|---|---|---|---|---|---|"]
+    for key, ours in by_key.items():
+        for other, theirs in by_key.items():
+            if key[3].startswith("hvdgan") and key[:3] == other[:3] and not other[3].startswith("hvdgan"):
+                # Within a repeat, so that a slow minute of the machine affects both.
+                ratios = [ours[n]["images_per_sec"] / theirs[n]["images_per_sec"] for n in ours.keys() & theirs.keys()]
+                lines.append(f"| {' | '.join(map(str, key))} | {other[3]} | {spread(ratios, 2)} |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float], places: int) -> str:
+    """The median, and the smallest and the largest value."""
+    if not values:
+        return ""
+    middle, low, high = (f"{each:,.{places}f}" for each in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
 
 
 if __name__ == "__main__":

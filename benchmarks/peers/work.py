@@ -1,11 +1,11 @@
-"""Shared parts of all peers, with the standard library alone: settings, binding to a core, timing, report."""
+"""What all peers share, with the standard library alone: settings, binding to a core, timing, report."""
 
-import argparse
 import dataclasses
 import itertools
 import json
 import math
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,27 +13,36 @@ from pathlib import Path
 from typing import Any
 
 POOL = 16  # number of batches of random pixels; this benchmark does not compare how images are read
+CHANNELS = 3
+LATENT_SIZE = 100
+ADAM = {"learning_rate": 2e-4, "beta_1": 0.5}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Settings of a run: the DCGAN, the images per rank, the steps, and the folder of the report."""
+    """Settings of a run of a DCGAN; bench.py gives them to a peer as JSON.
 
-    image_size: int
-    channels: int
-    nf: int
+    Args:
+        out: folder of the report.
+        batch_size: images per step and rank.
+        precision: float32 or mixed_bfloat16.
+        warm_up: number of first steps that are not measured.
+        steps: number of measured steps.
+        device: cpu or gpu; on a GPU a rank is not bound to a core, and waits only where the time is taken.
+        ranks: number of ranks, or of replicas of one process.
+        image_size: height and width of an image.
+        nf: width of the networks.
+    """
+
+    out: str
     batch_size: int
     precision: str
     warm_up: int
     steps: int
-    out: Path
-    device: str = "cpu"
-    """cpu, or gpu: each rank has a GPU, is not bound to a core, and reads the losses only where the time is taken"""
-    replicas: int = 2
-    """number of devices of a program that is one process"""
-    latent_size: int = 100
-    learning_rate: float = 2e-4
-    beta_1: float = 0.5
+    device: str
+    ranks: int
+    image_size: int
+    nf: int
 
     @property
     def widths(self) -> list[int]:
@@ -41,69 +50,52 @@ class Work:
         return [self.nf * 2**depth for depth in range(self.image_size.bit_length() - 3)]
 
     @property
-    def parameters(self) -> dict[str, int]:
-        """Trainable parameters of each network: 4x4 kernels, biases unless BatchNorm follows, scales and offsets."""
+    def parameters(self) -> list[int]:
+        """Trainable parameters of generator and discriminator: 4x4 kernels, biases unless BatchNorm follows."""
         top, first = self.widths[-1], self.widths[0]
-        steps = list(itertools.pairwise(self.widths))
-        up = sum(16 * wide * narrow + 2 * narrow for narrow, wide in steps)
-        down = sum(16 * narrow * wide + 2 * wide for narrow, wide in steps)
-        return {
-            "generator": 16 * self.latent_size * top + 2 * top + up + 16 * first * self.channels + self.channels,
-            "discriminator": 16 * self.channels * first + first + down + 16 * top + 1,
-        }
-
-    def waits(self, number: int) -> bool:
-        """Whether a program waits for the end of a step, numbered from 0: GPUs compute on while the host does not."""
-        return self.device == "cpu" or number + 1 in (self.warm_up, self.warm_up + self.steps)
-
-    def arguments(self) -> list[str]:
-        """Return the command line that parse() reads."""
-        words = {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
+        pairs = list(itertools.pairwise(self.widths))
+        up = sum(16 * wide * narrow + 2 * narrow for narrow, wide in pairs)
+        down = sum(16 * narrow * wide + 2 * wide for narrow, wide in pairs)
+        generator = 16 * LATENT_SIZE * top + 2 * top + up + 16 * first * CHANNELS + CHANNELS
+        return [generator, 16 * CHANNELS * first + first + down + 16 * top + 1]
 
 
-def parse() -> Work:
-    """Parse the command line of a peer."""
-    parser = argparse.ArgumentParser(description="One peer of benchmarks/peers/bench.py, which starts it.")
-    for field in dataclasses.fields(Work):
-        default = None if field.default is dataclasses.MISSING else field.default
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=field.type, default=default, required=not default)
-    return Work(**vars(parser.parse_args()))
-
-
-def pin(local_rank: int, device: str = "cpu") -> None:
+def pin(work: Work, local_rank: int) -> None:
     """Bind this process to one core; call this before any library makes threads, which inherit the binding."""
-    if device == "gpu":
-        return
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
+    if work.device == "cpu":
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[local_rank % len(cores)]})
 
 
 def train(
     work: Work,
     rank: int,
-    parameters: dict[str, int],
+    parameters: list[int],
     step: Callable[[int], Sequence[Any]],
     weights: Callable[[], list[float]],
+    gpu_bytes: Callable[[], int],
 ) -> None:
     """Run the steps and write the report, `rank-<rank>.json`.
 
     Args:
         work: settings of the run.
         rank: rank of this process.
-        parameters: number of parameters of each network, which is compared with the expected one.
+        parameters: number of parameters of both networks, which is compared with the expected one.
         step: function that does one step, numbered from 0, and returns the losses; reading them waits for its end.
         weights: function that returns sums over the trained weights, which must be equal on all ranks at the end.
+        gpu_bytes: function that returns the peak memory on the GPU.
     """
     if parameters != work.parameters:
         sys.exit(f"rank {rank}: the networks have {parameters} parameters; expected {work.parameters}")
-    ends, losses = [], [0.0]
-    for number in range(work.warm_up + work.steps):
-        found = step(number)
-        if work.waits(number):
-            losses = [float(loss) for loss in found]
-        ends.append(time.time())
-        if not all(math.isfinite(loss) for loss in losses):
-            sys.exit(f"rank {rank}, step {number}: the losses are {losses}")
-    report = {"rank": rank, "parameters": parameters, "ends": ends, "losses": losses, "weights": weights()}
-    (work.out / f"rank-{rank}.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
+    last = work.warm_up + work.steps
+    ends = {}
+    for number in range(1, last + 1):
+        losses = step(number - 1)
+        if work.device == "cpu" or number in (1, work.warm_up, last):
+            if not all(math.isfinite(float(loss)) for loss in losses):
+                sys.exit(f"rank {rank}, step {number}: the losses are {[float(loss) for loss in losses]}")
+            ends[number] = time.time()
+    peak = gpu_bytes() if work.device == "gpu" else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    ends = {"first": ends[1], "begin": ends[work.warm_up], "end": ends[last]}
+    report = {"rank": rank, **ends, "peak_mb": peak / 1e6, "weights": weights()}
+    Path(work.out, f"rank-{rank}.json").write_text(json.dumps(report) + "\n", encoding="utf-8")

@@ -83,7 +83,7 @@ class Calo3D(Recipe):
             --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500
 
     Expect:
-        On showers of benchmarks/showers.py, between 10 and 500 GeV, the mean response within 0.2 % of the truth, and
+        On showers of examples/data/showers.py, between 10 and 500 GeV, the mean response within 0.2 % of the truth, and
         each layer, row and column with 1 % of the energy or more within 7 %. It took 814 s on two busy cores.
     """
 

@@ -69,7 +69,7 @@ class Downscale(Recipe):
     there are no recurrent layers.
 
     Command:
-        python benchmarks/random_fields.py --out fields.npz
+        python examples/data/random_fields.py --out fields.npz
         python -m hvdgan.train --recipe downscale --data fields.npz --constants orography --values standard
             --input-values standard --constant-values standard --nf 8 --periodic both --global-batch-size 16
             --ema-decay 0.998 --steps 4000

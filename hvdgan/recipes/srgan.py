@@ -58,7 +58,7 @@ class SRGAN(Recipe):
     the second stage; and there is no factor of 0.006 at the features of VGG19: --content-weight takes its place.
 
     Command:
-        python benchmarks/picture_features.py --data emoji/train.npz --out emoji.keras
+        python examples/data/picture_features.py --data emoji/train.npz --out emoji.keras
         python -m hvdgan.train --recipe srgan --data emoji/train.npz --features emoji.keras --nf 16 --blocks 4
             --learning-rate 1e-3 --global-batch-size 16 --stages pixel=600,adversarial=600
 

@@ -37,9 +37,11 @@ def test_the_script_for_gpus_starts_its_ranks_on_all_nodes_of_a_job(cluster, fol
     size = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", "--time=15"]
     job = cluster.slurm("sbatch", "--parsable", *size, "--output=log.txt", "--wrap", wrapped, cwd=folder).strip()
     assert cluster.ended(job, 850)["JobState"] == "COMPLETED", (folder / "log.txt").read_text()
-    found = json.loads((folder / "out" / "result.json").read_text())
-    verdicts = {part["name"]: {each["verdict"] for each in part["checks"]} for part in found["parts"]}
-    assert verdicts == {name: {"passed"} for name in ("build", "equality", "resume", "recipes")}
-    (check,) = found["parts"][0]["checks"]
-    assert check["verdict"] == "passed" and check["command"].startswith("srun ") and found["settings"]["nodes"] == 2
-    assert [rank["host"] for rank in check["figures"]["doctor"]["ranks"]] == ["node1", "node2"]
+    found = [json.loads(line) for line in (folder / "out" / "results.jsonl").read_text().splitlines()[1:]]
+    assert {(each["part"], each["verdict"]) for each in found} == {
+        (part, "passed") for part in ("build", "equality", "resume", "recipes")
+    }
+    (together,) = [each for each in found if each["name"] == "doctor, 2 ranks"]
+    assert together["command"].startswith("srun ")
+    ranks = json.loads((folder / "out" / "doctor-2.json").read_text())["ranks"]
+    assert [rank["host"] for rank in ranks] == ["node1", "node2"]

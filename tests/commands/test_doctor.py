@@ -1,6 +1,6 @@
 """hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
 
-Modules: diagnostics.probe, diagnostics.probe_process.
+Modules: diagnostics.allreduce, diagnostics.probe, diagnostics.probe_process.
 """
 
 import json

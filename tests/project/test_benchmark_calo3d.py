@@ -10,6 +10,7 @@ from hvdgan.recipe.loading import load_recipe
 from launching import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import calo3d_quality
 import showers
 
@@ -48,24 +49,12 @@ def test_a_change_of_one_kind_misses_the_goals_of_that_kind(truth, change, wrong
 @pytest.mark.long
 def test_its_command_runs_and_a_goal_that_is_missed_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(calo3d_quality, "COMMAND", "--nf 2 --global-batch-size 4 --steps 2 --r1-every 2")
-    words = [
-        "--run",
-        tmp_path,
-        "--num",
-        30,
-        "--samples",
-        40,
-        "--out",
-        tmp_path / "o.json",
-        "--picture",
-        tmp_path / "o.png",
-    ]
+    words = ["--run", tmp_path, "--num", 30, "--samples", 40, "--out", tmp_path / "o.json"]
     monkeypatch.setattr(sys, "argv", ["calo3d_quality.py", *map(str, words)])
     with pytest.raises(SystemExit, match="not reached"):
         calo3d_quality.main()
     figures = json.loads((tmp_path / "o.json").read_text())
     assert figures["worst"] > 0.05 and len(figures["largest_errors"]["response"]) == 5
-    assert (tmp_path / "o.png").stat().st_size > 10_000
 
 
 def test_its_command_is_that_of_the_recipe():

@@ -1,4 +1,4 @@
-"""The small feature network of digits that benchmarks/digits_features.py makes."""
+"""The small feature network of digits that examples/data/digits_features.py makes."""
 
 import sys
 
@@ -11,7 +11,7 @@ from hvdgan.evaluation.features import open_features
 from hvdgan.recipe import DataSpec
 from launching import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import digits_features
 
 

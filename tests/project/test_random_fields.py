@@ -1,4 +1,4 @@
-"""The synthetic fields have the spectrum, the correlation and the inputs that benchmarks/random_fields.py states."""
+"""The synthetic fields have the spectrum, the correlation and the inputs that examples/data/random_fields.py states."""
 
 import sys
 
@@ -7,7 +7,7 @@ import pytest
 
 from launching import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import random_fields
 
 SIZE, NUM = 32, 400

@@ -25,7 +25,7 @@ CODES = [line.split(" | ") for line in PAGE.partition("| code |")[2].splitlines(
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # some machines need five seconds for a step in three dimensions, others 0.2
 def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
-    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     for command in COMMANDS.splitlines():
         done = run(shlex.split(command), tmp_path, seconds=1500, forked=True)
         assert done.returncode == 0, done.stderr

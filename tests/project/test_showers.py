@@ -1,4 +1,4 @@
-"""The synthetic showers: their profiles are those that the docstring of benchmarks/showers.py states."""
+"""The synthetic showers: their profiles are those that the docstring of examples/data/showers.py states."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from scipy.stats import gamma
 
 from launching import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "examples" / "data"))
 import showers
 
 
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_showers_and_another_seed_others():
 def test_the_command_writes_both_kinds_of_files_with_the_same_showers(tmp_path):
     for name in ("showers.h5", "showers.npz"):
         words = ["--out", str(tmp_path / name), "--num", "30", "--size", "8", "--seed", "3"]
-        subprocess.run([sys.executable, ROOT / "benchmarks" / "showers.py", *words], check=True)
+        subprocess.run([sys.executable, ROOT / "examples" / "data" / "showers.py", *words], check=True)
     with h5py.File(tmp_path / "showers.h5") as file, np.load(tmp_path / "showers.npz") as arrays:
         assert {name: each.attrs["units"] for name, each in file.items()} == {
             "ECAL": "GeV",

@@ -45,7 +45,7 @@ def test_a_command_of_the_page_on_recipes(tmp_path, command):
 
 @pytest.mark.long
 def test_the_commands_of_the_page_for_volumes(tmp_path):
-    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (block,) = [each for each in blocks("recipes.md", "sh") if "calo3d" in each]
     shortened = {r"--(num|samples) \d+": r"--\1 40", r"--size \d+": "--size 8"}
     shortened |= {r"--steps \d+": "--steps 8 --max-steps 2"}
@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_for_volumes(tmp_path):
 
 def test_the_commands_for_fields(tmp_path):
     """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
-    smaller = {r"benchmarks/": f"{ROOT}/benchmarks/", "--num 5000": "--num 24", "--size 64": "--size 16"}
+    smaller = {"examples/": f"{ROOT}/examples/", "--num 5000": "--num 24", "--size 64": "--size 16"}
     smaller |= {"--nf 8": "--nf 2", "--steps 4000": "--steps 2", "--samples 80": "--samples 16"}
     (block,) = [each for each in blocks("recipes.md", "sh") if "downscale" in each]
     for command in block.splitlines():

@@ -13,12 +13,12 @@ SMALL = ["--ranks", "1,2", "--local-batch-size", "4", "--steps", "2", "--repeats
 
 
 def benched(factory: pytest.TempPathFactory) -> Path:
-    """The folder with bench.json, bench.png, line.json, and out.txt: what the command has printed."""
+    """The folder with bench.json, line.json, and out.txt: what the command has printed."""
     return made_once(factory, "bench", _bench)
 
 
 def _bench(folder: Path) -> None:
-    files = ["--json", "bench.json", "--plot", "bench.png", "--trace", "line.json"]
+    files = ["--json", "bench.json", "--trace", "line.json"]
     command = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--controller", "gloo", *files]
     done = run(command, folder, forked=True)
     assert done.returncode == 0, done.stderr

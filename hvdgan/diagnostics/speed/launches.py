@@ -68,12 +68,11 @@ class Bench:
     most: int
     timeout: float
 
-    def launch(self, variant: Variant, *, allreduce: bool = False, timeline: Path | None = None) -> dict[str, Any]:
+    def launch(self, variant: Variant, *, timeline: Path | None = None) -> dict[str, Any]:
         """Launch a variant, wait for its end, and return its result.
 
         Args:
             variant: processes to launch.
-            allreduce: True to measure the all-reduce too.
             timeline: file for Horovod's timeline.
 
         Raises:
@@ -88,7 +87,6 @@ class Bench:
                 cores=self.cores,
                 processes_per_host=max(self.launcher.spread(self.most)),
                 copies=variant.count if variant.kind == "copies" else 0,
-                allreduce=allreduce,
                 timeline=timeline is not None,
                 began=time.time(),
                 folder=str(folder),

@@ -21,7 +21,6 @@ import tensorflow as tf
 from hvdgan.cli import hosts
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.evaluation_config import EvaluationConfig
-from hvdgan.diagnostics import allreduce
 from hvdgan.diagnostics.speed.blocks import Clock, parts, plan
 from hvdgan.diagnostics.speed.clocked import ClockedBatches, ClockedStep, Session, WithoutCommunication, largest
 from hvdgan.diagnostics.speed.meeting import Meeting
@@ -45,7 +44,6 @@ from hvdgan.training.stopping import Stopping
 
 _MORE = 10**9
 """additional steps of the last stage, for copies that wait for others"""
-_ALLREDUCE_SECONDS = 0.2
 _TIMELINE_STEPS = 10
 
 
@@ -70,7 +68,6 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
     stages = {step.stage.name: _stage(step, ranks, spec.steps) for step in clocked}
     if spec.timeline:
         _record_timeline(str(Path(spec.folder) / TIMELINE), clocked)
-    sizes = [update["bytes_owned"] for stage in stages.values() for update in stage["updates"].values()]
     return {
         "ranks": ranks.size,
         "controller": backend.controller() if ranks.size > 1 else None,
@@ -79,7 +76,6 @@ def measure(spec: Spec, ranks: Ranks, run_dir: Path, meeting: Meeting | None) ->
         **largest(ranks.gather(peak, "bench: memory")),
         "processes": ranks.gather({"host": os.uname().nodename, "cores": hosts.cores()}, "bench: processes"),
         "stages": stages,
-        "allreduce": _allreduce(ranks, sizes) if spec.allreduce and ranks.size > 1 else [],
     }
 
 
@@ -194,9 +190,3 @@ def _record_timeline(path: str, steps: Sequence[ClockedStep]) -> None:
             for number in range(min(_TIMELINE_STEPS, step.stage.steps)):
                 _, finite = step.inner(number, number, step.data)
                 finite.numpy()
-
-
-def _allreduce(ranks: Ranks, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Measure all-reduces up to the size of the largest in the run."""
-    wanted = sorted({*allreduce.sizes_up_to(max(max(sizes), 2**20)), *sizes})
-    return [allreduce.measure(ranks, size, _ALLREDUCE_SECONDS) for size in wanted]

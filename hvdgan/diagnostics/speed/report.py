@@ -1,4 +1,4 @@
-"""Makes the tables that hvdgan.bench prints, and puts into its page."""
+"""Makes the tables that hvdgan.bench prints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,8 +20,7 @@ def tables(facts: Mapping[str, Any]) -> list[Table]:
     Args:
         facts: contents of --json.
     """
-    made = [_efficiencies(facts["efficiency"]), _runs(facts["runs"]), _updates(facts["runs"])]
-    return [*made, _projection(facts["projection"], facts["model"])] if facts["projection"] else made
+    return [_efficiencies(facts["efficiency"]), _runs(facts["runs"]), _updates(facts["runs"])]
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> Table:
@@ -87,26 +86,6 @@ def _efficiencies(rows: Sequence[Mapping[str, Any]]) -> Table:
     ]
     note = "Images/s of all ranks; weak: the same batch on each rank, strong: the same global batch"
     return Table("Efficiency", note, heads, lines, range(4, len(heads)))
-
-
-def _projection(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> Table:
-    counts = sorted({row["ranks"] for row in rows})
-    lines: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        lines.setdefault((row["link"], row["stage"]), []).append(f"{row['efficiency']:.3f}")
-    heads = ["link", "stage", *(f"{count} ranks" for count in counts)]
-    note = (
-        "Weak scaling, no all-reduce hidden behind computing, no stragglers; "
-        f"from an all-reduce of {model['fixed_seconds'] * 1e3:.3g} ms + {model['seconds_per_byte'] * 1e9:.3g} ms "
-        f"per MB, fitted to {model['ranks']} ranks here (off by up to {model['relative_error']:.0%})"
-    )
-    return Table(
-        "PROJECTION, not a measurement",
-        note,
-        heads,
-        [[*key, *values] for key, values in lines.items()],
-        range(2, len(heads)),
-    )
 
 
 def _spread(figure: Mapping[str, float], digits: int = 1) -> str:

@@ -17,7 +17,6 @@ class Spec:
         cores: cores to which each process is bound; 0: an equal share of its host's.
         processes_per_host: largest number of processes on any host.
         copies: number of independent processes; 0: the processes are ranks.
-        allreduce: True to measure the all-reduce too.
         timeline: True to write Horovod's timeline of some steps.
         began: start of the launch, in seconds since 1970.
         folder: path that all processes share, for results and for the copies' signals.
@@ -29,7 +28,6 @@ class Spec:
     cores: int
     processes_per_host: int
     copies: int
-    allreduce: bool
     timeline: bool
     began: float
     folder: str

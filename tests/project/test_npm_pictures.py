@@ -14,7 +14,7 @@ from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from launching import ROOT, run
 
-SCRIPT = ROOT / "benchmarks" / "datasets.py"
+SCRIPT = ROOT / "examples" / "data" / "npm_pictures.py"
 DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
 LABELS = np.array([7, 2, 1, 0, 9], np.uint8)
 

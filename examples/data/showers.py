@@ -1,6 +1,6 @@
 """Makes synthetic electromagnetic showers in a calorimeter whose true profiles are known.
 
-    python benchmarks/showers.py --out showers.h5 --num 20000 --size 16 --seed 0
+    python examples/data/showers.py --out showers.h5 --num 20000 --size 16 --seed 0
 
 The file holds ECAL (N, D, H, W) float32 [GeV], the energy of the incident particle [GeV] and theta, its angle to the
 plane of the layers [rad]; pi/2 is perpendicular. D is the depth. The calorimeter is tungsten, 25 radiation lengths X0

