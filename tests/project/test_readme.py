@@ -1,4 +1,4 @@
-"""The README's commands run as they are written, with fewer steps."""
+"""The README's commands run as they are written, with fewer steps; it stays short."""
 
 import re
 import shlex
@@ -88,12 +88,9 @@ def test_make_test_runs_these_tests():
 
 
 def test_every_command_was_recognised():
-    known = ("make demo", "make test", "python ", "hvdgan launch ", "source .venv/bin/activate")
-    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 9
+    known = ("make setup", "make demo", "make test", "python ", "hvdgan launch ", "source .venv/bin/activate")
+    assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 10
 
 
-def test_files_that_the_readme_names_are_there():
-    promises = (ROOT / "docs" / "promises.md").read_text()
-    named = set(re.findall(r"`(tests/[\w/.*]+)`", promises)) | set(re.findall(r"\]\(([\w/.]+)\)", README))
-    assert len(named) > 8
-    assert not [name for name in named if not list(ROOT.glob(name))]
+def test_it_is_read_in_five_minutes():
+    assert len(README.split()) <= 900
