@@ -14,10 +14,11 @@ def test_make_docs_builds_every_page_and_asks_for_nothing_from_elsewhere():
     done = run(["make", "docs", "-o", "setup", f"python={sys.executable}"], ROOT, MAKEFLAGS="")
     assert done.returncode == 0, done.stdout + done.stderr
     site = ROOT / "build" / "site"
+    menu = (site / "index.html").read_text()
     for page in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{page.stem}.html" in menu, f"{page.name} is not in the menu (zensical.toml)"
         built = (site / "docs" / f"{page.stem}.html").read_text()
         assert not re.search(r"<(?:script|img|iframe|link)[^>]* (?:src|href)=\"?(?:https?:)?//", built)
-    assert "docs/photographs.html" in (site / "index.html").read_text()
     assert 'id="hvdgan.recipe.losses.gradient_penalty"' in (site / "docs" / "api.html").read_text()
 
 
