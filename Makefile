@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-long test-browser test-cluster test-versions bench lint clean
+.PHONY: help setup demo test test-long test-browser test-cluster test-versions bench docs lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -35,6 +35,10 @@ bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (
 	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
 
+docs: setup  ## build the site of these pages in build/site/index.html; fails on a link that leads nowhere
+	@rm -rf build/docs build/site && mkdir -p build/docs && cp -r README.md CHANGELOG.md CONTRIBUTING.md docs examples build/docs
+	$(python) -m zensical build --strict
+
 lint: setup  ## ruff, mypy and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
@@ -42,5 +46,5 @@ lint: setup  ## ruff, mypy and shellcheck
 	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay
-	rm -rf .venv .venv-openmpi5 .venv-peers .versions build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-openmpi5 .venv-peers .versions .cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
