@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
+from hvdgan.training.loggers import find
 from hvdgan.training.record import Record
 
 VALUES = {"images_per_sec": 100.0, "step_seconds": 0.5, "wait_seconds": 0.01, "judge/loss": 1.25}
@@ -20,7 +21,9 @@ def records(run_dir):
 
 
 def open_record(run_dir, **changes):
-    return Record(run_dir, **{"is_root": True, "start_step": 0, "total_steps": 10, **changes})
+    record = Record(run_dir, **{"is_root": True, "start_step": 0, "total_steps": 10, **changes})
+    record.open_loggers([find("tensorboard")], {}, stop=print)
+    return record
 
 
 def test_a_record_is_one_json_object_a_line_and_a_tensorboard_event(tmp_path, capsys):
