@@ -83,11 +83,7 @@ class LoggerChoice:
 
 
 def find(name: str) -> LoggerChoice:
-    """Find a logger by a value of --logger.
-
-    Raises:
-        UserError: there is none of this name, or its library is not installed.
-    """
+    """Find a logger by a name of --logger; a UserError says that there is none, or that its library is missing."""
     module, _, attribute = name.partition(":")
     if name in _CLASSES:
         if importlib.util.find_spec(name) is None:
@@ -106,11 +102,7 @@ def find(name: str) -> LoggerChoice:
 
 
 def choice_of(logger: Any, name: str = "") -> LoggerChoice:
-    """Make a choice of a class, or of another callable that takes the run folder, or of a logger itself.
-
-    Raises:
-        UserError: it is none of them, or the class lacks methods.
-    """
+    """Make a choice of a class, of another function of the run folder, or of a logger; a UserError if it is none."""
     name = name or name_of(logger)
     is_one = not isinstance(logger, type) and hasattr(logger, "scalars")
     missing = [method for method in _METHODS if not callable(getattr(logger, method, None))]
@@ -195,17 +187,7 @@ class _Feed:
 
 
 class Loggers:
-    """The loggers of a run, on rank 0.
-
-    Args:
-        choices: loggers to make.
-        run_dir: run folder.
-        step: number of steps done so far.
-        repeated: names of the numbers that were logged, by each step that the run will repeat.
-        settings: settings of the run.
-        tell: function that records an event.
-        stop: function that asks all ranks to stop, with a reason.
-    """
+    """The loggers of a run, on rank 0; `repeated` are the numbers that were logged, by each step that is repeated."""
 
     def __init__(
         self,

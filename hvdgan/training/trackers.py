@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.files.outputs import write_json
-from hvdgan.training.loggers import Logger
 
 _PROJECT = "hvdgan"
 _ONE_AT_A_TIME = threading.Lock()
@@ -28,7 +27,7 @@ _METADATA = tf.compat.v1.SummaryMetadata(
 )
 
 
-class TensorBoard(Logger):
+class TensorBoard:
     """Event files in the folder tensorboard; the settings are hparams."""
 
     def __init__(self, run_dir: Path, step: int) -> None:
@@ -78,7 +77,7 @@ def _purge_after(folder: str, step: int) -> None:
         writer.close()
 
 
-class WeightsAndBiases(Logger):
+class WeightsAndBiases:
     """A run of W&B, offline in the folder wandb unless WANDB_MODE says otherwise."""
 
     def __init__(self, run_dir: Path, step: int) -> None:
@@ -111,7 +110,7 @@ class WeightsAndBiases(Logger):
         self._run.finish()
 
 
-class MLflow(Logger):
+class MLflow:
     """A run of MLflow, in mlflow.db and mlartifacts of the run folder unless MLFLOW_TRACKING_URI says otherwise."""
 
     _BATCH = 100  # parameters that MLflow takes at once
@@ -153,7 +152,7 @@ class MLflow(Logger):
         self._client.set_terminated(self._run)
 
 
-class Trackio(Logger):
+class Trackio:
     """A run of trackio, in the folder trackio unless TRACKIO_DIR or its variables for servers say otherwise.
 
     trackio reads its folder once, so all runs of one process are in that of the first.
