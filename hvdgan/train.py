@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from hvdgan.cli.app import at_once, leave, main_of
 from hvdgan.cli.errors import RunError, UserError
@@ -43,6 +43,8 @@ from hvdgan.training.stopping import STOPPED, Stopping
 from hvdgan.training.summary import describe
 
 __all__ = ["Logger", "RunError", "StopRun", "TrainedRun", "UserError", "main", "train"]
+_AT_A_TIME = 16
+"""samples that are drawn together, as by hvdgan.sample"""
 _INTERRUPTED = "interrupted; with --resume auto the same command resumes from the last checkpoint"
 
 
@@ -140,23 +142,13 @@ class TrainedRun:
     step: int
     metrics: dict[str, float | None]
 
-    def sample(
-        self,
-        samples: int = 64,
-        *,
-        seed: int = 0,
-        class_: int | None = None,
-        weights: Literal["averaged", "trained"] = "averaged",
-        batch_size: int = 16,
-    ) -> np.ndarray:
+    def sample(self, samples: int = 64, *, seed: int = 0, class_: int | None = None) -> np.ndarray:
         """Draw samples with the networks of the newest checkpoint, as hvdgan.sample does.
 
         Args:
             samples: number of samples.
             seed: seed of the samples; sample i of a seed is the same for every number.
             class_: class to draw, for recipes with classes; None: those that the recipe draws.
-            weights: averaged, or the trained weights themselves.
-            batch_size: number of samples computed at a time.
 
         Returns:
             (N, ...) in the units of the data: uint8 (N, H, W, C) of pictures.
@@ -174,8 +166,8 @@ class TrainedRun:
         if spec.conditions and not recipe.shows_data:
             raise UserError(f"samples of this run need conditions: python -m hvdgan.sample {self.run_dir} --condition")
         inputs = data_inputs(trained, None, seed) if recipe.shows_data else blank_inputs(spec)
-        drawing = Drawing(recipe, trained.nets(weights), seed=seed, class_=class_, num=samples)
-        drawn = [each for each, _ in draw_batches(drawing, inputs, samples, batch_size)]
+        drawing = Drawing(recipe, trained.nets("averaged"), seed=seed, class_=class_)
+        drawn = [each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]
         return restored(shown(np.concatenate(drawn), spec), spec)
 
 
@@ -200,15 +192,14 @@ def train(
     """
     if threading.current_thread() is not threading.main_thread():
         raise UserError("hvdgan.train(): call it in the main thread, which receives the signals that stop a run")
-    if refused := sorted(settings.keys() & {"help", "help_all", "print_config"}):
-        raise UserError(f"{refused[0]}: is for the command line, as python -m hvdgan.train --help")
     given = [logger] if isinstance(logger, str) or not isinstance(logger, list | tuple) else logger
     own = [choice_of(each) for each in given if not isinstance(each, str)]
     names = [each if isinstance(each, str) else name_of(each) for each in given]
     joining.claim()
     words = as_words({"recipe": _name_of_recipe(recipe), "data": data, "logger": names or "none", **settings})
     command = parse(words)
-    assert command is not None
+    if command is None:
+        raise UserError("hvdgan.train(): help and print_config are for the command line")
     policy = keras.config.dtype_policy()
     try:
         is_finished = _run(_with_loggers(command, own), is_process=False)

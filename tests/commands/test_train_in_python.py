@@ -86,7 +86,7 @@ def test_mistakes_are_exceptions(tmp_path):
         ({"recipe": Local}, "recipe .*Local: define the class at the top of its module"),
         ({"recipe": "nowhere:Gone"}, "there is no module nowhere"),
         ({"data": tmp_path / "gone"}, f"--data {tmp_path}/gone: no such file or folder"),
-        ({"print_config": True}, "print_config: is for the command line"),
+        ({"print_config": True}, "help and print_config are for the command line"),
     ):
         with pytest.raises(UserError, match=said):
             hvdgan.train(**{"recipe": Tiny, "run_dir": tmp_path / "run", **TINY, **settings})
