@@ -11,12 +11,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
 from hvdgan.cli.app import main_of, run_app
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.settings_file import as_words, read_runs
 from hvdgan.cli.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
@@ -87,8 +89,12 @@ class Job:
     """smallest number of ranks with which an elastic job resumes"""
     seeds: Annotated[str | None, Parameter(converter=_seeds), _RUNS] = None
     """seeds, one run each, as an array of jobs: 0-4, or 0-15%4 for at most 4 at a time"""
-    runs: Annotated[Line, _RUNS] = "runs/seeds"
-    """folder for the run folders of --seeds"""
+    array: Annotated[Line | None, _RUNS] = None
+    """file of the settings of several runs (.toml, .yaml or .json), a task of an array of jobs each: a list of tables,
+    in TOML [[runs]], or one table whose lists give a run for each combination"""
+    runs: Annotated[Line | None, _RUNS] = None
+    """folder for the run folders seed-0 and so on of --seeds, or run-0 and so on of --array; default: runs/seeds, or
+    runs/sweep"""
     container: Annotated[Line | None, _RUNS] = None
     """container image in which the ranks run, with TensorFlow, Horovod and hvdgan's other dependencies"""
     runtime: Annotated[Literal["apptainer", "pyxis"], _RUNS] = "apptainer"
@@ -125,6 +131,8 @@ class Job:
             )
         if self.min_np > self.nodes * self.ranks_per_node:
             raise UserError(f"--min-np {self.min_np}: the job has {self.nodes * self.ranks_per_node} ranks")
+        if self.seeds is not None and self.array is not None:
+            raise UserError("--seeds, --array: each makes an array of jobs; give the file a list under seed instead")
         if self.container is not None and self.launcher != "srun":
             raise UserError(f"--launcher {self.launcher}: a container's ranks are started by srun; leave it out")
 
@@ -132,6 +140,21 @@ class Job:
     def ranks_per_node(self) -> int:
         """Number of ranks on each node."""
         return self.tasks_per_node or self.gpus_per_node or 1
+
+    @property
+    def folder(self) -> str:
+        """Folder for the run folders of an array."""
+        return self.runs or ("runs/seeds" if self.array is None else "runs/sweep")
+
+    def words_of_runs(self) -> list[list[str]]:
+        """The trainer's arguments of each run of --array, with its run folder."""
+        if self.array is None:
+            return []
+        tables = read_runs(Path(self.array), f"--array {self.array}")
+        tables = [{"run_dir": f"{self.folder}/run-{number}", **each} for number, each in enumerate(tables)]
+        if len({str(each["run_dir"]) for each in tables}) < len(tables):
+            raise UserError(f"--array {self.array}: two runs have one run_dir; leave it out, and each gets its own")
+        return [as_words(each) for each in tables]
 
 
 @main_of()
@@ -149,7 +172,7 @@ def main(arguments: list[str]) -> None:
         """
         words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[split:]]
         text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
-        if _are_flags(of_trainer, in_image=job.container is not None):
+        if _are_flags(job, of_trainer):
             if submit:
                 _submit(text)
             else:
@@ -158,16 +181,24 @@ def main(arguments: list[str]) -> None:
     run_app(command, own, name="slurm", help_text=_HELP)
 
 
-def _are_flags(arguments: Sequence[str], *, in_image: bool) -> bool:
+def _are_flags(job: Job, arguments: Sequence[str]) -> bool:
     """Refuse what the trainer would refuse; False if its help was asked for, and is printed."""
     try:
         from hvdgan.training.command import parse
 
-        return parse(arguments) is not None
+        if job.array is None:
+            return parse(arguments) is not None
+        for number, words in enumerate(job.words_of_runs()):
+            try:
+                if parse([*arguments, *words]) is None:
+                    return False
+            except UserError as error:
+                raise UserError(f"--array {job.array}, run {number}: {error}") from error
+        return True
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
             raise
-        if not in_image:
+        if job.container is None:
             raise UserError("TensorFlow is not installed for this Python, which reads the trainer's flags") from error
         print("hvdgan: the trainer's flags were not checked: TensorFlow is not here, but in the image", file=sys.stderr)
         return True
@@ -199,10 +230,15 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
         UserError: the settings, or the arguments, contradict each other.
     """
     job.check()
-    for flag, taken in (("--data", job.stage_data), ("--seed", job.seeds), ("--run-dir", job.seeds)):
-        given = [word.partition("=")[0].replace("_", "-") for word in arguments]
+    given = [word.partition("=")[0].replace("_", "-") for word in arguments]
+    for flag, by, taken in (
+        ("--data", "--stage-data", job.stage_data),
+        ("--seed", "--seeds", job.seeds),
+        ("--run-dir", "--seeds", job.seeds),
+        ("--run-dir", "--array", job.array),
+    ):
         if taken and flag in given:
-            raise UserError(f"{flag}: {'--stage-data' if flag == '--data' else '--seeds'} sets it; leave one out")
+            raise UserError(f"{flag}: {by} sets it; leave one out")
     if bad := [word for word in arguments if "\0" in word]:
         raise UserError(f"{bad[0]!r}: a command line cannot hold a null character")
     lines = [
@@ -231,10 +267,12 @@ def _head(job: Job) -> Iterator[str]:
     for name in ("qos", "constraint", "mem"):
         if (value := getattr(job, name)) is not None:
             yield f"#SBATCH --{name}={value}"
-    if job.seeds is not None:
-        yield "# The seeds; 0-15%4 would run 4 at a time."
-        yield f"#SBATCH --array={job.seeds}"
-    yield f"#SBATCH --output={job.output or ('%x-%j.out' if job.seeds is None else '%x-%A_%a.out')}"
+    tasks = job.seeds if job.array is None else f"0-{len(job.words_of_runs()) - 1}"
+    if tasks is not None:
+        what = "seeds; 0-15" if job.array is None else f"runs of {job.array}; {tasks}"
+        yield f"# The {what}%4 would run 4 at a time."
+        yield f"#SBATCH --array={tasks}"
+    yield f"#SBATCH --output={job.output or ('%x-%j.out' if tasks is None else '%x-%A_%a.out')}"
     before = job.signal_seconds
     yield f"# {before} s before the end Slurm signals this script (B:); the ranks save, and the job is requeued."
     yield f"#SBATCH --signal=B:USR2@{before}"
@@ -261,7 +299,7 @@ def _settings(job: Job) -> Iterator[str]:
             ("MOUNTS", job.mounts, "folders to mount beside the working folder, separated by commas"),
         ]
     if job.seeds is not None:
-        settings += [("RUNS", job.runs, "parent of the run folders, seed-0 and so on")]
+        settings += [("RUNS", job.folder, "parent of the run folders, seed-0 and so on")]
     settings += [
         ("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued"),
         ("STAGE_DATA", job.stage_data, "file or folder that is copied to each node's own disk and becomes --data"),
@@ -291,6 +329,12 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
     flags += ['--max-requeues "$MAX_REQUEUES" --stage-data "$STAGE_DATA"']
     if job.launcher != "elastic":
         yield "export SRUN_MPI"
+    if runs := job.words_of_runs():
+        yield "# The settings of each run; arguments given to sbatch follow them."
+        yield 'case "${SLURM_ARRAY_TASK_ID:-}" in'
+        yield from (f'    {number}) set -- {shlex.join(words)} "$@" ;;' for number, words in enumerate(runs))
+        yield f'    *) echo "this is no task of the array; submit with --array=0-{len(runs) - 1}" >&2; exit 2 ;;'
+        yield "esac"
     yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
     yield 'exec "$PYTHON" -m hvdgan.launch \\'
     yield from (f"    {flag} \\" for flag in flags)

@@ -167,6 +167,13 @@ class Caution(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LostLogger(Caution):
+    """A logger has failed, and the run continues without it."""
+
+    logger: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpeed(Event):
     """Whether reading keeps up with computing, after the first steps."""
 
@@ -247,6 +254,7 @@ KINDS: dict[str, type[Event]] = {
     "checkpoint": Checkpoint,
     "evaluation": Evaluation,
     "warning": Caution,
+    "lost_logger": LostLogger,
     "input_speed": InputSpeed,
     "lost_rank": LostRank,
     "standstill": Standstill,

@@ -45,6 +45,7 @@ _MAY_CHANGE = {
     "jit",
     "keep",
     "log_every",
+    "logger",
     "max_bad_fraction",
     "max_bad_steps",
     "max_steps",

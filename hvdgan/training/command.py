@@ -20,6 +20,7 @@ from hvdgan.cli.types import Count, Positive, Words
 
 if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
+    from hvdgan.training.loggers import LoggerChoice
 
 _HELP = {"--help", "-h", "--help-all"}
 _COMMAND = Parameter(group=Group("Command", sort_key=2))
@@ -86,6 +87,8 @@ class Command:
     expect_size: int | None
     time_budget: float | None
     elastic: Elastic
+    loggers: "tuple[LoggerChoice, ...]" = ()
+    """loggers for rank 0 to open"""
 
 
 _OTHERS = [field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)]

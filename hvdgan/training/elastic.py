@@ -69,7 +69,7 @@ def _train_with(
             with failures_in_words(heart.explanation):
                 check_devices(ranks, share_gpu=command.config.share_gpu)
                 run, resume_point = session.build_and_restore(command, ranks, commits)
-                return session.train(run, resume_point, heart, stopping, commits, page)
+                return session.train(run, resume_point, heart, stopping, commits, page, loggers=command.loggers)
         except HostsChanged:
             pass
         except LostPeer as lost:

@@ -46,7 +46,7 @@ class PeriodicTasks:
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""
-        self._grids.write_real()
+        self._grids.write_real(self._resume_point.step)
         if self._resume_point.step == 0 and self._run.config.sample_every:
             self._grids.write(0)
         if self._commits.every:

@@ -1,26 +1,24 @@
-"""Writes the run's record: metrics.jsonl, TensorBoard events, events.jsonl and log.txt."""
+"""Writes the run's record: metrics.jsonl, events.jsonl and log.txt, and what its loggers keep."""
 
 import contextlib
 import datetime
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from PIL import Image
 from tqdm import tqdm
 
 from hvdgan.cli import events
 from hvdgan.cli.events import Caution, Evaluation, Event
 from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.replacing import whole_file
-
-_SCALAR = tf.make_tensor_proto(0.0, tf.float32)
-_METADATA = tf.compat.v1.SummaryMetadata(
-    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
-)
+from hvdgan.training.loggers import LoggerChoice, Loggers
 
 
 class Progress:
@@ -70,22 +68,27 @@ class Record:
     """The record of a run. Only rank 0 writes it; on the other ranks each method does nothing."""
 
     def __init__(self, run_dir: Path, *, is_root: bool, start_step: int, total_steps: int) -> None:
-        self._is_root = is_root
+        self._is_root, self._run_dir, self._start_step = is_root, run_dir, start_step
         self._unwritten: set[str] = set()
+        self._loggers: Loggers | None = None
         if not is_root:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
-        _drop_after(run_dir / "metrics.jsonl", start_step)
+        self._repeated = _drop_after(run_dir / "metrics.jsonl", start_step)
         # The name of a file, which a line may hold, need not be UTF-8.
         self._jsonl, self._events, self._log = (
             open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
             for name in ("metrics.jsonl", events.FILE, events.LOG)
         )
-        tensorboard = str(run_dir / "tensorboard")
-        if (run_dir / "tensorboard").exists():
-            _purge_after(tensorboard, start_step)
-        self._summaries = tf.summary.create_file_writer(tensorboard)
         self._progress = Progress(start_step, total_steps)
+
+    def open_loggers(
+        self, choices: Sequence[LoggerChoice], settings: Mapping[str, Any], stop: Callable[[str], None]
+    ) -> None:
+        """Open the loggers of a run that has steps to do; they may stop it, with a reason."""
+        if self._is_root:
+            facts = self._run_dir, self._start_step, self._repeated, settings
+            self._loggers = Loggers(choices, *facts, tell=self.tell, stop=stop)
 
     def tell(self, event: Event) -> None:
         """Write an event to events.jsonl, and its line to log.txt and, unless it need not be shown, to the terminal."""
@@ -166,16 +169,23 @@ class Record:
         with self.tolerant("metrics.jsonl"):
             self._jsonl.write(json.dumps(_finite(record)) + "\n")
             self._jsonl.flush()
-        scalars = {name: value for name, value in record.items() if name not in ("step", "stage", "stage_step")}
-        with self.tolerant("tensorboard"), self._summaries.as_default():
-            tf.summary.experimental.write_raw_pb(_summary(scalars), record["step"])
+        if self._loggers:
+            self._loggers.scalars(record["step"], _scalars(record))
+
+    def picture(self, step: int, name: str, path: Path, *, repeated: bool) -> None:
+        """Give a picture in a file to the loggers; `repeated`: an earlier start of the run has logged it."""
+        if self._loggers:
+            with Image.open(path) as image:
+                self._loggers.pictures(step, {name: np.asarray(image.convert("RGB"))}, repeated=repeated)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the loggers and the files."""
         if self._is_root:
             self._progress.close()
-            files = {"tensorboard": self._summaries, "metrics.jsonl": self._jsonl, events.FILE: self._events}
-            for what, file in {**files, events.LOG: self._log}.items():
+            if self._loggers:
+                self._loggers.close()
+            files = {"metrics.jsonl": self._jsonl, events.FILE: self._events, events.LOG: self._log}
+            for what, file in files.items():
                 with self.tolerant(what):
                     file.close()
 
@@ -192,33 +202,25 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _summary(scalars: dict[str, float]) -> bytes:
-    """Serialise what tf.summary.scalar would write of each scalar; one call for all is over four times as fast."""
-    values = [tf.compat.v1.Summary.Value(tag=name, tensor=_SCALAR, metadata=_METADATA) for name in scalars]
-    for value, scalar in zip(values, scalars.values(), strict=True):
-        value.tensor.float_val[0] = scalar
-    return tf.compat.v1.Summary(value=values).SerializeToString()
+def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record, without its place."""
+    return {name: value for name, value in record.items() if name not in ("step", "stage", "stage_step")}
 
 
-def _purge_after(folder: str, step: int) -> None:
-    """Let TensorBoard drop the events after a step, which earlier files of the folder hold."""
-    with tf.Graph().as_default():  # the writer of TensorFlow 1, the only one of this event, refuses eager execution
-        writer = tf.compat.v1.summary.FileWriter(folder)
-        start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        for _ in range(2):  # the first start of a folder purges nothing
-            writer.add_session_log(start, step + 1)
-        writer.close()
-
-
-def _drop_after(path: Path, step: int) -> None:
-    """Drop the records after a step, and a half-written last line."""
+def _drop_after(path: Path, step: int) -> dict[int, set[str]]:
+    """Drop the records after a step, and a half-written last line; returns the names of the numbers by their steps."""
+    dropped: dict[int, set[str]] = {}
     if not path.exists():
-        return
+        return dropped
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
-            if isinstance(record, dict) and record.get("step", step + 1) <= step:
-                kept.append(line + "\n")
+            if isinstance(record, dict) and isinstance(at := record.get("step"), int):
+                if at <= step:
+                    kept.append(line + "\n")
+                else:
+                    dropped.setdefault(at, set()).update(_scalars(record))
     with whole_file(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
+    return dropped

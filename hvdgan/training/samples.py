@@ -98,15 +98,15 @@ class Grids:
         self._join, self._is_root = join, is_root
         self._thread: threading.Thread | None = None
 
-    def write_real(self) -> None:
-        """Write the grid of real images."""
+    def write_real(self, done: int) -> None:
+        """Write the grid of real images of a run that begins after `done` steps."""
         if self._is_root:
-            self._begin("real.png", self._sampler.real)
+            self._begin(done, "real", "real.png", self._sampler.real)
 
     def write(self, done: int) -> None:
         """Draw samples after `done` steps, and begin to write their grid."""
         if self._is_root:
-            self._begin(f"step-{done:08d}.png", self._sampler())
+            self._begin(done, "samples", f"step-{done:08d}.png", self._sampler())
 
     def wait(self) -> None:
         """Wait in another thread until the last grid is written, or has failed."""
@@ -119,16 +119,19 @@ class Grids:
             self._join(self._thread)
             self._thread = None
 
-    def _begin(self, name: str, samples: np.ndarray) -> None:
+    def _begin(self, done: int, what: str, name: str, samples: np.ndarray) -> None:
         self.settle()
         # Not a daemon thread: a run that ends has its last grid.
-        self._thread = threading.Thread(target=self._save, args=(self._folder / name, samples), name="samples")
+        arguments = done, what, self._folder / name, samples
+        self._thread = threading.Thread(target=self._save, args=arguments, name="samples")
         self._thread.start()
 
-    def _save(self, path: Path, samples: np.ndarray) -> None:
+    def _save(self, done: int, what: str, path: Path, samples: np.ndarray) -> None:
         # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
         with self._record.tolerant("samples", Exception):
+            was_drawn = path.exists()
             self._sampler.save(path, samples)
+            self._record.picture(done, what, path, repeated=was_drawn)
 
 
 def _readable(source: Samples) -> dict[str, np.ndarray]:

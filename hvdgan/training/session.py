@@ -1,7 +1,7 @@
 """Trains a run on one set of ranks: watches them, builds, restores, trains, and words each known error in one line."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.command import Command
+from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Loop, steps_from
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
@@ -61,6 +62,7 @@ def train(
     commits: Commits,
     page: Page,
     *,
+    loggers: Sequence[LoggerChoice] = (),
     read: Callable[..., Batches] = Batches,
     steps: Steps | None = None,
 ) -> bool:
@@ -73,6 +75,7 @@ def train(
         stopping: requests to stop before the last step.
         commits: commits of an elastic run.
         page: page about the run, which the caller leaves at the end.
+        loggers: loggers for rank 0 to open.
         read: function that opens the batches, with the arguments of Batches.
         steps: steps to run, as steps_from() yields them; None: all that are left.
 
@@ -95,6 +98,7 @@ def train(
             page.is_finished = first >= run.last_step
             if page.is_finished:
                 return True
+            record.open_loggers(loggers, run.settings(), stopping.ask)
             observations = Observations(run, resume_point, record)
             tasks = PeriodicTasks(run, resume_point, record, commits, observations)
             pending = PendingSteps(observations, device.chosen().steps_behind)

@@ -30,12 +30,13 @@ class Stopping:
 
     stop_file: path of a file that requests a stop; rank 0 checks for it.
     time_budget: minutes after which to stop, from the start of the ranks' oldest process; None: no limit.
+    ends_process: False in a program or a notebook, where what ends the process at once interrupts the run instead.
     """
 
-    def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None) -> None:
+    def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None, *, ends_process: bool = True) -> None:
         self._stop_file, self._minutes = stop_file, time_budget
         self._began = time.monotonic() - running_seconds()
-        self._request = ""
+        self._request, self._ends_process = "", ends_process
         self._handlers: dict[signal.Signals, Any] = {}
         self.regroup(ranks)
         self._steps_begin = False
@@ -67,8 +68,14 @@ class Stopping:
     def _note(self, number: int, frame: FrameType | None) -> None:
         impatient = number == signal.SIGINT or (number == signal.SIGTERM and not self._steps_begin)
         if self._request and impatient:
+            if not self._ends_process:
+                raise KeyboardInterrupt
             os._exit(128 + number)
         self._request = self._request or signal.Signals(number).name
+
+    def ask(self, reason: str) -> None:
+        """Request a stop; any thread may call it."""
+        self._request = self._request or reason
 
     @property
     def minutes(self) -> float:

@@ -112,6 +112,8 @@ def test_the_text_of_a_job(name, capsys):
         ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
         ("--container x --launcher gloo", "--launcher gloo: a container's ranks are started by srun"),
         ("--seeds x", '"x" is not a list of seeds'),
+        ("--seeds 0-4 --array x.toml", "--seeds, --array: each makes an array of jobs"),
+        ("--array gone.toml", "--array gone.toml: cannot be read as TOML"),
         ("--seeds 0-4 -- --seed 3", "--seed: --seeds sets it"),
         ("--seeds 0-4 -- --run_dir=x", "--run-dir: --seeds sets it"),
         ("--stage-data x -- --data y", "--data: --stage-data sets it"),
@@ -315,6 +317,53 @@ def test_an_array_of_seeds(cluster):
     done = cluster.job("array")
     assert done.returncode == 2 and "this is no task of an array" in done.stderr
     assert cluster.called() == []
+
+
+SWEEPS = {
+    "list.toml": "[[runs]]\nlearning-rate = 1e-4\nflip = true\n[[runs]]\nlearning-rate = 2e-4\nrun_dir = 'it is'\n",
+    "list.json": '[{"learning_rate": 1e-4, "flip": true}, {"learning_rate": 2e-4, "run_dir": "it is"}]',
+    "grid.yaml": "learning_rate: [0.0001, 0.0002]\nflip: [true, false]\nnf: 4\n",
+}
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_an_array_of_settings(cluster, capsys, name):
+    path = cluster.folder / name
+    path.write_text(SWEEPS[name])
+    assert main(["--array", str(path), "--runs", "my runs", "--", "--recipe", "dcgan", "--steps", "8"]) == 0
+    text = capsys.readouterr().out
+    number = 4 if name == "grid.yaml" else 2
+    assert f"\n#SBATCH --array=0-{number - 1}\n" in text and "\n#SBATCH --output=%x-%A_%a.out\n" in text
+    checked = subprocess.run([BIN / "shellcheck", "-"], input=text, text=True, capture_output=True, timeout=60)
+    assert checked.returncode == 0, checked.stdout
+    path.unlink()  # the script does not need it
+    more = {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "1"}
+    assert cluster.job(text, "--keep", "1", **more).returncode == 0
+    own = ["--run-dir=my runs/run-1", "--learning-rate=0.0001", "--no-flip", "--nf=4"]
+    own = own if name == "grid.yaml" else ["--run-dir=it is", "--learning-rate=0.0002"]
+    assert cluster.called() == [[*SRUN, *TRAIN, "--recipe", "dcgan", "--steps", "8", *own, "--keep", "1"]]
+    done = cluster.job(text)
+    assert done.returncode == 2 and "this is no task of the array" in done.stderr and cluster.called() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ('[{}, {"learning_rat": 1}]', "", "sweep.json, run 1: Unknown option: --learning-rat. Did you mean"),
+        ('[{}, {"nf": 0}]', "", "sweep.json, run 1: Invalid value for --nf"),
+        ('[{"run_dir": "a"}, {"run_dir": "a"}]', "", "sweep.json: two runs have one run_dir"),
+        ("[]", "", "sweep.json: expected a list of tables of settings, or a table of lists"),
+        ("[3]", "", "sweep.json, run 0: expected settings by their names, found int"),
+        ("[{}", "", "sweep.json: cannot be read as JSON"),
+        ("[{}]", "--run-dir x", "--run-dir: --array sets it"),
+    ],
+)
+def test_mistakes_in_an_array_of_settings(tmp_path, capsys, monkeypatch, text, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.json").write_text(text)
+    assert main(["--array", "sweep.json", "--", *arguments.split()]) == 2
+    error = capsys.readouterr()
+    assert error.out == "" and error.err.count("\n") == 1 and said in error.err
 
 
 def test_an_elastic_job(cluster):

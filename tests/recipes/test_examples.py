@@ -1,9 +1,11 @@
 """The examples, from outside the package."""
 
 import json
+import re
 import shutil
 import sys
 
+import pytest
 from PIL import Image
 
 from launching import ROOT, run, train
@@ -47,3 +49,31 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
     assert any("eval/psnr" in record for record in records)
     with Image.open(path / "samples" / "step-00000003.png") as grid:
         assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
+
+
+def test_the_example_in_python_trains_draws_and_goes_on(tmp_path):
+    shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
+    text = (ROOT / "examples" / "in_python.py").read_text()
+    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1(\d)00", r"stages='warmup=2,both=\1', log_every=1", text))
+    done = run([sys.executable, "in_python.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_path):
+    pytest.importorskip("optuna")
+    text = (ROOT / "examples" / "optuna_sweep.py").read_text()
+    # The first trial ends; later ones are pruned at their first report, and would take ages otherwise.
+    text = text.replace('"steps": 400, "eval_samples": 512, "eval_every": 100', '"eval_samples": 32, "eval_every": 2')
+    text = text.replace("**SETTINGS,", "**SETTINGS, steps=4 if trial.number == 0 else 100_000, checkpoint_every=0,")
+    text = text.replace(
+        "optuna.pruners.MedianPruner(n_startup_trials=3)", "optuna.pruners.ThresholdPruner(upper=0, n_warmup_steps=5)"
+    )
+    (tmp_path / "sweep.py").write_text(text.replace("n_trials=10", "n_trials=2").replace('"nf": 16', '"nf": 2'))
+    done = run([sys.executable, "sweep.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Trial 1 pruned" in done.stderr and "Optuna prunes this trial" in done.stderr
+    assert "'learning_rate'" in done.stdout
+    done = run([sys.executable, "-m", "hvdgan.report", "runs/optuna", "--out", "sweep.html"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "sweep.html").read_text()
+    assert all(word in page for word in ("trial-0", "trial-1", "learning_rate", "sliced_wasserstein"))

@@ -17,6 +17,7 @@ from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan import report
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.showing import to_uint8
+from hvdgan.training.loggers import find
 from hvdgan.training.record import Record
 from hvdgan.training.samples import Sampler
 from tiny import TinyOptions
@@ -29,7 +30,9 @@ def records(run_dir):
 
 
 def open_record(run_dir, **changes):
-    return Record(run_dir, **{"is_root": True, "start_step": 0, "total_steps": 10, **changes})
+    record = Record(run_dir, **{"is_root": True, "start_step": 0, "total_steps": 10, **changes})
+    record.open_loggers([find("tensorboard")], {}, stop=print)
+    return record
 
 
 def test_a_record_is_one_json_object_a_line_and_a_tensorboard_event(tmp_path, capsys):

@@ -1,0 +1,125 @@
+"""hvdgan.train() in Python: the run of the command, its errors as exceptions, and what it returns."""
+
+import json
+import os
+import signal
+import sys
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+import hvdgan
+import saved
+from hvdgan import sample
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.train import RunError, TrainedRun, UserError
+from hvdgan.training.stopping import Stopping
+from launching import environment, launcher, run
+from tiny import Tiny
+
+TINY = {"image_size": 8, "global_batch_size": 8, "steps": 8, "log_every": 2, "report": "never"}
+SCRIPT = """
+import sys
+import hvdgan
+assert "tensorflow" not in sys.modules and "keras" not in sys.modules
+assert callable(hvdgan.train)
+import hvdgan.train
+from tiny import Tiny
+
+class Mine(Tiny):
+    pass
+
+class Ranks(hvdgan.train.Logger):
+    def __init__(self, run_dir):
+        print("rank 0's logger of", run_dir, flush=True)
+
+settings = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "report": "never", "logger": Ranks}
+one = hvdgan.train(recipe=Mine, run_dir="one", **settings)
+two = hvdgan.train(recipe=Mine, run_dir="two", seed=1, **settings)
+try:
+    hvdgan.train(recipe=Mine, run_dir="three", **{**settings, "global_batch_size": 7})
+except hvdgan.train.UserError as error:
+    print("refused:", error, flush=True)
+differ = one.metrics["fool/loss"] != two.metrics["fool/loss"]
+print("trained", one.step, two.step, differ, one.sample(3).shape, flush=True)
+"""
+
+
+def test_the_run_is_that_of_the_command(tmp_path):
+    found = hvdgan.train(recipe=Tiny, run_dir=tmp_path / "called", flip=True, **TINY)
+    assert saved.train(tmp_path / "typed", "--flip") == 0
+    assert saved.state(tmp_path / "called", 8) == saved.state(tmp_path / "typed", 8)
+    called, typed = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("called", "typed"))
+    assert {name for name in typed if typed[name] != called[name]} == {"run_dir", "report"}
+    assert isinstance(found, TrainedRun) and (found.run_dir, found.is_finished) == (tmp_path / "called", True)
+    last = json.loads((tmp_path / "called" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert found.step == last["step"] == 8 and found.metrics["judge/loss"] == last["judge/loss"]
+
+
+def test_its_samples_are_those_of_hvdgan_sample(tmp_path):
+    found = hvdgan.train(recipe="tiny:Tiny", run_dir=tmp_path / "run", **TINY)
+    out = tmp_path / "drawn.npy"
+    assert sample.main([str(tmp_path / "run"), "--samples", "5", "--seed", "3", "--out", str(out)]) == 0
+    drawn = found.sample(5, seed=3)
+    assert drawn.dtype == np.uint8 and drawn.shape == (5, 8, 8, 1)
+    np.testing.assert_array_equal(drawn, np.load(out))
+
+
+def test_a_second_call_resumes_and_other_runs_and_other_peoples_keras_are_as_before(tmp_path):
+    assert hvdgan.train("tiny:Tiny", run_dir=tmp_path / "run", max_steps=4, precision="bf16", **TINY).step == 4
+    assert keras.config.dtype_policy().name == "float32"
+    found = hvdgan.train("tiny:Tiny", run_dir=tmp_path / "run", precision="bf16", **TINY)
+    whole = hvdgan.train("tiny:Tiny", run_dir=tmp_path / "whole", precision="bf16", **TINY)
+    assert found.step == whole.step == 8
+    assert saved.state(tmp_path / "run", 8) == saved.state(tmp_path / "whole", 8)
+
+
+def test_mistakes_are_exceptions(tmp_path):
+    class Local(Tiny):
+        pass
+
+    for settings, said in (
+        ({"max_stepz": 3}, "Unknown option: --max-stepz. Did you mean --max-steps?"),
+        ({"global_batch_size": 0}, "--global-batch-size"),
+        ({"recipe": Local}, "recipe .*Local: define the class at the top of its module"),
+        ({"recipe": "nowhere:Gone"}, "there is no module nowhere"),
+        ({"data": tmp_path / "gone"}, f"--data {tmp_path}/gone: no such file or folder"),
+        ({"print_config": True}, "help and print_config are for the command line"),
+    ):
+        with pytest.raises(UserError, match=said):
+            hvdgan.train(**{"recipe": Tiny, "run_dir": tmp_path / "run", **TINY, **settings})
+    with pytest.raises(RunError, match="not finite"):
+        hvdgan.train("tiny:Exploding", run_dir=tmp_path / "run", max_bad_steps=1, **TINY)
+    refused = []
+
+    def elsewhere():
+        with pytest.raises(UserError, match="call it in the main thread") as error:
+            hvdgan.train("tiny:Tiny", run_dir=tmp_path / "run", **TINY)
+        refused.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert refused
+
+
+def test_a_second_interrupt_does_not_end_the_program(tmp_path):
+    with Stopping(Ranks(), tmp_path / "stop", None, ends_process=False) as stopping:
+        stopping.take_interrupts()
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.is_time()
+
+
+def test_a_script_on_two_ranks_trains_twice(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = run([*launcher(2), sys.executable, "script.py"], tmp_path, **{"PYTHONPATH": environment()["PYTHONPATH"]})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("rank 0's logger of one") == done.stdout.count("rank 0's logger of two") == 1
+    assert done.stdout.count("trained 4 4 True (3, 8, 8, 1)") == 2
+    assert done.stdout.count("refused: --global-batch-size 7") == 2
+    starts = [json.loads(line) for line in (tmp_path / "two" / "events.jsonl").read_text().splitlines()]
+    assert next(each["ranks"] for each in starts if each["event"] == "start") == 2

@@ -1,0 +1,265 @@
+"""Loggers of a run: what they get, on which rank, after a resumption, and when they fail. Nothing is sent anywhere.
+
+W&B, MLflow and trackio are stand-ins here, with the names and arguments that the adapters use.
+
+Modules: training.loggers, training.trackers.
+"""
+
+import json
+import shutil
+import sys
+import time
+import types
+from collections import Counter
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+import hvdgan.train
+import saved
+from hvdgan.training import loggers
+
+EVERY = ["--log-every", "2", "--sample-every", "2", "--checkpoint-every", "4"]
+MINE = """
+import json, os
+from hvdgan.train import Logger, StopRun
+
+class Lines(Logger):
+    def __init__(self, run_dir):
+        self.file = open(run_dir / "mine.jsonl", "a")
+        self.settings({})
+    def _write(self, *what):
+        print(json.dumps(what), file=self.file, flush=True)
+    def settings(self, values):
+        self._write("settings", values.get("steps"))
+    def scalars(self, step, values):
+        self._write("scalars", step, values["judge/loss"])
+    def pictures(self, step, values):
+        self._write("pictures", step, {name: [str(each.dtype), *each.shape] for name, each in values.items()})
+    def close(self):
+        self._write("close")
+
+class Failing(Logger):
+    def __init__(self, run_dir):
+        pass
+    def scalars(self, step, values):
+        if step > 2:
+            raise ValueError("no\\nroom")
+
+class Stopper(Failing):
+    def scalars(self, step, values):
+        raise StopRun("enough")
+
+class Half:
+    def scalars(self, step, values):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path, monkeypatch):
+    """A module of the user's in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    yield
+    sys.modules.pop("mine", None)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def events_of(run_dir, kind):
+    return [each for each in lines(run_dir / "events.jsonl") if each["event"] == kind]
+
+
+def lose_newest(run_dir, step):
+    """As after a kill: the run has logged and drawn more than its newest checkpoint has."""
+    shutil.rmtree(run_dir / "checkpoints" / f"step-{step:08d}")
+
+
+def test_ones_own_gets_settings_numbers_and_pictures_and_nothing_twice_after_a_resumption(tmp_path):
+    run = tmp_path / "run"
+    assert saved.train(run, *EVERY, "--logger", "mine:Lines,tensorboard", "--max-steps", "6") == 0
+    lose_newest(run, 6)
+    assert saved.train(run, *EVERY, "--logger", "mine:Lines,tensorboard") == 0
+    got = lines(run / "mine.jsonl")
+    assert [each[1] for each in got if each[0] == "settings"] == [None, 8, None, 8]
+    losses = {record["step"]: record["judge/loss"] for record in lines(run / "metrics.jsonl")}
+    assert [each[1:] for each in got if each[0] == "scalars"] == [[step, losses[step]] for step in (2, 4, 6, 8)]
+    pictures = [(each[1], *each[2].items()) for each in got if each[0] == "pictures"]
+    grid = ["uint8", 78, 78, 3]
+    drawn = [(step, ("samples", grid)) for step in (0, 2, 4, 6, 8)]
+    assert sorted(pictures) == sorted([(0, ("real", grid)), *drawn])
+    assert [each for each in got if each[0] == "close"] == [["close"]] * 2
+    shown = EventAccumulator(str(run / "tensorboard")).Reload()
+    assert [event.step for event in shown.Tensors("judge/loss")] == [2, 4, 6, 8]
+    assert Counter(event.step for event in shown.Tensors("samples")) == Counter([0, 2, 4, 6, 8])
+    assert "_hparams_/session_start_info" in shown.PluginTagToContent("hparams")
+
+
+def test_one_that_fails_is_named_once_and_the_run_goes_to_its_end(tmp_path, capfd):
+    assert saved.train(tmp_path / "run", "--logger", "mine:Failing,mine:Lines") == 0
+    (event,) = events_of(tmp_path / "run", "lost_logger")
+    assert event["logger"] == "mine:Failing"
+    assert event["text"] == "logger mine:Failing has failed (ValueError: no room); the run continues without it"
+    assert capfd.readouterr().err.count("warning: logger mine:Failing has failed") == 1
+    assert [each[1] for each in lines(tmp_path / "run" / "mine.jsonl") if each[0] == "scalars"] == [2, 4, 6, 8]
+
+
+def test_one_that_hangs_keeps_nobody_waiting_for_long_nor_in_silence(tmp_path, monkeypatch, capfd):
+    class Hanging(loggers.Logger):
+        def scalars(self, step, values):
+            time.sleep(1000)
+
+    monkeypatch.setattr(loggers, "SOON", 0.1)
+    monkeypatch.setattr(loggers, "PATIENCE", 0.3)
+    run = hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
+    said = capfd.readouterr().err
+    assert run.is_finished and "hvdgan: waiting for the logger" in said
+    assert "has failed (it has not finished within 0 s)" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
+
+
+def test_one_that_falls_behind_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, "MOST_CALLS", 2)
+
+    class Slow(loggers.Logger):
+        def settings(self, values):
+            time.sleep(1)
+
+    hvdgan.train("tiny:Tiny", **{**TINY, "log_every": 1}, run_dir=tmp_path / "run", logger=Slow())
+    assert "it is 2 calls behind" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
+
+
+def test_one_may_stop_the_run_which_is_saved(tmp_path):
+    run = tmp_path / "run"
+    assert saved.train(run, "--logger", "mine:Stopper", "--steps", "1000000") == 75
+    (end,) = events_of(run, "end")
+    assert (end["state"], end["is_saved"]) == ("stopped", True) and "logger mine:Stopper: enough" in end["text"]
+    assert saved.steps(run)[-1] < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("trackio", "--logger trackio: trackio is not installed for this Python; pip install trackio"),
+        ("tensorbord", "--logger tensorbord: expected none, tensorboard, wandb, mlflow, trackio, or a class"),
+        ("nowhere:Gone", "--logger nowhere:Gone: ModuleNotFoundError: No module named 'nowhere'; expected none"),
+        ("mine:Gone", "--logger mine:Gone: AttributeError: module 'mine' has no attribute 'Gone'"),
+        ("mine:Half", "--logger mine:Half: it has no settings, pictures, close(); a subclass of hvdgan.train.Logger"),
+        ("mine:Lines,mine:Lines", "--logger mine:Lines,mine:Lines: one is named twice"),
+    ],
+)
+def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    monkeypatch.setattr("hvdgan.training.run.open_source", None)
+    assert saved.train(tmp_path / "run", "--logger", name) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvdgan: {said}") and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_none(tmp_path):
+    assert saved.train(tmp_path / "run", "--logger", "none") == 0
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+class Recorder:
+    """An object whose methods record how they are called, and return what was agreed."""
+
+    def __init__(self, calls, **returns):
+        self.calls, self.returns, self.config = calls, returns, {}
+
+    def __getattr__(self, name):
+        def call(*arguments, **named):
+            self.calls.append((name, arguments, named))
+            return self.returns.get(name)
+
+        return call
+
+
+TINY = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "report": "never"}
+
+
+def twice(tmp_path, name, **settings):
+    """Train to step 2, and on to the end."""
+    for last in (2, 4):
+        hvdgan.train("tiny:Tiny", **TINY, **settings, max_steps=last, run_dir=tmp_path / "run", logger=name)
+    assert not events_of(tmp_path / "run", "lost_logger")
+
+
+def stand_in(monkeypatch, name, **attributes):
+    module = types.ModuleType(name)
+    module.__dict__.update(attributes, __spec__=types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_wandb_is_offline_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
+    calls = []
+    run = Recorder(calls)
+    stand_in(monkeypatch, "wandb", init=Recorder(calls, init=run).init, Settings=dict, Image=np.shape)
+    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME"):
+        monkeypatch.delenv(variable, raising=False)
+    twice(tmp_path, "wandb")
+    first, second = (named for name, _, named in calls if name == "init")
+    assert first == second and (first["mode"], first["resume"]) == ("offline", "allow")
+    assert (first["dir"], first["name"]) == (str(tmp_path / "run"), "run")
+    assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
+    logged = [arguments[0] for name, arguments, _ in calls if name == "log"]
+    assert [each["step"] for each in logged if "judge/loss" in each] == [2, 4]
+    assert sorted(each["step"] for each in logged if each.get("samples") == (78, 78, 3)) == [0, 2, 4]
+    assert [name for name, _, _ in calls].count("finish") == 2
+    monkeypatch.setenv("WANDB_MODE", "online")
+    hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "other", logger="wandb")
+    assert [named["mode"] for name, _, named in calls if name == "init"][2:] == ["online"]
+    assert run.config["recipe"] == "tiny:Tiny"
+
+
+def test_mlflow_has_a_database_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
+    calls, clients = [], []
+    known = types.SimpleNamespace(data=types.SimpleNamespace(params={"steps": "4"}))
+    begun = types.SimpleNamespace(info=types.SimpleNamespace(run_id="r1"))
+
+    def client(tracking_uri):
+        clients.append(tracking_uri)
+        return Recorder(calls, get_experiment_by_name=None, create_experiment="7", create_run=begun, get_run=known)
+
+    stand_in(monkeypatch, "mlflow", MlflowClient=client)
+    stand_in(monkeypatch, "mlflow.entities", Param=lambda *each: each, Metric=lambda *each: each)
+    for variable in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(variable, raising=False)
+    twice(tmp_path, "mlflow")
+    run = tmp_path / "run"
+    assert clients == [f"sqlite:///{run}/mlflow.db"] * 2
+    assert [each[1:] for each in calls if each[0] == "create_experiment"] == [
+        (("hvdgan", f"file://{run}/mlartifacts"), {})
+    ]
+    assert [each[1:] for each in calls if each[0] == "create_run"] == [(("7",), {"run_name": "run"})]
+    batches = [(arguments, named) for name, arguments, named in calls if name == "log_batch"]
+    assert {arguments[0] for arguments, _ in batches} == {"r1"}
+    parameters = [pair for _, named in batches for pair in named.get("params", ())]
+    assert ("recipe", "tiny:Tiny") in parameters and "steps" not in dict(parameters)
+    assert all(len(named.get("params", ())) <= 100 for _, named in batches)
+    metrics = [metric for arguments, _ in batches for metric in (arguments[1:] or [[]])[0]]
+    assert [metric[3] for metric in metrics if metric[0] == "judge/loss"] == [2, 4]
+    drawn = [named for name, _, named in calls if name == "log_image"]
+    assert sorted(each["step"] for each in drawn if each["key"] == "samples") == [0, 2, 4]
+    assert [each[1] for each in calls if each[0] == "set_terminated"] == [("r1",)] * 2
+
+
+def test_trackio_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
+    calls = []
+    stand_in(monkeypatch, "trackio", init=Recorder(calls, init=Recorder(calls)).init, Image=np.shape)
+    monkeypatch.setenv("TRACKIO_DIR", "")
+    monkeypatch.delenv("TRACKIO_DIR")
+    twice(tmp_path, "trackio")
+    first, second = (named for name, _, named in calls if name == "init")
+    assert first["name"] == second["name"] and first["name"].startswith("run-") and first["resume"] == "allow"
+    assert first["config"]["recipe"] == "tiny:Tiny"
+    assert [named["step"] for name, arguments, named in calls if name == "log" and "judge/loss" in arguments[0]] == [
+        2,
+        4,
+    ]
+    assert [name for name, _, _ in calls].count("finish") == 2
