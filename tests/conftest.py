@@ -10,7 +10,19 @@ start.begin("__main__")
 
 import keras  # noqa: E402
 
+from messages import Messages  # noqa: E402
+
 start.imported()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt anew")
+
+
+@pytest.fixture
+def messages(request, capsys):
+    """Compares what commands answer with the golden table; see tests/support/messages.py."""
+    return Messages(request.config.getoption("update_messages"), capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ import sys
 import pytest
 from PIL import Image
 
-from benched import TINY, benched
 from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics.speed.blocks import PARTS
@@ -21,13 +20,20 @@ from hvdgan.diagnostics.speed.launches import Bench
 from hvdgan.diagnostics.speed.report import tables
 from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
+from messages import refused
+
+TINY = ["--recipe", "dcgan", "--image-size", "32", "--nf", "2", "--data", "synthetic"]
+SMALL = "--ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak --controller gloo".split()
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    """What one small measurement wrote."""
-    folder = benched(tmp_path_factory)
-    return folder, (folder / "out.txt").read_text(), json.loads((folder / "bench.json").read_text())
+    """What one small measurement wrote: its folder, what it printed, and its figures."""
+    folder = tmp_path_factory.mktemp("bench")
+    files = ["--json", "bench.json", "--plot", "bench.png", "--trace", "line.json"]
+    done = run([sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, *files], folder, forked=True)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, json.loads((folder / "bench.json").read_text())
 
 
 def run_of(facts, kind, ranks):
@@ -44,7 +50,7 @@ def test_one_rank_two_and_two_copies_are_measured(measured):
     with Image.open(folder / "bench.png") as picture:
         assert picture.width > 800
     assert "PROJECTION, not a measurement" in printed
-    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "line.json", "out.txt"}
+    assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.png", "line.json"}
 
 
 def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):
@@ -136,37 +142,13 @@ def test_it_projects_to_many_ranks_and_says_so(measured):
     assert all(row["projected"] and 0 < row["efficiency"] < 1 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--ranks", "1,zwei"], "not a list of numbers of ranks"),
-        (["--ranks", "1,3", "--local-batch-size", "1", "--links", "fast"], "not a list of GBIT_PER_SEC:MICROSECONDS"),
-        (["--ranks", "2,3", "--local-batch-size", "1"], "cannot be split over 2 ranks"),
-        (["--global-batch-size", "8"], "--global-batch-size: hvdgan.bench sets it itself"),
-        (["--launcher", "srun"], "there is no Slurm allocation here"),
-        (["--hosts", "node1:x"], "--hosts: node1:x is not HOST or HOST:SLOTS"),
-        (["--hosts", "node1:1,node2:1", "--ranks", "1,4"], "--hosts: 2 slots for 4 processes"),
-        (["--trace", "line.json", "--ranks", "1"], "--trace: shows the communication of two or more ranks"),
-        (["--trace", "a.json", "--json", "a.json"], "--trace a.json: --json is the same file"),
-        (["--plot", "./a.png", "--json", "a.png"], "--plot a.png: --json is the same file"),
-        (["--plot", "a.png", "--trace", "link.png"], "--trace link.png: --plot is the same file"),
-        (["--trace", "there.json"], "--trace there.json: exists already"),
-        (["--precision", "float8"], "--precision"),
-        (["--json", "there.json"], "--json there.json: exists already"),
-        (["--plot", "picture.gif"], "picture.gif"),
-        (["--stepz", "3"], "--stepz"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(words, complaint, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("words", refused("bench"))
+def test_a_mistake_is_one_line_and_exit_code_2(words, tmp_path, monkeypatch, messages):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     (tmp_path / "there.json").write_text("mine")
     (tmp_path / "link.png").symlink_to("a.png")
-    assert main([*TINY, "--repeats", "1", *words]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert complaint in lines[-1]
-    assert len([line for line in lines if not line.startswith("1 of 1: ")]) == 1
-    assert (tmp_path / "there.json").read_text() == "mine"
+    messages.refuses("bench", lambda given: main([*TINY, "--repeats", "1", *given]), words, folder=tmp_path)
 
 
 @pytest.mark.long

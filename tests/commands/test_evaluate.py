@@ -19,6 +19,7 @@ from hvdgan.evaluation.results import lock_evaluations
 from hvdgan.train import main as train
 from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
+from messages import refused as refused_of
 from pooled import pooled
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
@@ -180,25 +181,12 @@ def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path)
     assert together["eval/histogram"] == pytest.approx(found[1]["eval/histogram"], rel=1e-5)
 
 
-MISTAKES = [
-    (["nowhere"], "nowhere: no such folder"),
-    (["RUN", "--samples", "5"], "the distances need at least 6"),
-    (["RUN", "--eval-features", "inception"], "python -m hvdgan.features fetch"),
-    (["RUN", "--truncation", "0.5"], "cannot truncate"),
-    (["RUN", "--images", "gone"], "gone"),
-    (["RUN", "--images", "digits", "--watch"], "leave out --watch"),
-    (["RUN", "--data", "wide.npy"], "each picture has 16 x 8 pixels"),
-    (["RUN/checkpoints/step-00000002", "--watch"], "holds checkpoints; expected a run folder, as runs/dcgan"),
-]
-
-
-@pytest.mark.parametrize(("words", "said"), MISTAKES)
-def test_a_mistake_is_one_line(folder, monkeypatch, capsys, words, said):
-    monkeypatch.chdir(folder.parent)
+@pytest.mark.parametrize("words", refused_of("evaluate"))
+def test_a_mistake_is_one_line(made, monkeypatch, messages, words):
+    monkeypatch.chdir(made.parent)
     monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
     np.save("wide.npy", np.zeros((20, 8, 16), np.uint8))
-    assert evaluate([word.replace("RUN", str(folder)) for word in words]) == 2
-    assert said in refused(capsys) and not records(folder)
+    messages.refuses("evaluate", evaluate, words, folder=made.parent)
 
 
 @pytest.mark.parametrize("blocked", ["evaluation.jsonl", "cache"])

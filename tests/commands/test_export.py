@@ -29,6 +29,7 @@ from hvdgan.values.steps import Standard
 from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from launching import run as run_process
+from messages import refused
 from small import RECIPES, small, spec
 from tiny import Tiny, TinyOptions
 
@@ -328,31 +329,11 @@ def folder(tmp_path, monkeypatch, runs):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("dcgan --only painter", "--only painter: no such network in this run; expected one of generator, disc"),
-        ("dcgan --only generator --out used --overwrite", "--out used: holds other files, which --overwrite would"),
-        ("dcgan --out a.keras", "what sample() computes is written as a SavedModel alone; name a folder, or a network"),
-        (
-            "sngan --only generator",
-            " (ConditionalBatchNormalization) is more than Keras alone can load; name a folder",
-        ),
-        (
-            "stylegan2 --only generator --out s",
-            "at least once before export.; leave out --only for what sample()",
-        ),
-        ("own --only nested", "doubled (Doubled) is more than Keras alone can load"),
-        ("own --only subclass", "generator (Subclassed) is more than Keras alone can load"),
-    ],
-)
-def test_one_line_and_nothing_written(folder, capsys, arguments, complaint):
-    before = sorted(folder.rglob("*"))
-    given = arguments.split()
-    assert export.main([*given, *([] if "--out" in given else ["--out", "new.keras"])]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
-    assert sorted(folder.rglob("*")) == before
+@pytest.mark.parametrize("arguments", refused("export"))
+def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, arguments):
+    messages.refuses(
+        "export", export.main, arguments, *([] if "--out" in arguments else ["--out", "new.keras"]), folder=folder
+    )
 
 
 @pytest.mark.parametrize("out", ["there.keras", "model"])

@@ -15,6 +15,7 @@ from hvdgan import inspect
 from hvdgan.checkpoints import contents
 from hvdgan.train import main as train
 from launching import run as run_process
+from messages import refused
 
 FIRST, SECOND = "checkpoints/step-00000001", "checkpoints/step-00000002"
 
@@ -159,25 +160,9 @@ def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_r
     assert told(capsys, "run", code=1)[0] == f"run/{FIRST}: no step, DAMAGED"
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments", "complaint"),
-    [
-        (1, f"run/{FIRST}", f"run/{FIRST} is not a whole checkpoint: it has no manifest.json"),
-        (1, f"run/{SECOND}", "manifest.json cannot be read"),
-        (1, f"run --diff run/{FIRST}", "is not a whole checkpoint"),
-        (1, "odd", "odd is damaged: its manifest.json is not as it was written"),
-        (1, "uncounted", "its samples_seen is 'many'; expected a whole number"),
-        (1, "unnumbered", "its step is '2'; expected a whole number"),
-        (1, "list", "list is not a checkpoint: manifest.json cannot be read"),
-        (2, "photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
-        (2, "run --diff photos", "photos: neither a run folder with a checkpoint nor a checkpoint"),
-        (2, "nowhere", "nowhere: no such folder"),
-        (2, "run/config.json", "run/config.json: "),
-        (2, "--diff run", "RUN"),
-    ],
-)
+@pytest.mark.parametrize("arguments", refused("inspect"))
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_what_is_no_checkpoint_is_one_line(run, capsys, code, arguments, complaint, more):
+def test_what_is_no_checkpoint_is_one_line(run, messages, arguments, more):
     (run.parent / "photos").mkdir()
     shutil.copytree(run / SECOND, "odd")
     change(run.parent / "odd", tensors={"networks/a/b": 3})
@@ -189,9 +174,7 @@ def test_what_is_no_checkpoint_is_one_line(run, capsys, code, arguments, complai
     (run.parent / "list" / "manifest.json").write_text("[]")
     (run / FIRST / "manifest.json").unlink()
     (run / SECOND / "manifest.json").write_text("{")
-    assert inspect.main([*arguments.split(), *more]) == code
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    messages.refuses("inspect", inspect.main, arguments, *more, folder=run)
 
 
 def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):

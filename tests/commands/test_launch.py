@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from launching import CONTROLLERS, ROOT, SECONDS, environment, run
+from messages import refused
 
 LAUNCH = [sys.executable, "-m", "hvdgan.launch"]
 SCRIPTS = {"single_node.sh": [], "multi_node.sh": [], "mpirun.sh": ["--mpi"], "elastic.sh": ["--elastic"]}
@@ -266,39 +267,9 @@ def test_an_elastic_run(machine):
     assert variables["PATH"].split(os.pathsep)[0].rpartition("/")[2].startswith("hvdgan-launch-")  # its own ssh
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ("-np 0", "-np 0: expected a whole number of at least 1"),
-        ("-np two", "-np two: expected a whole number"),
-        ("-np", "-np needs a value"),
-        ("-m -- x", "-m needs a value"),
-        ("--print=yes", "--print: takes no value"),
-        ("trian", "trian: no flag of hvdgan launch and no command of hvdgan"),
-        ("../train", "../train: no flag of hvdgan launch and no command of hvdgan"),
-        ("-H a:x", "-H: a:x is not HOST or HOST:SLOTS"),
-        ("-H a;b", "-H: a;b is not HOST"),
-        ("-H -oProxyCommand:1", "-H: -oProxyCommand:1 is not HOST"),
-        ("-H ,", "-H: names no host"),
-        ("-H a:2 -np 3", "-np 3: the hosts have 2 slots"),
-        ("--hostfile /nowhere", "--hostfile /nowhere: cannot be read"),
-        ("--hostfile /dev/null", "--hostfile: names no host"),
-        ("-H a --ssh-port ssh", "--ssh-port ssh: expected a whole number"),
-        ("--gloo --mpi", "--gloo and --mpi: choose one"),
-        ("--mpi -H a --interface ib0", "is for Gloo"),
-        ("--srun", "--srun: is for Slurm jobs, and this is none"),
-        ("--stage-data x", "--stage-data: is for Slurm jobs"),
-        ("--launcher torchrun", "--launcher torchrun: expected gloo, mpi or srun"),
-        ("--elastic", "--elastic: no hosts; give -H or --hostfile"),
-        ("--elastic -H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
-        ("--elastic -H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 ranks to start with (-np)"),
-        ("--elastic -H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 ranks to start with (-np)"),
-        ("--elastic -H a:4", "with one host the network of later hosts is unknown"),
-        ("--elastic -H a,b --cooldown 9,5", "--cooldown 9,5: expected LOW,HIGH in seconds"),
-    ],
-)
-def test_mistakes(machine, words, complaint):
-    assert complaint in machine.refused(*words.split())
+@pytest.mark.parametrize("words", refused("launch"))
+def test_mistakes(machine, messages, words):
+    messages.refuses("launch", lambda given: (2, machine.refused(*given)), words)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hvdgan.cli.files import replacing
 from hvdgan.cli.files.lock import lock
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
+from messages import refused
 from packed import bytes_of, index_of, prepare, write_images
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
@@ -276,41 +277,11 @@ def place(images):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("images", "expected SRC and DST"),
-        ("images new", "--image-size: expected the height and width|pixels; expected|--fit"),
-        ("images new --image-size 8 --shards 100000", "--shards 100000: expected at most 99999"),
-        ("images new --image-size 8 --compression zip", "--compression"),
-        ("images new --image-size 8 --axes HW", "--axes HW: is for arrays, and images holds 8-bit pictures"),
-        ("images new --image-size 8 --data-options a=1", "--data-options a=1: is for data of your own"),
-        ("images new --image-size 8 --inputs x", "--inputs x: packs an input with each sample; add --pairs"),
-        ("nowhere new --image-size 8", "nowhere: no such file or folder"),
-        ("empty new --image-size 8", "empty: found no images"),
-        ("text.txt new --image-size 8", "text.txt: of no known kind"),
-        ("flat.npy new", r"flat.npy: array of shape \(4,\)"),
-        ("volumes.npy new --axes DHW --values my:there,back", "functions of your own are not packed"),
-        ("images mine --image-size 8", "mine: holds other files, and nothing is ever overwritten"),
-        ("images text.txt --image-size 8", "text.txt: is a file; expected the name of a new folder"),
-        ("images made --image-size 16 --shards 3", "made: begun with --image-size 8, and now 16; give the same value"),
-        ("others made --image-size 8 --shards 3", "made: begun from other data, or files of SRC have changed"),
-        ("--verify nowhere", "--verify nowhere: no such folder"),
-        ("--verify images", "--verify images: not a folder made by hvdgan.prepare"),
-        ("images new --verify made", "--verify made: takes no SRC and DST"),
-    ],
-)
-def test_a_mistake_is_one_line_and_changes_nothing(place, monkeypatch, capsys, arguments, complaint):
+@pytest.mark.parametrize("arguments", refused("prepare"))
+def test_a_mistake_is_one_line_and_changes_nothing(place, monkeypatch, messages, arguments):
     monkeypatch.chdir(place)
-    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
     fit = ["--fit", "crop"] if "--image-size" in arguments else []
-    assert main([*arguments.split(), *fit]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and error.count("\n") == 1
-    assert re.search(complaint, error), error
-    assert not (place / "new").exists()
-    after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
-    assert after == before
+    messages.refuses("prepare", main, arguments, *fit, folder=place)
 
 
 def test_two_at_once_in_one_folder_are_refused(place, monkeypatch, capsys):

@@ -22,6 +22,7 @@ from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.train import main as train
 from launching import run as run_process
+from messages import refused
 
 
 @pytest.fixture(scope="module")
@@ -165,33 +166,10 @@ def folder(tmp_path, monkeypatch, runs):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments", "complaint"),
-    [
-        (2, "nowhere", "nowhere: no such folder; expected one such as runs/dcgan"),
-        (2, "dcgan --out there.png", "--out there.png: exists already"),
-        (2, "dcgan --out grid.jpg", "--out grid.jpg: expected a name that ends in .png"),
-        (2, "one_hot --class 3", "--class 3: the draw() of OneHot returns no integers (B,) under the name classes"),
-        (2, "conditional --class 10", "--class 10: the data of this run have 10 classes; expected a smaller number"),
-        (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
-        (2, "one_hot --interpolate 1 2", "--interpolate: the draw() of OneHot returns no float32 (B, ...) under the"),
-        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: has two seeds and one input; leave out --seed"),
-        (2, "dcgan --data digits", "--data digits: the recipe of this run starts from no images"),
-        (2, "dcgan --members 2", "--members 2: the recipe of this run starts from no inputs; leave the flag out"),
-        (2, "completion --axes HWC", "--axes: is for arrays that --data names; leave it out"),
-        (2, "moved", "if the data of the run have moved, name them or others with --data"),
-        (2, "strange", "strange: --recipe not_there:GAN: there is no module not_there"),
-        (1, "bare", "bare: its manifest.json does not describe the data"),
-        (1, "broken", "is damaged: ema/generator/"),
-    ],
-)
-def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint):
-    before = sorted(folder.rglob("*"))
-    given = arguments.split()
-    assert sample.main([*given, *([] if "--out" in given else ["--out", "new/grid.png"])]) == code
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
-    assert sorted(folder.rglob("*")) == before
+@pytest.mark.parametrize("arguments", refused("sample"))
+def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, arguments):
+    out = [] if "--out" in arguments else ["--out", "new/grid.png"]
+    messages.refuses("sample", sample.main, arguments, *out, folder=folder)
 
 
 def test_it_overwrites_on_request(folder):

@@ -12,6 +12,7 @@ from hvdgan.checkpoints.files import newest, step_of
 from hvdgan.cli.errors import UserError
 from hvdgan.slurm import Job, main, script
 from launching import BIN, ROOT, environment, run
+from messages import refused
 
 GOLDEN = Path(__file__).parent / "golden"
 _SUBMIT = """{what} Submit it in the checkout, on a file system
@@ -95,37 +96,9 @@ def test_the_text_of_a_job(name, capsys):
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("--nodes 0", "--nodes"),
-        ("--nodes two", '"two" is not a whole number'),
-        ("--partitoin x", "--partitoin"),
-        ("--partition 'a b'", '"a b" is not a word without spaces'),
-        ("--time-limit tomorrow", '"tomorrow" is not a time such as 90'),
-        ("--time-limit 4", "--signal-seconds 300: the job has no more than 240 s (--time-limit 4)"),
-        ("--time-limit 0:4:0", "no more than 240 s"),
-        ("--time-limit 0-0:4", "no more than 240 s"),
-        ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
-        ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
-        ("--launcher elastic", "--launcher elastic: with one node, losing it ends the run"),
-        ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
-        ("--container x --launcher gloo", "--launcher gloo: a container's ranks are started by srun"),
-        ("--seeds x", '"x" is not a list of seeds'),
-        ("--seeds 0-4 -- --seed 3", "--seed: --seeds sets it"),
-        ("--seeds 0-4 -- --run_dir=x", "--run-dir: --seeds sets it"),
-        ("--stage-data x -- --data y", "--data: --stage-data sets it"),
-        ("--recipe dcgan", "--recipe"),
-        # The trainer would refuse these when the job begins.
-        ("-- --batch 64", "--batch"),
-        ("-- --global-batch-size many", "--global-batch-size"),
-        ("-- --recipe nowhere:Gone", "nowhere"),
-    ],
-)
-def test_mistakes(arguments, complaint, capsys):
-    assert main(shlex.split(arguments)) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and complaint in said.err
+@pytest.mark.parametrize("arguments", refused("slurm"))
+def test_mistakes(arguments, messages):
+    messages.refuses("slurm", main, arguments)
 
 
 @pytest.mark.parametrize("time", ["6", "5:01", "0:5:1", "0-1", "1-0:0:0", "0"])
