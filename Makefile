@@ -35,10 +35,11 @@ bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (
 	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
 
-lint: setup  ## ruff, mypy and shellcheck
+lint: setup  ## ruff, mypy, phrases that nobody would say (.ci/phrases), and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	! git grep -niE -f .ci/phrases -- hvdgan tests benchmarks examples docs launch slurm .ci/run .ci/versions Makefile '*.md'
 	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay

@@ -47,6 +47,11 @@ def test_one_rank_two_and_two_copies_are_measured(measured):
     for each in facts["runs"]:
         assert 0 < each["startup_seconds"]["median"] < 200
         assert 1e8 < each["peak_rss_bytes"]["median"] < 1e10
+    for kind in ("ranks", "copies"):
+        cores = [set(process["cores"]) for process in run_of(facts, kind, 2)["processes"]]
+        assert len(cores) == 2 and not cores[0] & cores[1]
+    assert {row["ranks"] for row in facts["projection"]} == {8, 64, 512}
+    assert all(row["projected"] and 0 < row["efficiency"] < 1 for row in facts["projection"])
     with Image.open(folder / "bench.png") as picture:
         assert picture.width > 800
     assert "PROJECTION, not a measurement" in printed
@@ -57,13 +62,6 @@ def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):
     events = json.loads((measured[0] / "line.json").read_text())
     begun = [event for event in events if event.get("name") == "ALLREDUCE" and event["ph"] == "B"]
     assert len(begun) == 20  # the small networks' gradients are one tensor for each update
-
-
-def test_each_process_has_its_own_cores(measured):
-    for kind in ("ranks", "copies"):
-        cores = [set(process["cores"]) for process in run_of(measured[2], kind, 2)["processes"]]
-        assert len(cores) == 2
-        assert not cores[0] & cores[1]
 
 
 def test_the_parts_of_a_step_add_up(measured):
@@ -134,12 +132,6 @@ def test_the_peak_memory_is_that_of_the_gpus_if_there_are_any(measured):
     table = tables({**facts, "runs": on_gpus})[1]
     place = table.heads.index("peak GPU MB")
     assert [line[place] for line in table.lines if line[2] == stage] == ["7"] * len(on_gpus)
-
-
-def test_it_projects_to_many_ranks_and_says_so(measured):
-    rows = measured[2]["projection"]
-    assert {row["ranks"] for row in rows} == {8, 64, 512}
-    assert all(row["projected"] and 0 < row["efficiency"] < 1 for row in rows)
 
 
 @pytest.mark.parametrize("words", refused("bench"))

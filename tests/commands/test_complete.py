@@ -74,13 +74,12 @@ def test_the_hole_is_filled_and_every_other_pixel_keeps_its_bits(
     assert (after[inside] != before[inside]).any()
 
 
-@pytest.mark.parametrize("blend", ["feather", "poisson"])
-def test_what_the_hole_covers_has_no_influence(runs, tmp_path, blend):
+def test_what_the_hole_covers_has_no_influence(runs, tmp_path):
     before, inside = photo(61, 97), hole(61, 97, np.s_[20:37], np.s_[41:60]) | hole(61, 97, np.s_[50:], np.s_[60:90])
     mask, filled = save(tmp_path / "mask.png", inside), []
     for covered in (0, 255):
         image = save(tmp_path / f"{covered}.png", np.where(inside[..., None], np.uint8(covered), before))
-        filled.append(fill(runs / "rgb", image, mask, tmp_path / f"{covered}_filled.png", "--blend", blend))
+        filled.append(fill(runs / "rgb", image, mask, tmp_path / f"{covered}_filled.png", "--blend", "poisson"))
     np.testing.assert_array_equal(*filled)
 
 

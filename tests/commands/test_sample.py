@@ -122,8 +122,8 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
 
 
-def test_without_the_flag_what_else_is_named_classes_stays_and_the_labels_are_counted(runs, tmp_path):
-    """A recipe may name its draws as it likes: a draw that is no integer (B,) does not stand in for the labels."""
+def test_a_recipe_may_name_its_draws_as_it_likes(runs, tmp_path):
+    """A draw that is no integer (B,) does not stand in for the labels, which are counted."""
     means = draw(runs / "one_hot", tmp_path / "out", "--samples", 3).astype(float).mean(axis=(1, 2))
     np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
 

@@ -49,7 +49,7 @@ class Browser:
         return self.driver.execute_script(script)
 
     def violations(self) -> list[str]:
-        """The rules of the accessibility checker axe-core that the page breaks, with the elements, and sideways scrolling."""
+        """The rules of the accessibility checker axe-core that the page breaks, with the elements."""
         axe = Axe(self.driver)
         axe.inject()
         broken = axe.run()["violations"]

@@ -150,7 +150,7 @@ def _fork(client: socket.socket, events: selectors.BaseSelector) -> list[str] | 
 def _become(request: dict, streams: list[int]) -> None:
     """Turn this fork into the process that the client would have been."""
     os.setsid()
-    threading.main_thread()._set_native_id()  # Python 3.11 keeps the server's, and the heartbeat reads it
+    threading.main_thread()._set_native_id()  # Python 3.11 keeps the server's, and the heartbeat reads it  # noqa: SLF001
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
