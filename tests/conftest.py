@@ -1,5 +1,6 @@
 import gc
 import os
+import types
 
 import pytest
 
@@ -14,9 +15,54 @@ from messages import Messages  # noqa: E402
 
 start.imported()
 
+STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
+QUICK_SECONDS = 6
+"""CPU time of a test that is not marked as slow, at most; most take less than 1 s"""
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt anew")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what starts processes as slow: found by what a test and its fixtures call, so that no list goes stale."""
+    known = {}
+    for item in items:
+        fixtures = [each.func for several in item._fixtureinfo.name2fixturedefs.values() for each in several]  # noqa: SLF001
+        if any(_reaches_processes(function, known) for function in [item.function, *fixtures]):
+            item.add_marker("slow")
+
+
+def _reaches_processes(function, known):
+    """Whether a function of the tests names a module that starts processes, itself or in functions that it calls."""
+    function = getattr(function, "__wrapped__", function)
+    if isinstance(function, type):
+        return any(_reaches_processes(each, known) for each in vars(function).values() if callable(each))
+    if not isinstance(function, types.FunctionType) or f"{os.sep}tests{os.sep}" not in function.__code__.co_filename:
+        return False
+    if function in known:
+        return known[function]
+    known[function] = False  # until it is known: functions may call each other
+    codes, names = [function.__code__], set()
+    while codes:
+        code = codes.pop()
+        names |= set(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [each for each in values if isinstance(each, types.ModuleType)]
+    values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
+    starts = any(module.__name__.partition(".")[0] in STARTS_PROCESSES for module in modules)
+    known[function] = starts or any(_reaches_processes(each, known) for each in values)
+    return known[function]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = os.times()
+    yield
+    seconds = sum(os.times()[:4]) - sum(before[:4])
+    if seconds > QUICK_SECONDS and not {"slow", "long", "cluster"} & {mark.name for mark in item.iter_markers()}:
+        pytest.fail(f"it took {seconds:.1f} s of CPU time: mark it with pytest.mark.slow, or make it quicker")
 
 
 @pytest.fixture

@@ -34,11 +34,9 @@ def runs(tmp_path_factory):
         (folder / "photos").mkdir(exist_ok=True)
         Image.fromarray(pixels).save(folder / "photos" / f"{number}.png")
     tiny = "--image-size 8 --ema-decay 0.5 --norm batch".split()
+    dcgan = "--recipe dcgan --nf 2 --norm none --learning-rate 0.05 --ema-decay 0.5 --checkpoint-every 1".split()
     for name, words in (
-        (
-            "dcgan",
-            "--recipe dcgan --nf 2 --norm none --learning-rate 0.05 --ema-decay 0.5 --checkpoint-every 1".split(),
-        ),
+        ("dcgan", dcgan),
         ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
         ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
         ("one_hot", ["--recipe", "tiny:OneHot", *tiny]),
