@@ -1,5 +1,7 @@
 import gc
+import inspect
 import os
+import sys
 import types
 
 import pytest
@@ -24,6 +26,7 @@ def pytest_addoption(parser):
     parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt anew")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark what starts processes as slow: found by what a test and its fixtures call, so that no list goes stale."""
     known = {}
@@ -34,15 +37,18 @@ def pytest_collection_modifyitems(items):
 
 
 def _reaches_processes(function, known):
-    """Whether a function of the tests names a module that starts processes, itself or in functions that it calls."""
-    function = getattr(function, "__wrapped__", function)
-    if isinstance(function, type):
-        return any(_reaches_processes(each, known) for each in vars(function).values() if callable(each))
-    if not isinstance(function, types.FunctionType) or f"{os.sep}tests{os.sep}" not in function.__code__.co_filename:
+    """Whether a function or class of the tests names a module that starts processes, itself or in what it calls."""
+    function = inspect.unwrap(function) if inspect.isroutine(function) else function
+    if not isinstance(function, type | types.FunctionType):
         return False
     if function in known:
         return known[function]
     known[function] = False  # until it is known: functions may call each other
+    if f"{os.sep}tests{os.sep}" not in str(getattr(sys.modules.get(function.__module__), "__file__", "")):
+        return False
+    if isinstance(function, type):
+        known[function] = any(_reaches_processes(each, known) for each in vars(function).values())
+        return known[function]
     codes, names = [function.__code__], set()
     while codes:
         code = codes.pop()
