@@ -28,16 +28,16 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what starts processes as slow: found by what a test and its fixtures call, so that no list goes stale."""
+    """Mark what starts processes or whole runs as slow, by what a test and its fixtures call: no list goes stale."""
     known = {}
     for item in items:
         fixtures = [each.func for several in item._fixtureinfo.name2fixturedefs.values() for each in several]  # noqa: SLF001
-        if any(_reaches_processes(function, known) for function in [item.function, *fixtures]):
+        if any(_is_slow(function, known) for function in [item.function, *fixtures]):
             item.add_marker("slow")
 
 
-def _reaches_processes(function, known):
-    """Whether a function or class of the tests names a module that starts processes, itself or in what it calls."""
+def _is_slow(function, known):
+    """Whether a function or class of the tests starts processes or whole runs, itself or in what it calls."""
     function = inspect.unwrap(function) if inspect.isroutine(function) else function
     if not isinstance(function, type | types.FunctionType):
         return False
@@ -47,7 +47,7 @@ def _reaches_processes(function, known):
     if f"{os.sep}tests{os.sep}" not in str(getattr(sys.modules.get(function.__module__), "__file__", "")):
         return False
     if isinstance(function, type):
-        known[function] = any(_reaches_processes(each, known) for each in vars(function).values())
+        known[function] = any(_is_slow(each, known) for each in vars(function).values())
         return known[function]
     codes, names = [function.__code__], set()
     while codes:
@@ -58,7 +58,8 @@ def _reaches_processes(function, known):
     modules = [each for each in values if isinstance(each, types.ModuleType)]
     values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
     starts = any(module.__name__.partition(".")[0] in STARTS_PROCESSES for module in modules)
-    known[function] = starts or any(_reaches_processes(each, known) for each in values)
+    starts = starts or any(each is getattr(sys.modules.get("hvdgan.train"), "main", "") for each in values)
+    known[function] = starts or any(_is_slow(each, known) for each in values)
     return known[function]
 
 
