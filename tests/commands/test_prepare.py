@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.files.lock import lock
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
 from messages import refused
@@ -273,10 +272,3 @@ def test_a_mistake_is_one_line_and_changes_nothing(place, monkeypatch, messages,
     monkeypatch.chdir(place)
     fit = ["--fit", "crop"] if "--image-size" in arguments else []
     messages.refuses("prepare", main, arguments, *fit, folder=place)
-
-
-def test_two_at_once_in_one_folder_are_refused(place, monkeypatch, capsys):
-    monkeypatch.chdir(place)
-    with lock(place / "made"):
-        assert main("images made --image-size 8 --fit crop --shards 3".split()) == 2
-    assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err
