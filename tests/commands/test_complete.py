@@ -1,4 +1,4 @@
-"""The command hvdgan.complete, on runs of a few steps.
+"""The command hvdgan.complete.
 
 Modules: inference.filling.
 """
@@ -11,21 +11,18 @@ from PIL import Image
 
 from hvdgan import complete
 from hvdgan.inference.filling import join
-from hvdgan.train import main as train
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.loading import load_recipe
 from messages import refused
+from saved import untrained
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of one step: completion in grey and in RGB, and another recipe."""
+    """Runs of completion, in grey and in RGB, and of another recipe."""
     folder = tmp_path_factory.mktemp("runs")
-    short = "--global-batch-size 2 --max-steps 1 --nf 2 --learning-rate 0.05".split()
-    for name, more in (
-        ("grey", ["--recipe", "completion"]),
-        ("rgb", ["--recipe", "completion", "--channels", "3"]),
-        ("dcgan", []),
-    ):
-        assert train([*more, "--run-dir", str(folder / name), *short]) == 0
+    for name, recipe, channels in (("grey", "completion", 1), ("rgb", "completion", 3), ("dcgan", "dcgan", 1)):
+        untrained(folder / name, recipe, load_recipe(recipe).Options(nf=2), DataSpec((32, 32, channels), 100))
     return folder
 
 

@@ -15,23 +15,19 @@ import tensorflow as tf
 from keras import layers
 from safetensors.numpy import load_file
 
-from building import write_checkpoint
 from hvdgan import export, sample
-from hvdgan.cli.config import Config
 from hvdgan.inference.inputs import data_inputs
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.loading import load_recipe
-from hvdgan.training.command import to_json
-from hvdgan.training.state import build_state
 from hvdgan.values import sample_values
 from hvdgan.values.steps import Standard
 from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
+from saved import untrained
 from small import small, spec
-from tiny import Tiny, TinyOptions
+from tiny import Tiny
 
 # What anyone might do with the files; -I keeps even the working folder out.
 _ELSEWHERE = """
@@ -110,20 +106,6 @@ class Own(Tiny):
         return {name: keras.optimizers.SGD() for name in _NETWORKS["own"]}
 
 
-def save_run(folder, name, recipe, options, data=None, scale=0.02):
-    """A checkpoint as after two steps, whose every number is another than at the beginning."""
-    keras.utils.clear_session()
-    data = data or DataSpec((8, 8, 1), 100)
-    config = Config(recipe=name, image_size=data.shape[0], run_dir=folder)
-    state = build_state(recipe(options, data), 0.9)
-    tensors = state.tensors()
-    random = np.random.default_rng(0)
-    for variable in tensors.values():
-        variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
-    facts = {"config": to_json(config, options), "data": {"spec": data.to_json()}}
-    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
-
-
 def snippet_with(text):
     """The code of docs/using.md that contains a text."""
     snippets = [part.split("```")[0] for part in (ROOT / "docs" / "using.md").read_text().split("```python\n")[1:]]
@@ -148,8 +130,8 @@ def runs(tmp_path_factory):
     """Runs of some recipes, and one whose networks only a user's own code can load."""
     folder = tmp_path_factory.mktemp("runs")
     for name in ("calo3d", "dcgan", "pix2pix", "sngan", "stylegan2"):
-        save_run(folder / name, name, *small(name), spec(name, num_classes=10 if name == "sngan" else 0))
-    save_run(folder / "own", "test_export:Own", load_recipe("test_export:Own"), TinyOptions())
+        untrained(folder / name, name, small(name)[1], spec(name, num_classes=10 if name == "sngan" else 0))
+    untrained(folder / "own", "test_export:Own")
     return folder
 
 
@@ -187,9 +169,8 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
         data = spec(name)
         if run == "pairs":
             data = dataclasses.replace(data, values=sample_values.of_pixels(1, paired=True))
-        save_run(tmp_path / "runs" / run, name, *small(name), data, 0.2)
-    noisy = load_recipe("tiny:Conditional")
-    save_run(tmp_path / "runs" / "noisy", "tiny:Conditional", noisy, noisy.Options(), DataSpec((8, 8, 1), 100, 10), 0.2)
+        untrained(tmp_path / "runs" / run, name, small(name)[1], data, 0.2)
+    untrained(tmp_path / "runs" / "noisy", "tiny:Conditional", data=DataSpec((8, 8, 1), 100, 10), scale=0.2)
     runs = tmp_path / "runs"
     energies = np.stack([np.linspace(20, 90, 6), np.linspace(1, 2, 6)], axis=1).astype(np.float32)
     np.save(tmp_path / "rows.npy", energies)
@@ -242,7 +223,7 @@ class Residual(Tiny):
 
 def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
     maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
-    save_run(tmp_path / "r", "test_export:Residual", Residual, TinyOptions(), DataSpec((2,), 100, values=maps))
+    untrained(tmp_path / "r", "test_export:Residual", data=DataSpec((2,), 100, values=maps))
     assert export.main([str(tmp_path / "r"), "--only", "generator", "--out", str(tmp_path / "g")]) == 0
     assert "in the units of the data" not in capsys.readouterr().out
     assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0

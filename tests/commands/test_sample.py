@@ -1,4 +1,4 @@
-"""The command hvdgan.sample, on runs of a few steps.
+"""The command hvdgan.sample.
 
 Modules: recipe.drawing, inference.trained.
 """
@@ -18,31 +18,27 @@ from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.train import main as train
 from launching import run as run_process
 from messages import refused
+from saved import untrained
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of two steps: dcgan; completion, of a folder of images; and a recipe with classes."""
+    """Runs of dcgan; of completion, with a folder of images; and of recipes with classes."""
     folder = tmp_path_factory.mktemp("runs")
+    (folder / "photos").mkdir()
     for number in range(6):
-        pixels = np.full((32, 32), 40 * number, np.uint8)
-        (folder / "photos").mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(folder / "photos" / f"{number}.png")
-    tiny = "--image-size 8 --ema-decay 0.5 --norm batch".split()
-    dcgan = "--recipe dcgan --nf 2 --norm none --learning-rate 0.05 --ema-decay 0.5 --checkpoint-every 1".split()
-    for name, words in (
-        ("dcgan", dcgan),
-        ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
-        ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
-        ("one_hot", ["--recipe", "tiny:OneHot", *tiny]),
-    ):
-        short = "--global-batch-size 4 --max-steps 2 --run-dir".split()
-        assert train([*words, *short, str(folder / name)]) == 0
+        Image.fromarray(np.full((32, 32), 40 * number, np.uint8)).save(folder / "photos" / f"{number}.png")
+    untrained(folder / "dcgan", "dcgan", DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10), 0.1)
+    options = load_recipe("completion").Options(nf=2)
+    photos = {"data": str(folder / "photos"), "channels": 1}
+    untrained(folder / "completion", "completion", options, DataSpec((32, 32, 1), 6), **photos)
+    for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
+        untrained(folder / name, recipe, data=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 
@@ -79,7 +75,7 @@ def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
 
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
-    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000001"  # also of a damaged run
+    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000002"
     four = "--samples", 4, "--seed", 7, "--batch-size", 4
     averaged = draw(checkpoint, tmp_path / "averaged", *four)
     trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
