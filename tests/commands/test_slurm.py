@@ -348,7 +348,7 @@ def test_a_job_in_a_container_is_written_where_there_is_no_tensorflow(tmp_path):
 @pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "never"])
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, named):
     cluster.has("srun", 'shift 2; exec "$@"')
-    tiny = "--recipe stepping:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
+    tiny = "--recipe paced:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     here = cluster.folder
     command = [*tiny, "--resume", "never", "--run-dir", str(here / "a")]
     assert cluster.job("single_node", *command).returncode == 75
