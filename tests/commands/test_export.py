@@ -29,6 +29,7 @@ from saved import untrained
 from small import small, spec
 from tiny import Tiny
 
+pytestmark = pytest.mark.slow
 # What anyone might do with the files; -I keeps even the working folder out.
 _ELSEWHERE = """
 import pathlib, sys
