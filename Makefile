@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test test-long test-browser test-cluster test-versions bench docs lint clean
+.PHONY: help setup demo check test test-long test-browser test-cluster test-versions bench docs lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -13,10 +13,13 @@ setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 min
 demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
 	@bash launch/demo.sh $(ARGS)
 
-test: setup  ## run the tests but the long ones, two at a time; ARGS='-k checkpoint -x' goes to pytest
+check: setup  ## run the quick tests before a commit, two at a time: one process, no launcher, and the core on two ranks (3 minutes)
+	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster)" $(ARGS)
+
+test: setup  ## run the tests of all promises, two at a time (15 minutes); ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-long: setup  ## run the tests that take minutes, two at a time: many kills, ranks that die or freeze, the benchmarks in short; ARGS as above
+test-long: setup  ## run what CI adds, two at a time: further kinds, ranks and controllers, many kills; ARGS as above
 	$(python) -m pytest -n 2 --dist worksteal -m "long and not cluster" $(ARGS)
 
 test-browser: setup  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
@@ -39,10 +42,11 @@ docs: setup  ## build the site of these pages in build/site/index.html; fails on
 	@rm -rf build/docs build/site && mkdir -p build/docs && cp -r README.md CHANGELOG.md CONTRIBUTING.md docs examples build/docs
 	$(python) -m zensical build --strict
 
-lint: setup  ## ruff, mypy and shellcheck
+lint: setup  ## ruff, mypy, phrases that nobody would say (.ci/phrases), and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	! git grep -niE -f .ci/phrases -- hvdgan tests benchmarks examples docs launch slurm .ci/run .ci/versions Makefile '*.md'
 	.venv/bin/shellcheck $(wildcard launch/*.sh slurm/*.sh slurm/*.sbatch tests/support/*.sh benchmarks/*.sh benchmarks/peers/*.sh) .ci/run .ci/versions
 
 clean:  ## remove all builds, .venv included; runs stay

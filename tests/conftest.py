@@ -1,5 +1,8 @@
 import gc
+import inspect
 import os
+import sys
+import types
 
 import pytest
 
@@ -10,7 +13,69 @@ start.begin("__main__")
 
 import keras  # noqa: E402
 
+from messages import Messages  # noqa: E402
+
 start.imported()
+
+STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
+QUICK_SECONDS = 10
+"""CPU time of a test that is not marked as slow, at most; most take less than 1 s"""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt anew")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what starts processes or whole runs as slow, by what a test and its fixtures call: no list goes stale."""
+    known = {}
+    for item in items:
+        fixtures = [each.func for several in item._fixtureinfo.name2fixturedefs.values() for each in several]  # noqa: SLF001
+        if any(_is_slow(function, known) for function in [item.function, *fixtures]):
+            item.add_marker("slow")
+
+
+def _is_slow(function, known):
+    """Whether a function or class of the tests starts processes or whole runs, itself or in what it calls."""
+    function = inspect.unwrap(function) if inspect.isroutine(function) else function
+    if not isinstance(function, type | types.FunctionType):
+        return False
+    if function in known:
+        return known[function]
+    known[function] = False  # until it is known: functions may call each other
+    if f"{os.sep}tests{os.sep}" not in str(getattr(sys.modules.get(function.__module__), "__file__", "")):
+        return False
+    if isinstance(function, type):
+        known[function] = any(_is_slow(each, known) for each in vars(function).values())
+        return known[function]
+    codes, names = [function.__code__], set()
+    while codes:
+        code = codes.pop()
+        names |= set(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    modules = [each for each in values if isinstance(each, types.ModuleType)]
+    values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
+    starts = any(module.__name__.partition(".")[0] in STARTS_PROCESSES for module in modules)
+    starts = starts or any(each is getattr(sys.modules.get("hvdgan.train"), "main", "") for each in values)
+    known[function] = starts or any(_is_slow(each, known) for each in values)
+    return known[function]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = os.times()
+    yield
+    seconds = sum(os.times()[:4]) - sum(before[:4])
+    if seconds > QUICK_SECONDS and not {"slow", "long", "cluster"} & {mark.name for mark in item.iter_markers()}:
+        pytest.fail(f"it took {seconds:.1f} s of CPU time: mark it with pytest.mark.slow, or make it quicker")
+
+
+@pytest.fixture
+def messages(request, capsys):
+    """Compares what commands answer with the golden table; see tests/support/messages.py."""
+    return Messages(request.config.getoption("update_messages"), capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -29,17 +29,7 @@ STAGED += ["--stages", "completion=8,discriminator=8,joint=8"]
 def resumed(tmp_path_factory):
     """A completion in three stages that was resumed twice."""
     folder = tmp_path_factory.mktemp("runs") / "completion"
-    flags = [
-        *STAGED,
-        "--eval-samples",
-        "16",
-        "--eval-every",
-        "8",
-        "--best-metric",
-        "eval/hole_psnr",
-        "--best-mode",
-        "max",
-    ]
+    flags = [*STAGED, *"--eval-samples 16 --eval-every 8 --best-metric eval/hole_psnr --best-mode max".split()]
     for most in ("6", "14", "24"):
         assert saved.train(folder, "--max-steps", most, flags=flags) == 0
     return folder
@@ -92,23 +82,13 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, kind, scheme, 
     opened(browser, pages[kind], width=width, scheme=scheme)
     assert browser.console() == []
     assert browser.requests() == [pages[kind].as_uri()]
-    assert browser.run(browsing.FAULTS) == []
     assert browser.violations() == []
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("finished", ["Finished at step 24", "resumed from a checkpoint twice", "eval/hole_psnr", "judge/loss"]),
-        ("failed", ["Failed after step", "loss or gradients are not finite", "The same command resumes it"]),
-        ("running", ["Running at step ", " of 1,000,000, about ", " left", "Its lock is held by host"]),
-        ("compared", ["2 runs compared", "--recipe", "completion", "Finished at step 24"]),
-    ],
-)
-def test_the_text_of_a_page_can_be_searched(browser, pages, kind, words):
-    opened(browser, pages[kind])
+def test_the_text_of_a_page_can_be_searched(browser, pages):
+    opened(browser, pages["finished"])
     find = "return window.find(%s, true, false, true)"  # with upper and lower case, forwards, and from the top again
-    assert [word for word in words if not browser.run(find % json.dumps(word))] == []
+    assert all(browser.run(find % json.dumps(word)) for word in ("Finished at step 24", "eval/hole_psnr", "judge/loss"))
     assert not browser.run(find % json.dumps("no such words"))
 
 
@@ -284,42 +264,25 @@ def test_nothing_is_wider_than_the_printed_page(browser, pages, kind):
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
 
 
-@pytest.mark.parametrize("name", [*hostile_runs.CASES, "all of them"])
-def test_hostile_contents_are_never_executed(browser, tmp_path, name):
-    names = hostile_runs.CASES if name == "all of them" else [name]
-    for each in names:
-        hostile_runs.write(tmp_path / "runs" / each, each)
-    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
-    opened(browser, tmp_path / "page.html")
-    struck = "return [window.struck === undefined, document.querySelectorAll('[onerror]').length]"
-    assert browser.run(struck) == [True, 0]
-    assert browser.console() == [] and browser.requests() == [(tmp_path / "page.html").as_uri()]
-    assert browser.run(browsing.FAULTS) == []
-    assert browser.violations() == []
+def test_hostile_contents_are_never_executed(browser, tmp_path):
+    for name in hostile_runs.CASES:
+        hostile_runs.write(tmp_path / "runs" / name, name)
+    words = [str(tmp_path / "runs"), *(str(tmp_path / "runs" / name) for name in ("scripts everywhere", "links"))]
+    for number, path in enumerate(words):
+        page = tmp_path / f"{number}.html"
+        assert report.main([path, "--out", str(page)]) == 0
+        opened(browser, page)
+        struck = "return [window.struck === undefined, document.querySelectorAll('[onerror]').length]"
+        assert browser.run(struck) == [True, 0]
+        assert browser.console() == [] and browser.requests() == [page.as_uri()] and browser.violations() == []
 
 
 def test_the_checks_find_faults(browser, tmp_path):
     page = tmp_path / "bad.html"
-    page.write_text(
-        "<html><body style='background:#fff'><h1>a</h1><h3>b</h3><p style='color:#999'>pale</p><img src=x><table>"
-        "<th>c</th></table><button></button><svg></svg><nav><a href='#none'>d</a></nav>"
-        "<div style='width:3000px'>e</div>"
-    )
+    page.write_text("<h1>a</h1><p style='color:#999'>pale</p><img src=x><button></button><div style='width:3000px'>")
     browser.open(page)
-    found = " ".join(browser.run(browsing.FAULTS))
-    expected = [
-        "heading level",
-        "no language",
-        "no main",
-        "without alt",
-        "without a size",
-        "without words",
-        "th without",
-    ]
-    expected += ["control without", "link to nothing", "contrast 2.85: P pale", "scrolls sideways"]
-    assert [fault for fault in expected if fault not in found] == [], found
     broken = {each.partition(":")[0] for each in browser.violations()}
-    assert {"button-name", "color-contrast", "html-has-lang", "image-alt"} <= broken
+    assert {"button-name", "color-contrast", "html-has-lang", "image-alt", "it scrolls sideways"} <= broken
 
 
 def test_a_script_that_got_into_the_page_would_not_run(browser, pages, tmp_path):

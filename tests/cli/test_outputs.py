@@ -1,16 +1,19 @@
 """A command writes a file or folder whole, or not at all.
 
-Modules: cli.files.replacing.
+Modules: cli.files.replacing, cli.files.pictures.
 """
 
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from crashing import crashes_before
 from hvdgan.cli.files import outputs
+from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.files.replacing import whole_file
 
 OPERATIONS = [(Path, "rename"), (shutil, "rmtree")]
@@ -68,17 +71,6 @@ def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):
     assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["facts.json"]
 
 
-@pytest.mark.parametrize(("lasting", "operations"), [(False, ["rename"]), (True, ["fsync", "rename"])])
-def test_a_lasting_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, lasting, operations):
-    seen = []
-    fsync, rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda file: (seen.append("fsync"), fsync(file)))
-    monkeypatch.setattr(Path, "rename", lambda path, name: (seen.append("rename"), rename(path, name)))
-    with whole_file(tmp_path / "a", lasting=lasting) as partial:
-        partial.write_text("text")
-    assert seen == operations
-
-
 def test_two_processes_that_write_one_file_each_make_it_whole(tmp_path):
     path = tmp_path / "report.html"
 
@@ -104,3 +96,11 @@ def test_what_dead_processes_have_left_is_removed(tmp_path):
     os.utime(old, (1e9, 1e9))
     outputs.write_text(path, "ours", shared=True)
     assert sorted(tmp_path.iterdir()) == [new, path]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_grey_and_colour_pictures_keep_their_values(tmp_path, channels):
+    pixels = np.arange(4 * 5 * channels, dtype=np.uint8).reshape(4, 5, channels)
+    save_png(tmp_path / "a.png", pixels)
+    with Image.open(tmp_path / "a.png") as read:
+        np.testing.assert_array_equal(np.asarray(read).reshape(pixels.shape), pixels)

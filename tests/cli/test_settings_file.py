@@ -3,7 +3,6 @@
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.settings_file import as_toml
 from hvdgan.recipe.loading import known_recipes
 from hvdgan.training.command import parse
 from launching import ROOT
@@ -60,12 +59,6 @@ def test_printed_settings_are_read_back_and_explained(tmp_path, capsys, flags):
         "# images per step of all ranks together; the number of ranks must divide it\nglobal_batch_size = 64\n" in text
     )
     assert "\n# max_steps =\n" in text and "\npipeline.prefetch = 2\n" in text
-
-
-def test_a_setting_that_is_not_set_is_a_comment():
-    assert as_toml({"a_b": None, "c": {"d": [1.5, "x"]}}, {"--a-b": "what\n it means"}) == (
-        '# what it means\n# a_b =\nc.d = [1.5, "x"]\n'
-    )
 
 
 def test_there_is_an_example_for_each_recipe(monkeypatch):

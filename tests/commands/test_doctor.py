@@ -12,6 +12,7 @@ import pytest
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.doctor import main
 from launching import EACH_CONTROLLER, ROOT, launcher, run
+from messages import refused
 
 DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]
 ROW = {"check", "found", "verdict", "hint"}
@@ -96,21 +97,8 @@ def test_what_cannot_be_imported_is_a_row_and_not_the_end(tmp_path, module, text
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("--max-bytes 3", '"3" is not a size of at least 4 B'),
-        ("--max-bytes 1TB", '"1TB" is not a size'),
-        ("--hosts a,-oProxyCommand=x", "--hosts: -oProxyCommand=x is not HOST or HOST:SLOTS"),
-        ("--json there.json", "--json there.json: exists already"),
-        ("--json .", "--json .: is a folder"),
-        ("--timeout 0", "--timeout"),
-        ("--verbose", "--verbose"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, tmp_path, capsys, arguments, complaint):
+@pytest.mark.parametrize("arguments", refused("doctor"))
+def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, tmp_path, messages, arguments):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.json").touch()
-    assert main(arguments.split()) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
+    messages.refuses("doctor", main, arguments, folder=tmp_path)

@@ -19,6 +19,7 @@ from hvdgan.evaluation.results import lock_evaluations
 from hvdgan.train import main as train
 from launching import CONTROLLERS, environment, launcher, run
 from launching import train as train_ranks
+from messages import refused as refused_of
 from pooled import pooled
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
@@ -154,14 +155,15 @@ def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks, contro
 
 
 def test_held_out_samples_are_measured_as_in_training(tmp_path):
-    flags = "--recipe vae_gan --nf 2 --latent-size 4 --global-batch-size 8 --max-steps 4 --learning-rate 0.05".split()
+    """By a recipe that judges samples itself: measured:Measured."""
+    flags = ["--recipe", "measured:Measured", *TINY, "--steps", "4", "--learning-rate", "0.05"]
     assert train([*flags, "--run-dir", str(tmp_path)]) == 0
     for weights in ("averaged", "trained"):
         assert evaluate([str(tmp_path), "--samples", "20", "--weights", weights]) == 0
     averaged, trained = records(tmp_path)
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    (held_out,) = [each for each in logged if "eval/psnr" in each]
-    assert averaged["eval/psnr"] == pytest.approx(held_out["eval/psnr"], rel=1e-6) != trained["eval/psnr"]
+    held_out = [each for each in logged if "eval/made" in each][-1]
+    assert averaged["eval/made"] == pytest.approx(held_out["eval/made"], rel=1e-5) != trained["eval/made"]
 
 
 def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path):
@@ -180,37 +182,12 @@ def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path)
     assert together["eval/histogram"] == pytest.approx(found[1]["eval/histogram"], rel=1e-5)
 
 
-MISTAKES = [
-    (["nowhere"], "nowhere: no such folder"),
-    (["RUN", "--samples", "5"], "the distances need at least 6"),
-    (["RUN", "--eval-features", "inception"], "python -m hvdgan.features fetch"),
-    (["RUN", "--truncation", "0.5"], "cannot truncate"),
-    (["RUN", "--images", "gone"], "gone"),
-    (["RUN", "--images", "digits", "--watch"], "leave out --watch"),
-    (["RUN", "--data", "wide.npy"], "each picture has 16 x 8 pixels"),
-    (["RUN/checkpoints/step-00000002", "--watch"], "holds checkpoints; expected a run folder, as runs/dcgan"),
-]
-
-
-@pytest.mark.parametrize(("words", "said"), MISTAKES)
-def test_a_mistake_is_one_line(folder, monkeypatch, capsys, words, said):
-    monkeypatch.chdir(folder.parent)
+@pytest.mark.parametrize("words", refused_of("evaluate"))
+def test_a_mistake_is_one_line(made, monkeypatch, messages, words):
+    monkeypatch.chdir(made.parent)
     monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
     np.save("wide.npy", np.zeros((20, 8, 16), np.uint8))
-    assert evaluate([word.replace("RUN", str(folder)) for word in words]) == 2
-    assert said in refused(capsys) and not records(folder)
-
-
-@pytest.mark.parametrize("blocked", ["evaluation.jsonl", "cache"])
-def test_a_run_folder_that_cannot_be_written_is_one_line(folder, capsys, blocked):
-    if blocked == "cache":
-        shutil.rmtree(folder / "cache", ignore_errors=True)
-        (folder / "cache").write_text("a file in the place of a folder")
-    else:
-        (folder / blocked).mkdir()
-    assert evaluate([str(folder), *FEW]) == 1
-    line = refused(capsys)
-    assert str(folder) in line and "cannot be written" in line
+    messages.refuses("evaluate", evaluate, words, folder=made.parent)
 
 
 def started(words, cwd, **env):

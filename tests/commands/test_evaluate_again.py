@@ -43,23 +43,6 @@ def refused(capsys):
     return line
 
 
-# what is compared
-
-
-def test_axes_of_samples_are_not_those_of_the_data_of_the_run(tmp_path, capsys):
-    numbers = np.random.default_rng(0).random((60, 3, 8, 8), np.float32)
-    np.save(tmp_path / "fields.npy", numbers)
-    np.save(tmp_path / "made.npy", numbers.transpose(0, 2, 3, 1))
-    words = ["--recipe", "tiny:Tiny", "--data", "fields.npy", "--axes", "CHW", "--values", "range:0,1", "--steps", "1"]
-    assert train([*words, "--global-batch-size", "8", "--report", "never", "--run-dir", "run"]) == 0
-    assert evaluate(["run", *FEW, "--images", "made.npy", "--axes", "HWC"]) == 0
-    (found,) = records(tmp_path)
-    assert found["eval/sliced_wasserstein"] == 0  # they are the same samples
-    capsys.readouterr()
-    assert evaluate(["run", *FEW, "--axes", "HWC"]) == 2
-    assert "--axes HWC: " in refused(capsys)
-
-
 # what is measured anew
 
 
@@ -214,10 +197,3 @@ def test_a_checkpoint_that_is_deleted_during_an_evaluation_is_skipped(followed, 
     assert [record["step"] for record in records(followed)] == [2, 6]
     said = capsys.readouterr().err
     assert said.count("step-00000004 is gone, deleted by training") == (which == "--all-checkpoints")
-
-
-def test_a_damaged_manifest_is_named_while_a_run_is_watched(followed, capsys):
-    (followed / "run" / "checkpoints" / "step-00000006" / "manifest.json").write_text("{")
-    assert evaluate(["run", *FEW, "--watch"]) == 1
-    assert [record["step"] for record in records(followed)] == [2, 4]
-    assert "checkpoints that could not be evaluated: run/checkpoints/step-00000006" in refused(capsys)

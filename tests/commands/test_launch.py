@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from launching import CONTROLLERS, ROOT, SECONDS, environment, run
+from messages import refused
 
 LAUNCH = [sys.executable, "-m", "hvdgan.launch"]
 SCRIPTS = {"single_node.sh": [], "multi_node.sh": [], "mpirun.sh": ["--mpi"], "elastic.sh": ["--elastic"]}
@@ -31,7 +32,6 @@ VERSIONS = {
     "Open MPI 5.0.11": "echo 'mpirun (Open MPI) 5.0.11'",
     "MPICH 4.2.0": "echo 'HYDRA build details:'; echo '    Version:                                 4.2.0'",
     "Intel MPI 2021.1": "echo 'Intel(R) MPI Library for Linux* OS, Version 2021.1 Build 2020'",
-    "something else": "echo 'Other 1.2.3'",
     "broken": "echo 'mpirun: error while loading shared libraries' >&2; exit 127",
 }
 BUILDS = {"both": b"N4gloo libmpi.so.40", "gloo": b"N4gloo", "mpi": b"libmpi.so.40"}
@@ -106,20 +106,16 @@ def machine(tmp_path):
     return Machine(tmp_path)
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_the_scripts_hand_over(machine, script):
-    more = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_ID": "5"} if script == "single_node.sh" else {}
-    words = ["-np", "2", *(["-H", "a:1,b:1"] if script != "single_node.sh" else []), "--print", *AWKWARD]
-    done = machine.run(*words, command=[ROOT / "launch" / script], **more)
-    assert done.returncode == 0, done.stderr
-    expected = machine.run(*SCRIPTS[script], *words).stdout
-    assert shlex.split(done.stdout)[-len(AWKWARD) :] == AWKWARD
-    assert done.stdout.replace("/python3 ", "/python ") == expected.replace("/python3 ", "/python ")
-
-
-def test_one_process_needs_no_launcher(machine):
+def test_the_scripts_hand_over(machine):
+    for script, flags in SCRIPTS.items():
+        words = ["-np", "2", *(["-H", "a:1,b:1"] if script != "single_node.sh" else []), "--print", *AWKWARD]
+        done = machine.run(*words, command=[ROOT / "launch" / script])
+        assert done.returncode == 0, done.stderr
+        expected = machine.run(*flags, *words).stdout
+        assert shlex.split(done.stdout)[-len(AWKWARD) :] == AWKWARD
+        assert done.stdout.replace("/python3 ", "/python ") == expected.replace("/python3 ", "/python ")
     machine.has("python", PRETENDED)
-    done = machine.run(*AWKWARD, command=[ROOT / "launch" / "local.sh"])
+    done = machine.run(*AWKWARD, command=[ROOT / "launch" / "local.sh"])  # one process needs no launcher
     assert done.returncode == 0, done.stderr
     assert (machine.notes / "words").read_text().split("\0")[1:-1] == ["-m", "hvdgan.train", *AWKWARD]
 
@@ -146,24 +142,20 @@ def test_a_rank_for_each_gpu_or_core(machine):
     assert machine.printed("--mpi")[2:5] == ["3", "-H", "localhost:3"]
 
 
-@pytest.mark.parametrize(
-    ("build", "flavour", "chosen"),
-    [
+def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine):
+    for build, flavour, chosen in (
         ("both", "Open MPI 4.1.4", "mpirun"),
-        ("both", "Open MPI 5.0.11", "mpirun"),
         ("both", "MPICH 4.2.0", "mpirun"),
         ("both", "broken", "horovodrun"),
         ("both", "Intel MPI 2021.1", "horovodrun"),
         ("gloo", "Open MPI 4.1.4", "horovodrun"),
         ("mpi", "Open MPI 5.0.11", "mpirun"),
-    ],
-)
-def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine, build, flavour, chosen):
-    machine.built(build)
-    machine.mpi(flavour)
-    assert machine.printed("-np", "2")[0] == machine.printed("-H", "a:2")[0] == chosen
-    if build != "mpi":
-        assert machine.printed("-H", "a:2", "--interface", "ib0")[0] == "horovodrun"
+    ):
+        machine.built(build)
+        machine.mpi(flavour)
+        assert machine.printed("-np", "2")[0] == machine.printed("-H", "a:2")[0] == chosen, (build, flavour)
+        if build != "mpi":
+            assert machine.printed("-H", "a:2", "--interface", "ib0")[0] == "horovodrun"
 
 
 def test_what_is_set_already_stays(machine):
@@ -196,22 +188,16 @@ def test_lists_of_hosts(machine, words, hosts, ranks):
         assert machine.run(*words, "--list-hosts").stdout.split() == hosts.split(",")
 
 
-@pytest.mark.parametrize(
-    ("tasks", "hosts"),
-    [("4(x2),3", "n1:4,n2:4,n7:3"), ("2(x3)", "n1:2,n2:2,n7:2"), ("1,2,3", "n1:1,n2:2,n7:3"), ("1", "n1:1,n2:1,n7:1")],
-)
-def test_the_hosts_of_the_allocation(machine, tasks, hosts):
+def test_the_hosts_of_the_allocation(machine):
     machine.has("scontrol", '#!/bin/sh\n[ "$*" = "show hostnames n[1-2,7]" ] && printf "n1\\nn2\\nn7\\n"\n')
-    allocation = {"SLURM_JOB_NODELIST": "n[1-2,7]", "SLURM_TASKS_PER_NODE": tasks, "SLURM_JOB_ID": "5"}
-    assert machine.printed("--gloo", **allocation)[4:6] == ["-H", hosts]
-    # What the user names comes first.
+    allocation = {"SLURM_JOB_NODELIST": "n[1-2,7]", "SLURM_JOB_ID": "5"}
+    for tasks, hosts in {"4(x2),3": "n1:4,n2:4,n7:3", "1,2,3": "n1:1,n2:2,n7:3", "1": "n1:1,n2:1,n7:1"}.items():
+        allocation["SLURM_TASKS_PER_NODE"] = tasks
+        assert machine.printed("--gloo", **allocation)[4:6] == ["-H", hosts]
+    # What the user names comes first; an elastic run leaves out hosts that Slurm reports as down or silent.
     assert machine.printed("--gloo", "-H", "other:2", **allocation)[4:6] == ["-H", "other:2"]
-    # An elastic run leaves out those that Slurm reports as down, or that do not answer.
     machine.has("sinfo", "#!/bin/sh\nprintf 'n1 alloc\\nn2 down\\nn7 alloc*\\n'\n")
-    assert machine.run("--list-hosts", **allocation).stdout == hosts.partition(",")[0] + "\n"
-
-
-def test_ssh_and_networks(machine):
+    assert machine.run("--list-hosts", **allocation).stdout == "n1:1\n"
     words = ["-H", "a:1", "--interface", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity", "/my key", "--gloo"]
     expected = ["--network-interfaces", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity-file", "/my key"]
     assert machine.printed(*words)[7 : 7 + len(expected)] == expected
@@ -245,12 +231,9 @@ def test_flags_of_each_mpi(machine):
     assert "PATH" in words[7].split(",") and "SECRET_TOKEN" not in words[7]
     assert words[8:10] == ["-prepend-pattern", "[%r]<stdout>:"]
     assert found["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
-
-
-def test_an_mpirun_of_the_users_choice(machine):
     machine.mpi("broken")
     machine.has("other", f"#!/bin/sh\n{VERSIONS['Open MPI 5.0.11']}\n")
-    other = str(machine.bin / "other")
+    other = str(machine.bin / "other")  # of the user's choice
     assert machine.printed("-np", "2", MPIRUN=other)[:5] == [other, "-np", "2", "-H", "localhost:2"]
 
 
@@ -266,46 +249,15 @@ def test_an_elastic_run(machine):
     assert variables["PATH"].split(os.pathsep)[0].rpartition("/")[2].startswith("hvdgan-launch-")  # its own ssh
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        ("-np 0", "-np 0: expected a whole number of at least 1"),
-        ("-np two", "-np two: expected a whole number"),
-        ("-np", "-np needs a value"),
-        ("-m -- x", "-m needs a value"),
-        ("--print=yes", "--print: takes no value"),
-        ("trian", "trian: no flag of hvdgan launch and no command of hvdgan"),
-        ("../train", "../train: no flag of hvdgan launch and no command of hvdgan"),
-        ("-H a:x", "-H: a:x is not HOST or HOST:SLOTS"),
-        ("-H a;b", "-H: a;b is not HOST"),
-        ("-H -oProxyCommand:1", "-H: -oProxyCommand:1 is not HOST"),
-        ("-H ,", "-H: names no host"),
-        ("-H a:2 -np 3", "-np 3: the hosts have 2 slots"),
-        ("--hostfile /nowhere", "--hostfile /nowhere: cannot be read"),
-        ("--hostfile /dev/null", "--hostfile: names no host"),
-        ("-H a --ssh-port ssh", "--ssh-port ssh: expected a whole number"),
-        ("--gloo --mpi", "--gloo and --mpi: choose one"),
-        ("--mpi -H a --interface ib0", "is for Gloo"),
-        ("--srun", "--srun: is for Slurm jobs, and this is none"),
-        ("--stage-data x", "--stage-data: is for Slurm jobs"),
-        ("--launcher torchrun", "--launcher torchrun: expected gloo, mpi or srun"),
-        ("--elastic", "--elastic: no hosts; give -H or --hostfile"),
-        ("--elastic -H a:1,b:1 --mpi", "--mpi: elastic runs go over Gloo"),
-        ("--elastic -H a:1,b:1 --min-np 3", "--min-np 3: more than the 2 ranks to start with (-np)"),
-        ("--elastic -H a:1,b:1 -np 2 --max-np 1", "--max-np 1: fewer than the 2 ranks to start with (-np)"),
-        ("--elastic -H a:4", "with one host the network of later hosts is unknown"),
-        ("--elastic -H a,b --cooldown 9,5", "--cooldown 9,5: expected LOW,HIGH in seconds"),
-    ],
-)
-def test_mistakes(machine, words, complaint):
-    assert complaint in machine.refused(*words.split())
+@pytest.mark.parametrize("words", refused("launch"))
+def test_mistakes(machine, messages, words):
+    messages.refuses("launch", lambda given: (2, machine.refused(*given)), words)
 
 
 @pytest.mark.parametrize(
     ("build", "flavour", "words", "complaint"),
     [
         ("both", "broken", "--mpi", "mpirun is missing or does not run; --gloo needs no MPI"),
-        ("both", "something else", "--mpi", "mpirun is Other 1.2.3; expected Open MPI 4 or 5, or MPICH"),
         ("both", "Intel MPI 2021.1", "--mpi", "mpirun is Intel MPI 2021.1; expected Open MPI 4 or 5"),
         ("gloo", "Open MPI 4.1.4", "--mpi", "this Horovod was built without MPI; take --gloo"),
         ("mpi", "Open MPI 4.1.4", "--gloo", "this Horovod was built without Gloo; take --mpi"),
@@ -327,20 +279,17 @@ def test_without_horovod_it_says_so_and_needs_nothing_but_python(machine):
     assert done.returncode == 0 and done.stdout.startswith("srun ") and done.stdout.endswith("-m hvdgan.train\n")
 
 
-@pytest.mark.parametrize(
-    ("said", "own", "code"),
-    [
+def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine):
+    """horovodrun makes 1 of any exit code, and srun kills its last task."""
+    for said, own, code in (
         ("", 3, 3),
-        # horovodrun makes 1 of any exit code, and srun kills its last task.
         ("Process 0 exit with status code 75.\\nProcess name: 0\\nExit code: 75\\n", 1, 75),
-        ("Process name: 1\\nExit code: 2\\n", 1, 2),
         ("Process name: 1\\nExit code: -9\\n", 1, 137),
         ("srun: error: n1: task 0: Exited with exit code 75\\n", 137, 75),
         ("Exit code: 75\\n", 0, 0),
-    ],
-)
-def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine, said, own, code):
-    assert machine.run("-np", "1", HVDGAN_ACTS=f"printf '{said}' >&2; exit {own}").returncode == code
+    ):
+        done = machine.run("-np", "1", HVDGAN_ACTS=f"printf '{said}' >&2; exit {own}")
+        assert done.returncode == code, (said, done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -368,10 +317,11 @@ TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--ru
 def begun(folder, command):
     """A run that has made some steps; its output is in the file `said`."""
     metrics = folder / "a run" / "metrics.jsonl"
+    before = metrics.read_text().count("\n") if metrics.exists() else 0
     with (folder / "said").open("w") as said:
         process = psutil.Popen(command, cwd=folder, env=environment(), stdout=said, stderr=said, start_new_session=True)
     end = time.monotonic() + SECONDS
-    while not (metrics.exists() and metrics.read_text().count("\n") > 2):
+    while not (metrics.exists() and metrics.read_text().count("\n") > before + 2):
         if process.poll() is not None or time.monotonic() > end:
             process.terminate()
             raise AssertionError((folder / "said").read_text())
@@ -387,8 +337,8 @@ def ranks_of(process):
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
-def test_a_run_that_stops_on_request_and_resumes(tmp_path, controller):
-    """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
+def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_path, controller):
+    """Two real ranks: Ctrl-C, as from a terminal, then the same command again, twice."""
     command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
     process = begun(tmp_path, command)
     os.killpg(process.pid, signal.SIGINT)
@@ -403,6 +353,13 @@ def test_a_run_that_stops_on_request_and_resumes(tmp_path, controller):
     assert "\ndone: " in done.stderr and "rank 1: " not in done.stderr
     assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
 
+    process = begun(tmp_path, command)
+    ranks = ranks_of(process)
+    assert ranks.keys() == {0, 1}
+    ranks[1].kill()
+    assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
+    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]
+
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
 def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, controller):
@@ -411,14 +368,3 @@ def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, 
     lines = [line for line in done.stderr.splitlines() if "--nonsense" in line and not line.startswith("+ ")]
     assert len(lines) == 1 and lines[0].startswith("hvdgan: rank "), done.stderr
     assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
-
-
-@pytest.mark.parametrize("controller", CONTROLLERS)
-def test_when_a_rank_is_killed_all_end_with_its_exit_code(tmp_path, controller):
-    process = begun(tmp_path, [*LAUNCH, "-np", "2", f"--{controller}", *TINY])
-    ranks = ranks_of(process)
-    assert ranks.keys() == {0, 1}
-    ranks[1].kill()
-    code = process.wait(timeout=SECONDS)
-    assert code == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
-    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]

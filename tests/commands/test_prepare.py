@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.files import replacing
-from hvdgan.cli.files.lock import lock
 from hvdgan.prepare import main
 from launching import HAS_MPI, environment, run
+from messages import refused
 from packed import bytes_of, index_of, prepare, write_images
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
@@ -71,19 +70,21 @@ def spied(folder, *lines):
     return [sys.executable, "spied.py"]
 
 
-FAULTS = {"killed": "os.kill(os.getpid(), 9)", "full disk": "raise OSError(28, 'No space left on device')"}
-
-
-@pytest.mark.parametrize("launcher", [[], pytest.param(MPIRUN, marks=needs_mpi)], ids=["workers", "ranks"])
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_process_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault, launcher):
+@pytest.mark.parametrize(
+    ("fault", "launcher", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", [], "has died, killed or out of memory"),
+        ("raise OSError(28, 'No space left on device')", [], "No space left"),
+        pytest.param("os.kill(os.getpid(), 9)", MPIRUN, "signal 9", marks=needs_mpi),
+    ],
+)
+def test_a_process_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault, launcher, said):
     """While it writes the last file."""
-    failing = spied(tmp_path, f"if '00002-of' in path.name: {FAULTS[fault]}", "write(path, *rest)")
+    failing = spied(tmp_path, f"if '00002-of' in path.name: {fault}", "write(path, *rest)")
     flags = [images, "made", *SMALL, *([] if launcher else ["--workers", "2"])]
     done = run([*launcher, *failing, *flags], tmp_path)
-    assert done.returncode not in (0, 2) and "Traceback" not in done.stderr, done.stderr
-    said = {"killed": "signal 9" if launcher else "has died, killed or out of memory", "full disk": "No space left"}
-    assert said[fault] in done.stderr and not index_of(tmp_path / "made")["complete"]
+    assert done.returncode not in (0, 2) and "Traceback" not in done.stderr and said in done.stderr, done.stderr
+    assert not index_of(tmp_path / "made")["complete"]
     done = run([*launcher, *PREPARE, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
     assert bytes_of(tmp_path / "made") == wanted
@@ -165,16 +166,6 @@ def test_a_crash_at_any_rename_leaves_what_can_be_gone_on_with(tmp_path, monkeyp
         assert bytes_of(prepare(images, made, "--shards", "2")) == wanted, f"crash after {calls[-1]}"
         shutil.rmtree(made)
     assert number == 5  # the index, two files, the index
-
-
-def test_a_full_disk_is_one_line(images, tmp_path, monkeypatch, capsys):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(replacing, "flush", full)
-    assert main([str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]) == 1
-    error = capsys.readouterr().err
-    assert "cannot be written: [Errno 28] No space left" in error and error.count("\n") == 1
 
 
 # what is left out, and what is reported
@@ -276,45 +267,8 @@ def place(images):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("images", "expected SRC and DST"),
-        ("images new", "--image-size: expected the height and width|pixels; expected|--fit"),
-        ("images new --image-size 8 --shards 100000", "--shards 100000: expected at most 99999"),
-        ("images new --image-size 8 --compression zip", "--compression"),
-        ("images new --image-size 8 --axes HW", "--axes HW: is for arrays, and images holds 8-bit pictures"),
-        ("images new --image-size 8 --data-options a=1", "--data-options a=1: is for data of your own"),
-        ("images new --image-size 8 --inputs x", "--inputs x: packs an input with each sample; add --pairs"),
-        ("nowhere new --image-size 8", "nowhere: no such file or folder"),
-        ("empty new --image-size 8", "empty: found no images"),
-        ("text.txt new --image-size 8", "text.txt: of no known kind"),
-        ("flat.npy new", r"flat.npy: array of shape \(4,\)"),
-        ("volumes.npy new --axes DHW --values my:there,back", "functions of your own are not packed"),
-        ("images mine --image-size 8", "mine: holds other files, and nothing is ever overwritten"),
-        ("images text.txt --image-size 8", "text.txt: is a file; expected the name of a new folder"),
-        ("images made --image-size 16 --shards 3", "made: begun with --image-size 8, and now 16; give the same value"),
-        ("others made --image-size 8 --shards 3", "made: begun from other data, or files of SRC have changed"),
-        ("--verify nowhere", "--verify nowhere: no such folder"),
-        ("--verify images", "--verify images: not a folder made by hvdgan.prepare"),
-        ("images new --verify made", "--verify made: takes no SRC and DST"),
-    ],
-)
-def test_a_mistake_is_one_line_and_changes_nothing(place, monkeypatch, capsys, arguments, complaint):
+@pytest.mark.parametrize("arguments", refused("prepare"))
+def test_a_mistake_is_one_line_and_changes_nothing(place, monkeypatch, messages, arguments):
     monkeypatch.chdir(place)
-    before = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
     fit = ["--fit", "crop"] if "--image-size" in arguments else []
-    assert main([*arguments.split(), *fit]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and error.count("\n") == 1
-    assert re.search(complaint, error), error
-    assert not (place / "new").exists()
-    after = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and path.name != ".lock"}
-    assert after == before
-
-
-def test_two_at_once_in_one_folder_are_refused(place, monkeypatch, capsys):
-    monkeypatch.chdir(place)
-    with lock(place / "made"):
-        assert main("images made --image-size 8 --fit crop --shards 3".split()) == 2
-    assert "made: another hvdgan.prepare writes into it (host " in capsys.readouterr().err
+    messages.refuses("prepare", main, arguments, *fit, folder=place)

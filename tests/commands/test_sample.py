@@ -1,4 +1,4 @@
-"""The command hvdgan.sample, on runs of a few steps.
+"""The command hvdgan.sample.
 
 Modules: recipe.drawing, inference.trained.
 """
@@ -18,32 +18,27 @@ from hvdgan.data import builtin
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
-from hvdgan.train import main as train
 from launching import run as run_process
+from messages import refused
+from saved import untrained
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of two steps: dcgan; completion, of a folder of images; and a recipe with classes."""
+    """Runs of dcgan; of completion, with a folder of images; and of recipes with classes."""
     folder = tmp_path_factory.mktemp("runs")
+    (folder / "photos").mkdir()
     for number in range(6):
-        pixels = np.full((32, 32), 40 * number, np.uint8)
-        (folder / "photos").mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(folder / "photos" / f"{number}.png")
-    tiny = "--image-size 8 --ema-decay 0.5 --norm batch".split()
-    for name, words in (
-        (
-            "dcgan",
-            "--recipe dcgan --nf 2 --norm none --learning-rate 0.05 --ema-decay 0.5 --checkpoint-every 1".split(),
-        ),
-        ("completion", ["--recipe", "completion", "--nf", "2", "--data", str(folder / "photos"), "--channels", "1"]),
-        ("conditional", ["--recipe", "tiny:Conditional", *tiny]),
-        ("one_hot", ["--recipe", "tiny:OneHot", *tiny]),
-    ):
-        short = "--global-batch-size 4 --max-steps 2 --run-dir".split()
-        assert train([*words, *short, str(folder / name)]) == 0
+        Image.fromarray(np.full((32, 32), 40 * number, np.uint8)).save(folder / "photos" / f"{number}.png")
+    untrained(folder / "dcgan", "dcgan", DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10), 0.1)
+    options = load_recipe("completion").Options(nf=2)
+    photos = {"data": str(folder / "photos"), "channels": 1}
+    untrained(folder / "completion", "completion", options, DataSpec((32, 32, 1), 6), **photos)
+    for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
+        untrained(folder / name, recipe, data=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 
@@ -80,7 +75,7 @@ def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
 
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
-    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000001"  # also of a damaged run
+    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000002"
     four = "--samples", 4, "--seed", 7, "--batch-size", 4
     averaged = draw(checkpoint, tmp_path / "averaged", *four)
     trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
@@ -121,8 +116,8 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
 
 
-def test_without_the_flag_what_else_is_named_classes_stays_and_the_labels_are_counted(runs, tmp_path):
-    """A recipe may name its draws as it likes: a draw that is no integer (B,) does not stand in for the labels."""
+def test_a_recipe_may_name_its_draws_as_it_likes(runs, tmp_path):
+    """A draw that is no integer (B,) does not stand in for the labels, which are counted."""
     means = draw(runs / "one_hot", tmp_path / "out", "--samples", 3).astype(float).mean(axis=(1, 2))
     np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
 
@@ -165,33 +160,10 @@ def folder(tmp_path, monkeypatch, runs):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments", "complaint"),
-    [
-        (2, "nowhere", "nowhere: no such folder; expected one such as runs/dcgan"),
-        (2, "dcgan --out there.png", "--out there.png: exists already"),
-        (2, "dcgan --out grid.jpg", "--out grid.jpg: expected a name that ends in .png"),
-        (2, "one_hot --class 3", "--class 3: the draw() of OneHot returns no integers (B,) under the name classes"),
-        (2, "conditional --class 10", "--class 10: the data of this run have 10 classes; expected a smaller number"),
-        (2, "dcgan --truncation 0.5", "--truncation: the recipe of this run cannot truncate"),
-        (2, "one_hot --interpolate 1 2", "--interpolate: the draw() of OneHot returns no float32 (B, ...) under the"),
-        (2, "dcgan --interpolate 1 2 --seed 3", "--interpolate: has two seeds and one input; leave out --seed"),
-        (2, "dcgan --data digits", "--data digits: the recipe of this run starts from no images"),
-        (2, "dcgan --members 2", "--members 2: the recipe of this run starts from no inputs; leave the flag out"),
-        (2, "completion --axes HWC", "--axes: is for arrays that --data names; leave it out"),
-        (2, "moved", "if the data of the run have moved, name them or others with --data"),
-        (2, "strange", "strange: --recipe not_there:GAN: there is no module not_there"),
-        (1, "bare", "bare: its manifest.json does not describe the data"),
-        (1, "broken", "is damaged: ema/generator/"),
-    ],
-)
-def test_one_line_and_nothing_written(folder, capsys, code, arguments, complaint):
-    before = sorted(folder.rglob("*"))
-    given = arguments.split()
-    assert sample.main([*given, *([] if "--out" in given else ["--out", "new/grid.png"])]) == code
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
-    assert sorted(folder.rglob("*")) == before
+@pytest.mark.parametrize("arguments", refused("sample"))
+def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, arguments):
+    out = [] if "--out" in arguments else ["--out", "new/grid.png"]
+    messages.refuses("sample", sample.main, arguments, *out, folder=folder)
 
 
 def test_it_overwrites_on_request(folder):

@@ -6,10 +6,9 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.recipe import DataSpec
-from hvdgan.sample import check_output, write_samples
+from hvdgan.sample import write_samples
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 
@@ -51,13 +50,3 @@ def test_an_npy_holds_the_samples_alone_and_a_png_is_a_picture(tmp_path):
     spec = DataSpec((4, 5, 3), 9, values=SampleValues(parse("none", "-", ("0", "1", "2"))))
     write_samples(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
     assert sorted(np.load(tmp_path / "a.npz")) == ["samples"]
-
-
-def test_an_existing_file_is_kept_unless_asked_and_other_endings_are_refused(tmp_path):
-    path = tmp_path / "a.npy"
-    path.write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
-        check_output(path, separate=False, overwrite=False)
-    check_output(path, separate=False, overwrite=True)
-    with pytest.raises(UserError, match=r"expected a name that ends in \.png for a picture, or in \.npy, \.npz, "):
-        check_output(tmp_path / "a.csv", separate=False, overwrite=False)

@@ -12,6 +12,7 @@ from hvdgan.checkpoints.files import newest, step_of
 from hvdgan.cli.errors import UserError
 from hvdgan.slurm import Job, main, script
 from launching import BIN, ROOT, environment, run
+from messages import refused
 
 GOLDEN = Path(__file__).parent / "golden"
 _SUBMIT = """{what} Submit it in the checkout, on a file system
@@ -95,60 +96,22 @@ def test_the_text_of_a_job(name, capsys):
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("--nodes 0", "--nodes"),
-        ("--nodes two", '"two" is not a whole number'),
-        ("--partitoin x", "--partitoin"),
-        ("--partition 'a b'", '"a b" is not a word without spaces'),
-        ("--time-limit tomorrow", '"tomorrow" is not a time such as 90'),
-        ("--time-limit 4", "--signal-seconds 300: the job has no more than 240 s (--time-limit 4)"),
-        ("--time-limit 0:4:0", "no more than 240 s"),
-        ("--time-limit 0-0:4", "no more than 240 s"),
-        ("--signal-seconds 70000", "--signal-seconds 70000: Slurm takes at most 65535"),
-        ("--gpus-per-node 2 --tasks-per-node 3", "--tasks-per-node 3: a node has 2 GPUs"),
-        ("--launcher elastic", "--launcher elastic: with one node, losing it ends the run"),
-        ("--launcher elastic --nodes 2 --min-np 3", "--min-np 3: the job has 2 ranks"),
-        ("--container x --launcher gloo", "--launcher gloo: a container's ranks are started by srun"),
-        ("--seeds x", '"x" is not a list of seeds'),
-        ("--seeds 0-4 --array x.toml", "--seeds, --array: each makes an array of jobs"),
-        ("--array gone.toml", "--array gone.toml: cannot be read as TOML"),
-        ("--seeds 0-4 -- --seed 3", "--seed: --seeds sets it"),
-        ("--seeds 0-4 -- --run_dir=x", "--run-dir: --seeds sets it"),
-        ("--stage-data x -- --data y", "--data: --stage-data sets it"),
-        ("--recipe dcgan", "--recipe"),
-        # The trainer would refuse these when the job begins.
-        ("-- --batch 64", "--batch"),
-        ("-- --global-batch-size many", "--global-batch-size"),
-        ("-- --recipe nowhere:Gone", "nowhere"),
-    ],
-)
-def test_mistakes(arguments, complaint, capsys):
-    assert main(shlex.split(arguments)) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and complaint in said.err
+@pytest.mark.parametrize("arguments", refused("slurm"))
+def test_mistakes(arguments, messages):
+    messages.refuses("slurm", main, arguments)
 
 
-@pytest.mark.parametrize("time", ["6", "5:01", "0:5:1", "0-1", "1-0:0:0", "0"])
-def test_times(time):
-    assert f"#SBATCH --time={time}\n" in script(Job(time=time))
+def test_times():
+    for time in ("6", "5:01", "0:5:1", "0-1", "1-0:0:0", "0"):
+        assert f"#SBATCH --time={time}\n" in script(Job(time=time))
 
 
 def test_no_line_of_the_text_can_come_from_a_value():
     """Text that bash must not run stays text."""
     nasty = "\"; touch x; $(touch y) `touch z`'\\"
     text = script(Job(stage_data=nasty, container=nasty, seeds="1"), [nasty, "a\nb"], "Written by: a\nb")
-    words = subprocess.run(
-        [
-            "bash",
-            "-euc",
-            f'set --\n{_between(text, "default_IMAGE", "export ")}\nprintf \'%s\\0\' "$IMAGE" "$STAGE_DATA"',
-        ],
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    shown = f'set --\n{_between(text, "default_IMAGE", "export ")}\nprintf "%s\\0" "$IMAGE" "$STAGE_DATA"'
+    words = subprocess.run(["bash", "-euc", shown], capture_output=True, text=True, timeout=20)
     assert words.stdout.split("\0")[:2] == [nasty, nasty], words.stderr
     assert "# Written by: a\n# b\n" in text
     with pytest.raises(UserError, match="a command line cannot hold a null character"):
@@ -248,7 +211,6 @@ def test_ranks_get_the_cores_of_their_task(cluster):
     ("code", "more", "requeued", "said"),
     [
         ("75", {}, ["5"], "requeueing, 1 of at most 20 times"),
-        ("75", {"SLURM_RESTART_COUNT": "19"}, ["5"], "requeueing, 20 of at most 20 times"),
         ("75", {"SLURM_RESTART_COUNT": "20"}, [], "requeued 20 times already (MAX_REQUEUES=20)"),
         ("75", {"MAX_REQUEUES": "0"}, [], "requeued 0 times already (MAX_REQUEUES=0)"),
         ("75", {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "2"}, ["4_2"], "requeueing"),
@@ -256,13 +218,7 @@ def test_ranks_get_the_cores_of_their_task(cluster):
             "75",
             {"SAYS": "echo 'stopped after step 3 (rank 0: /r/stop exists) and saved' >&2"},
             [],
-            "saved and stopped; as the stop file asks",
-        ),
-        (
-            "75",
-            {"SAYS": "echo 'stopped before the first step, at step 3 of 8 (rank 0: /r/stop exists)' >&2"},
-            [],
-            "stopped before the first step; as the stop file asks",
+            "as the stop file asks",
         ),
         (
             "75",
@@ -277,7 +233,6 @@ def test_ranks_get_the_cores_of_their_task(cluster):
             "Slurm has ended it, so it is not requeued from here",
         ),
         ("1", {}, [], ""),
-        ("2", {}, [], ""),
         ("137", {"SAYS": "echo 'srun: error: n1: task 0: Exited with exit code 75' >&2"}, ["5"], "requeueing"),
         ("137", {}, [], ""),
     ],
@@ -440,7 +395,7 @@ def test_a_job_in_a_container_is_written_where_there_is_no_tensorflow(tmp_path):
 @pytest.mark.parametrize("named", [True, False], ids=["a checkpoint", "never"])
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster, named):
     cluster.has("srun", 'shift 2; exec "$@"')
-    tiny = "--recipe stepping:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
+    tiny = "--recipe paced:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     here = cluster.folder
     command = [*tiny, "--resume", "never", "--run-dir", str(here / "a")]
     assert cluster.job("single_node", *command).returncode == 75

@@ -34,7 +34,6 @@ def trained_folder(tmp_path_factory):
         tiny = "--image-size 8 --global-batch-size 16 --ema-decay 0.9 --steps 8 --learning-rate 0.02".split()
         for name, recipe, norm in (
             ("batch", "tiny:Tiny", "batch"),
-            ("none", "tiny:Tiny", "none"),
             ("twice", "test_standing_statistics:Twice", "batch"),
         ):
             assert train(["--recipe", recipe, *tiny, "--norm", norm, "--run-dir", name]) == 0
@@ -114,12 +113,3 @@ def test_conditions_are_those_of_the_data_whatever_a_sample_is_drawn_for(folder,
     flags = ["volumes", "--condition", "energy=50,theta=0.5", "--samples", "4", "--out", str(tmp_path / "v.npy")]
     assert sample([*flags, "--standing-statistics", "2", "--batch-size", "12"]) == 0
     assert len(set(energies)) == 24 and max(energies) - min(energies) > 0.5
-
-
-def test_without_batch_norm_it_is_refused_in_one_line(folder, tmp_path, capsys):
-    assert sample(["none", "--standing-statistics", "2", "--out", str(tmp_path / "grid.png")]) == 2
-    error = capsys.readouterr().err
-    assert error == (
-        "hvdgan: --standing-statistics 2: sample() calls generator, without BatchNorm statistics; leave the flag out\n"
-    )
-    assert not list(tmp_path.iterdir())

@@ -20,6 +20,12 @@ def run_on_two_ranks(controller, *chosen, seconds=900):
 OF_CONTROLLERS = [FOLDER / f"test_{name}.py" for name in ("collectives", "guards", "reduction", "sync_batch_norm")]
 
 
+@pytest.mark.core
+def test_the_core_on_two_ranks():
+    """Ownership, the gradient of the whole batch and its bytes, collectives, in one launch."""
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_reduction.py", FOLDER / "test_collectives.py")
+
+
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks(controller):

@@ -31,14 +31,6 @@ def test_it_is_shown_rightly_or_named(tmp_path, capsys, name):
     assert len(page) < 5_000_000
 
 
-def test_it_can_be_compared_too(tmp_path):
-    for name in hostile_runs.CASES:
-        hostile_runs.write(tmp_path / "runs" / name, name)
-    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "all.html")]) == 0
-    page = (tmp_path / "all.html").read_text()
-    assert f"{len(hostile_runs.CASES)} runs compared" in page and page.count("<script>") == 2
-
-
 def test_names_in_other_letters_and_numbers_of_all_magnitudes_give_no_warning(tmp_path):
     stages = ["生成器", "判別器"]
     lines = [

@@ -3,7 +3,6 @@
 Modules: pages.reading.run_folder.
 """
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from PIL import Image
 import page_facts
 import run_folders
 from hvdgan import report
-from hvdgan.cli.events import Checkpoint, SkippedFile
+from hvdgan.cli.events import Checkpoint
 from launching import environment
 
 MEASURED = """
@@ -70,19 +69,6 @@ def test_the_page_of_a_long_sweep_stays_small(tmp_path):
     assert len(page) < 5_000_000 and page.count('src="data:image/') == 32 and len(charts) == 8
     assert all(len(lines) == 32 for lines in charts.values()) and "Curves have at most 195 points" in page
     assert "Curves and samples are those of the first 32 runs of the table." in page
-
-
-def test_what_is_not_listed_is_counted(tmp_path):
-    skipped = [SkippedFile(name=f"{number}.png", reason="broken") for number in range(203)]
-    for run in "ab":
-        settings = {f"setting{number}": run for number in range(65)}
-        start = dataclasses.replace(run_folders.START, changed=[f"--flag{number}" for number in range(205)])
-        run_folders.write(tmp_path / "runs" / run, told=[start, *skipped], config=json.dumps(settings))
-    assert report.main([str(tmp_path / "runs" / "a")]) == 0
-    page = (tmp_path / "runs" / "a" / "report.html").read_text()
-    assert "Files that are not listed: 3." in page and "Settings that are not listed: 5." in page
-    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
-    assert "Settings that are not listed: 5." in (tmp_path / "page.html").read_text()
 
 
 def test_it_starts_without_tensorflow_and_horovod(tmp_path):

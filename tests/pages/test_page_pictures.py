@@ -28,10 +28,9 @@ def test_a_small_picture_keeps_every_pixel(tmp_path):
     assert (np.asarray(shown(picture)[0]) == pixels).all()
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_noise_that_cannot_be_compressed_stays_within_the_size(tmp_path, channels):
-    pixels = np.random.default_rng(0).integers(0, 255, (1200, 800, channels), np.uint8)
-    Image.fromarray(pixels.squeeze()).save(tmp_path / "a.png")
+def test_noise_that_cannot_be_compressed_stays_within_the_size(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (1200, 800, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
     picture = load(Folder(tmp_path), "a.png", 80_000)
     image, size = shown(picture)
     assert size <= 80_000 and (picture.width, picture.height) == (800, 1200)

@@ -20,12 +20,6 @@ def test_each_part_keeps_its_smallest_and_its_largest_value():
         assert inside.max() > 0.99 and inside.min() < -0.99
 
 
-def test_a_short_curve_is_put_in_order_and_a_constant_one_becomes_short():
-    steps, values = thin(np.array([3, 1, 2]), np.array([30.0, 10.0, 20.0]))
-    assert steps.tolist() == [1, 2, 3] and values.tolist() == [10.0, 20.0, 30.0]
-    assert len(thin(np.arange(50_000), np.ones(50_000))[0]) <= POINTS
-
-
 def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
     values = np.random.default_rng(0).normal(size=200_000)
     values[150_000], values[77] = np.nan, 50.0

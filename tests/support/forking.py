@@ -14,7 +14,7 @@ import importlib
 import json
 import os
 import runpy
-import selectors
+import select
 import shutil
 import signal
 import socket
@@ -38,25 +38,20 @@ ADDRESS = "HVDGAN_TEST_SERVERS"
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _UNBUFFERED = "PYTHONUNBUFFERED"
 _BEGUN_WITH = dict(os.environ)
+_servers: list[subprocess.Popen[bytes]] = []
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TF_", "KERAS_", "CUDA_", "OMP_", "MALLOC_")
 
 
 def start_servers(environment: dict[str, str]) -> str:
-    """Start two servers, which end with this process; return the folder of their sockets."""
+    """Start two servers, which the kernel ends with this process; return the folder of their sockets."""
     folder = tempfile.mkdtemp(prefix="hvdgan-forks-")
-    servers = [
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for number in range(2):
+        words = ["setpriv", "--pdeathsig", "KILL", sys.executable, __file__, os.path.join(folder, str(number))]
         # The threads of NumPy's BLAS would be the only ones.
-        subprocess.Popen(words, stdin=subprocess.PIPE, env={**environment, "OPENBLAS_NUM_THREADS": "1"})
-        for words in ([sys.executable, __file__, os.path.join(folder, str(number))] for number in range(2))
-    ]
-    atexit.register(_end, servers, folder)
+        settings = {"stdin": subprocess.DEVNULL, "env": {**environment, "OPENBLAS_NUM_THREADS": "1"}}
+        _servers.append(subprocess.Popen(words, **settings))
     return folder
-
-
-def _end(servers: list[subprocess.Popen[bytes]], folder: str) -> None:
-    for server in servers:
-        server.communicate()  # the end of its stdin is the signal
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def ask(words: list[str]) -> None:
@@ -101,56 +96,56 @@ def _at_start(environment: dict[str, str]) -> dict[str, str]:
 
 
 def _serve(address: str) -> list[str]:
-    """Fork for each request until stdin ends; returns in the forks alone, with the command's words."""
+    """Fork for each request; returns in the forks alone, with the command's words."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the supervisors
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(16)
-    events = selectors.DefaultSelector()
-    events.register(sys.stdin, selectors.EVENT_READ)
-    events.register(listener, selectors.EVENT_READ)
     while True:
-        for key, _ in events.select():
-            if key.fd not in events.get_map():
-                continue  # the other end of what ended in this turn
-            if key.fileobj is sys.stdin:
-                os._exit(0)
-            if key.fileobj is listener:
-                client, _ = listener.accept()
-                if words := _fork(client, events):
-                    return words
-            else:
-                _ended(key, events)
-
-
-def _fork(client: socket.socket, events: selectors.BaseSelector) -> list[str] | None:
-    """Start what a client asks for; returns its words in the fork and None in the server."""
-    _, streams, _, _ = socket.recv_fds(client, 1, 3)
-    with client.makefile("rb") as lines:
-        request = json.loads(lines.readline())
-    accepted = _at_start(request["environment"]) == _at_start(_BEGUN_WITH)
-    fork = os.fork() if accepted else 0
-    if fork or not accepted:
+        client, _ = listener.accept()
+        _, streams, _, _ = socket.recv_fds(client, 1, 3)
+        with client.makefile("rb") as lines:
+            request = json.loads(lines.readline())
+        if _at_start(request["environment"]) != _at_start(_BEGUN_WITH):
+            client.sendall(b"0\n")
+        elif not os.fork():
+            listener.close()
+            _supervise(client, streams)
+            _become(request, streams)
+            return request["words"]
         for stream in streams:
             os.close(stream)
-        client.sendall(b"%d\n" % fork)
-        if fork:
-            watched = os.pidfd_open(fork)
-            events.register(client, selectors.EVENT_READ, (fork, watched, client))
-            events.register(watched, selectors.EVENT_READ, (fork, watched, client))
-        return None
-    for key in list(events.get_map().values()):
-        if key.fileobj is not sys.stdin:
-            os.close(key.fileobj) if isinstance(key.fileobj, int) else key.fileobj.close()
-    events.close()
-    client.close()
-    _become(request, streams)
-    return request["words"]
+        client.close()
+
+
+def _supervise(client: socket.socket, streams: list[int]) -> None:
+    """Fork once more, and return in the fork; this process tells the client its number and its end.
+
+    A client that ends takes the fork along.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    fork = os.fork()
+    if not fork:
+        client.close()
+        return
+    for stream in streams:
+        os.close(stream)
+    client.sendall(b"%d\n" % fork)
+    ended = os.pidfd_open(fork)
+    if ended not in select.select([ended, client], [], [])[0]:
+        for kill in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError):  # it may not have a group of its own yet
+                kill(fork, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+    with contextlib.suppress(OSError):
+        client.sendall(b"%d\n" % code)
+    os._exit(0)
 
 
 def _become(request: dict, streams: list[int]) -> None:
     """Turn this fork into the process that the client would have been."""
     os.setsid()
-    threading.main_thread()._set_native_id()  # Python 3.11 keeps the server's, and the heartbeat reads it
+    threading.main_thread()._set_native_id()  # Python 3.11 keeps the server's, and the heartbeat reads it  # noqa: SLF001
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -165,22 +160,6 @@ def _become(request: dict, streams: list[int]) -> None:
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=unbuffered)
     sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
     sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
-
-
-def _ended(key: selectors.SelectorKey, events: selectors.BaseSelector) -> None:
-    """A fork has ended, or its client, which takes the fork along."""
-    fork, watched, client = key.data
-    if key.fileobj is client:
-        os.kill(fork, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):  # it may not have a group of its own yet
-            os.killpg(fork, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
-    with contextlib.suppress(OSError):
-        client.sendall(b"%d\n" % code)
-    for one in (watched, client):
-        events.unregister(one)
-    os.close(watched)
-    client.close()
 
 
 if __name__ == "__main__":

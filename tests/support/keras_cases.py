@@ -1,6 +1,7 @@
 """What Keras documents, each in a network of a few lines: layers, optimizers, regularizers, constraints and losses.
 
-A case is named as Keras names it; one with arguments in its name is a further case of the same class.
+A case is named as Keras names it; one with arguments in its name is a further case of the same class. Cases are
+text between semicolons: an expression, with a name before `:=` if that is not the name of its class.
 """
 
 import dataclasses
@@ -132,194 +133,128 @@ def _beside(x, y):
     return [x, ops.cast(y, "float32")]
 
 
-def _own(name, *given):
-    """A layer of pictures from -1 to 1, in one of one's own: Keras cannot put Equalization itself into a model."""
-    return Wrapped(getattr(layers, name)(*given, value_range=(-1, 1)))
+def _own(layer):
+    """A layer of pictures in one of one's own: Keras cannot put Equalization itself into a model."""
+    return Wrapped(layer)
 
 
-def _layer(make, shape=VECTOR):
-    return Case(lambda x: make()(x), shape)
+def _saved_model():
+    """A folder with a network as a SavedModel."""
+    folder = f"{tempfile.mkdtemp()}/network"
+    keras.Sequential([keras.Input((8,)), layers.Dense(3)]).export(folder, verbose=False)
+    return folder
 
 
-def _merged(kind):
-    return Case(lambda x: kind()([x, layers.Dense(8)(x)]))
-
-
-def _attention(kind):
-    return Case(lambda x: kind()([x, layers.Dense(4)(x)]), SEQUENCE)
-
-
-def _of_numbers(make):
-    return Case(lambda x: _beside(x, make()(_numbers(x))))
-
-
-def _of_words(make):
-    return Case(lambda x: _beside(x, make()(Words()(_numbers(x[:, :1])))))
-
-
-def _cell(make):
-    return _layer(lambda: layers.RNN(make()), SEQUENCE)
-
-
-def _each(names, make, shape):
-    """Cases of one form: `make` gets the class."""
-    return {name: _layer(lambda name=name: make(getattr(layers, name)), shape) for name in names.split()}
-
-
+# In each of VECTOR, SEQUENCE and so on: a layer, or after `x:` what becomes of a tensor x. {n} is 1, 2 and 3, and
+# its shapes are SEQUENCE, PICTURE and VOLUME; {m} is 1 and 2.
 _LAYERS = {
-    "Activation": _layer(lambda: layers.Activation("softplus")),
-    "ActivityRegularization": _layer(lambda: layers.ActivityRegularization(l2=0.01)),
-    **{
-        f"Adaptive{kind}Pooling{n}D": _layer(
-            lambda kind=kind, n=n: getattr(layers, f"Adaptive{kind}Pooling{n}D")(2), (SEQUENCE, PICTURE, VOLUME)[n - 1]
-        )
-        for kind in ("Average", "Max")
-        for n in (1, 2, 3)
-    },
-    **{
-        name: _merged(getattr(layers, name))
-        for name in "Add Average Concatenate Maximum Minimum Multiply Subtract".split()
-    },
-    "Dot": _merged(lambda: layers.Dot(1)),
-    "AdditiveAttention": _attention(layers.AdditiveAttention),
-    "Attention": _attention(layers.Attention),
-    "MultiHeadAttention": Case(lambda x: layers.MultiHeadAttention(2, 3)(x, x), SEQUENCE),
-    "MultiHeadAttention(dropout=0.5)": Case(lambda x: layers.MultiHeadAttention(2, 3, dropout=0.5)(x, x), SEQUENCE),
-    "GroupQueryAttention": Case(lambda x: layers.GroupQueryAttention(2, 2, 1)(x, x), SEQUENCE),
-    **_each("AlphaDropout Dropout GaussianDropout", lambda kind: kind(0.5), VECTOR),
-    "GaussianNoise": _layer(lambda: layers.GaussianNoise(0.1)),
-    **{
-        f"SpatialDropout{n}D": _layer(
-            lambda n=n: getattr(layers, f"SpatialDropout{n}D")(0.5), (SEQUENCE, PICTURE, VOLUME)[n - 1]
-        )
-        for n in (1, 2, 3)
-    },
-    **{
-        f"{kind}Pooling{n}D": _layer(
-            lambda kind=kind, n=n: getattr(layers, f"{kind}Pooling{n}D")(*(() if "Global" in kind else (2,))),
-            (SEQUENCE, PICTURE, VOLUME)[n - 1],
-        )
-        for kind in ("Average", "Max", "GlobalAverage", "GlobalMax")
-        for n in (1, 2, 3)
-    },
-    "BatchNormalization": _layer(layers.BatchNormalization, PICTURE),
-    "BatchNormalization(synchronized=True)": _layer(lambda: layers.BatchNormalization(synchronized=True), PICTURE),
-    "BatchNormalization(renorm=True)": _layer(lambda: layers.BatchNormalization(renorm=True), PICTURE),
-    "Bidirectional": _layer(lambda: layers.Bidirectional(layers.LSTM(3)), SEQUENCE),
-    **{
-        f"Conv{n}D{kind}": _layer(
-            lambda kind=kind, n=n: getattr(layers, f"Conv{n}D{kind}")(2, 3), (SEQUENCE, PICTURE, VOLUME)[n - 1]
-        )
-        for kind in ("", "Transpose")
-        for n in (1, 2, 3)
-    },
-    **{
-        f"ConvLSTM{n}D": _layer(lambda n=n: getattr(layers, f"ConvLSTM{n}D")(2, 2), (2, *[3] * n, 2)) for n in (1, 2, 3)
-    },
-    **{
-        f"{kind}Conv{n}D": _layer(
-            lambda kind=kind, n=n: getattr(layers, f"{kind}Conv{n}D")(*((3,) if kind == "Depthwise" else (2, 3))),
-            (SEQUENCE, PICTURE)[n - 1],
-        )
-        for kind in ("Depthwise", "Separable")
-        for n in (1, 2)
-    },
-    **{
-        f"{kind}{n}D": _layer(
-            lambda kind=kind, n=n: getattr(layers, f"{kind}{n}D")(), (SEQUENCE, PICTURE, VOLUME)[n - 1]
-        )
-        for kind in ("Cropping", "UpSampling", "ZeroPadding")
-        for n in (1, 2, 3)
-    },
-    "CategoryEncoding": _of_numbers(lambda: layers.CategoryEncoding(8)),
-    "Dense": _layer(lambda: layers.Dense(4, "gelu")),
-    "Discretization": _of_numbers(lambda: layers.Discretization([1.5, 4.5])),
-    **_each(
-        "ELU Flatten Identity LayerNormalization LeakyReLU PReLU ReLU RMSNormalization UnitNormalization",
-        lambda kind: kind(),
-        SEQUENCE,
-    ),
-    "EinsumDense": _layer(lambda: layers.EinsumDense("ab,bc->ac", 4)),
-    "Embedding": _of_numbers(lambda: layers.Embedding(8, 3)),
-    "ReversibleEmbedding": _of_numbers(lambda: layers.ReversibleEmbedding(8, 3)),
-    **_each("GRU LSTM SimpleRNN", lambda kind: kind(3), SEQUENCE),
-    "LSTM(dropout=0.5)": _layer(lambda: layers.LSTM(3, dropout=0.5), SEQUENCE),
-    "GRUCell": _cell(lambda: layers.GRUCell(3)),
-    "LSTMCell": _cell(lambda: layers.LSTMCell(3)),
-    "SimpleRNNCell": _cell(lambda: layers.SimpleRNNCell(3)),
-    "StackedRNNCells": _cell(lambda: layers.StackedRNNCells([layers.LSTMCell(3), layers.GRUCell(2)])),
-    "RNN": _layer(lambda: layers.RNN(layers.GRUCell(3), return_sequences=True), SEQUENCE),
-    "GroupNormalization": _layer(lambda: layers.GroupNormalization(2), SEQUENCE),
-    "HashedCrossing": Case(
-        lambda x: _beside(x, layers.HashedCrossing(5)([_numbers(x[:, 0]), _numbers(x[:, 1])])[:, None])
-    ),
-    "Hashing": _of_numbers(lambda: layers.Hashing(5)),
-    "IntegerLookup": _of_numbers(lambda: layers.IntegerLookup(vocabulary=[1, 2, 3])),
-    "StringLookup": _of_words(lambda: layers.StringLookup(vocabulary=["1", "2", "3"])),
-    "TextVectorization": _of_words(
-        lambda: layers.TextVectorization(vocabulary=["1", "2", "3"], output_sequence_length=2)
-    ),
-    "InputLayer": Case(lambda x: keras.Sequential([layers.InputLayer((8,)), layers.Dense(3)])(x)),
-    "Lambda": _layer(lambda: layers.Lambda(lambda x: x**2)),
-    "Layer": _layer(Scale),
-    "Wrapper": _layer(lambda: Wrapped(layers.Dense(3))),
-    "Masking": Case(lambda x: layers.LSTM(3)(layers.Masking()(ops.relu(x))), SEQUENCE),
-    "MelSpectrogram": Case(
-        lambda x: layers.MelSpectrogram(
-            16, 8, sampling_rate=64, num_mel_bins=4, min_freq=1, max_freq=32, power_to_db=False
-        )(x),
-        (64,),
-        optimizer=lambda: optimizers.SGD(0.005),
-    ),
-    "STFTSpectrogram": _layer(lambda: layers.STFTSpectrogram("magnitude", 16, 8, fft_length=16), (64, 1)),
-    "Normalization": _layer(lambda: layers.Normalization(mean=0.5, variance=2.0)),
-    "Permute": _layer(lambda: layers.Permute((2, 1)), SEQUENCE),
-    "Pipeline": _layer(lambda: layers.Pipeline([layers.Rescaling(2.0), layers.CenterCrop(4, 4)]), PICTURE),
-    "RepeatVector": _layer(lambda: layers.RepeatVector(3)),
-    "Rescaling": _layer(lambda: layers.Rescaling(2.0)),
-    "Reshape": _layer(lambda: layers.Reshape((4, 8)), SEQUENCE),
-    "Resizing": _layer(lambda: layers.Resizing(4, 4), PICTURE),
-    "CenterCrop": _layer(lambda: layers.CenterCrop(4, 4), PICTURE),
-    "Softmax": _layer(layers.Softmax),
-    "SpectralNormalization": _layer(lambda: layers.SpectralNormalization(layers.Dense(4))),
-    "TimeDistributed": _layer(lambda: layers.TimeDistributed(layers.Dense(3)), SEQUENCE),
-    **_each("AugMix AutoContrast RandAugment", lambda kind: kind(value_range=(-1, 1)), PICTURE),
-    **_each("CutMix MixUp RandomFlip", lambda kind: kind(), PICTURE),
-    **_each(
-        "RandomBrightness RandomColorDegeneration RandomContrast RandomInvert RandomSharpness",
-        lambda kind: kind(0.5, value_range=(-1, 1)),
-        PICTURE,
-    ),
-    **{
-        name: Case(lambda x, name=name, given=given: _beside(x, _own(name, *given)(x)), PICTURE)
-        for name, *given in (
-            ("ContrastLimitedAdaptiveHistogramEqualization",),
-            ("Equalization",),
-            ("RandomHue", 0.5),
-            ("RandomPosterization", 4),
-            ("RandomSaturation", 0.5),
-            ("Solarization", 0.5),
-        )
-    },
-    "RandomColorJitter": _layer(lambda: layers.RandomColorJitter((-1, 1), 0.5), PICTURE),
-    "RandomCrop": _layer(lambda: layers.RandomCrop(4, 4), PICTURE),
-    "RandomElasticTransform": _layer(lambda: layers.RandomElasticTransform(0.5), PICTURE),
-    "RandomErasing": _layer(lambda: layers.RandomErasing(0.5, value_range=(-1, 1)), PICTURE),
-    "RandomGaussianBlur": _layer(lambda: layers.RandomGaussianBlur(value_range=(-1, 1)), PICTURE),
-    "RandomGrayscale": _layer(lambda: layers.RandomGrayscale(0.5), PICTURE),
-    "RandomPerspective": _layer(lambda: layers.RandomPerspective(0.5), PICTURE),
-    "RandomRotation": _layer(lambda: layers.RandomRotation(0.5), PICTURE),
-    "RandomShear": _layer(lambda: layers.RandomShear(0.5, 0.5), PICTURE),
-    "RandomTranslation": _layer(lambda: layers.RandomTranslation(0.5, 0.5), PICTURE),
-    "RandomZoom": _layer(lambda: layers.RandomZoom(0.5), PICTURE),
-    "TFSMLayer": _layer(lambda: layers.TFSMLayer(_saved_model(), call_endpoint="serve")),
-    "a layer with dtype='float64'": _layer(lambda: layers.Dense(4, dtype="float64")),
-    "a layer with dtype='bfloat16'": _layer(lambda: layers.Dense(4, dtype="bfloat16")),
-    "a frozen layer (trainable=False)": _layer(lambda: layers.Dense(4, trainable=False)),
-    "a subclass of BatchNormalization": _layer(lambda: OwnNorm(synchronized=True), PICTURE),
-    "a tf.Variable in a layer": _layer(WithVariable),
-    "LSTM(stateful=True)": Case(lambda x: layers.LSTM(3, stateful=True)(x), SEQUENCE),
+    VECTOR: """
+        Activation("softplus"); ActivityRegularization(l2=0.01); Add := x: Add()([x, Dense(8)(x)]);
+        Average := x: Average()([x, Dense(8)(x)]); Concatenate := x: Concatenate()([x, Dense(8)(x)]);
+        Maximum := x: Maximum()([x, Dense(8)(x)]); Minimum := x: Minimum()([x, Dense(8)(x)]);
+        Multiply := x: Multiply()([x, Dense(8)(x)]); Subtract := x: Subtract()([x, Dense(8)(x)]);
+        Dot := x: Dot(1)([x, Dense(8)(x)]); AlphaDropout(0.5); Dropout(0.5); GaussianDropout(0.5); GaussianNoise(0.1);
+        CategoryEncoding := x: _beside(x, CategoryEncoding(8)(_numbers(x))); Dense(4, "gelu");
+        Discretization := x: _beside(x, Discretization([1.5, 4.5])(_numbers(x))); EinsumDense("ab,bc->ac", 4);
+        Embedding := x: _beside(x, Embedding(8, 3)(_numbers(x)));
+        ReversibleEmbedding := x: _beside(x, ReversibleEmbedding(8, 3)(_numbers(x)));
+        HashedCrossing := x: _beside(x, HashedCrossing(5)([_numbers(x[:, 0]), _numbers(x[:, 1])])[:, None]);
+        Hashing := x: _beside(x, Hashing(5)(_numbers(x)));
+        IntegerLookup := x: _beside(x, IntegerLookup(vocabulary=[1, 2, 3])(_numbers(x)));
+        StringLookup := x: _beside(x, StringLookup(vocabulary=["1", "2", "3"])(Words()(_numbers(x[:, :1]))));
+        TextVectorization := x: _beside(x, _vectorization()(Words()(_numbers(x[:, :1]))));
+        InputLayer := x: keras.Sequential([InputLayer((8,)), Dense(3)])(x); Lambda(lambda x: x**2); Layer := Scale();
+        Wrapper := Wrapped(Dense(3)); Normalization(mean=0.5, variance=2.0); RepeatVector(3); Rescaling(2.0);
+        Softmax(); SpectralNormalization(Dense(4)); TFSMLayer(_saved_model(), call_endpoint="serve");
+        a layer with dtype='float64' := Dense(4, dtype="float64");
+        a layer with dtype='bfloat16' := Dense(4, dtype="bfloat16");
+        a frozen layer (trainable=False) := Dense(4, trainable=False); a tf.Variable in a layer := WithVariable()
+    """,
+    SEQUENCE: """
+        AdditiveAttention := x: AdditiveAttention()([x, Dense(4)(x)]); Attention := x: Attention()([x, Dense(4)(x)]);
+        MultiHeadAttention := x: MultiHeadAttention(2, 3)(x, x);
+        MultiHeadAttention(dropout=0.5) := x: MultiHeadAttention(2, 3, dropout=0.5)(x, x);
+        GroupQueryAttention := x: GroupQueryAttention(2, 2, 1)(x, x); Bidirectional(LSTM(3)); ELU(); Flatten();
+        Identity(); LayerNormalization(); LeakyReLU(); PReLU(); ReLU(); RMSNormalization(); UnitNormalization();
+        GRU(3); LSTM(3); SimpleRNN(3); LSTM(dropout=0.5) := LSTM(3, dropout=0.5);
+        LSTM(stateful=True) := LSTM(3, stateful=True); GRUCell := RNN(GRUCell(3)); LSTMCell := RNN(LSTMCell(3));
+        SimpleRNNCell := RNN(SimpleRNNCell(3)); StackedRNNCells := RNN(StackedRNNCells([LSTMCell(3), GRUCell(2)]));
+        RNN(GRUCell(3), return_sequences=True); GroupNormalization(2); Masking := x: LSTM(3)(Masking()(ops.relu(x)));
+        Permute((2, 1)); Reshape((4, 8)); TimeDistributed(Dense(3))
+    """,
+    PICTURE: """
+        BatchNormalization(); BatchNormalization(synchronized=True) := BatchNormalization(synchronized=True);
+        BatchNormalization(renorm=True) := BatchNormalization(renorm=True);
+        a subclass of BatchNormalization := OwnNorm(synchronized=True); Pipeline([Rescaling(2.0), CenterCrop(4, 4)]);
+        Resizing(4, 4); CenterCrop(4, 4); AugMix(value_range=(-1, 1)); AutoContrast(value_range=(-1, 1));
+        RandAugment(value_range=(-1, 1)); CutMix(); MixUp(); RandomFlip(); RandomBrightness(0.5, value_range=(-1, 1));
+        RandomColorDegeneration(0.5, value_range=(-1, 1)); RandomContrast(0.5, value_range=(-1, 1));
+        RandomInvert(0.5, value_range=(-1, 1)); RandomSharpness(0.5, value_range=(-1, 1));
+        ContrastLimitedAdaptiveHistogramEqualization := x: _beside(x, _own(_equalization(value_range=(-1, 1)))(x));
+        Equalization := x: _beside(x, _own(Equalization(value_range=(-1, 1)))(x));
+        RandomHue := x: _beside(x, _own(RandomHue(0.5, value_range=(-1, 1)))(x));
+        RandomPosterization := x: _beside(x, _own(RandomPosterization(4, value_range=(-1, 1)))(x));
+        RandomSaturation := x: _beside(x, _own(RandomSaturation(0.5, value_range=(-1, 1)))(x));
+        Solarization := x: _beside(x, _own(Solarization(0.5, value_range=(-1, 1)))(x));
+        RandomColorJitter((-1, 1), 0.5); RandomCrop(4, 4); RandomElasticTransform(0.5);
+        RandomErasing(0.5, value_range=(-1, 1)); RandomGaussianBlur(value_range=(-1, 1)); RandomGrayscale(0.5);
+        RandomPerspective(0.5); RandomRotation(0.5); RandomShear(0.5, 0.5); RandomTranslation(0.5, 0.5);
+        RandomZoom(0.5)
+    """,
+    (64, 1): 'STFTSpectrogram("magnitude", 16, 8, fft_length=16)',
+    "{n}": """
+        AdaptiveAveragePooling{n}D(2); AdaptiveMaxPooling{n}D(2); AveragePooling{n}D(2); MaxPooling{n}D(2);
+        GlobalAveragePooling{n}D(); GlobalMaxPooling{n}D(); SpatialDropout{n}D(0.5); Conv{n}D(2, 3);
+        Conv{n}DTranspose(2, 3); Cropping{n}D(); UpSampling{n}D(); ZeroPadding{n}D()
+    """,
+    "{m}": """
+        DepthwiseConv{m}D(3); SeparableConv{m}D(2, 3)
+    """,
+    (2, 3, 2): "ConvLSTM1D(2, 2)",
+    (2, 3, 3, 2): "ConvLSTM2D(2, 2)",
+    (2, 3, 3, 3, 2): "ConvLSTM3D(2, 2)",
 }
+
+
+def _lines(text):
+    """The cases of a text: name and expression."""
+    for case in filter(None, map(str.strip, text.split(";"))):
+        name, _, expression = case.rpartition(" := ")
+        yield name or expression.partition("(")[0], expression
+
+
+def _evaluated(expression):
+    """The value of an expression, anew for each network."""
+    return eval(expression, {**vars(layers), **globals()})
+
+
+def _inner(expression):
+    if expression.startswith("x: "):
+        return lambda x: _evaluated(f"lambda {expression}")(x)
+    return lambda x: _evaluated(expression)(x)
+
+
+def _of_layers():
+    """The cases of layers."""
+    for shape, text in _LAYERS.items():
+        shapes = {shape: text}
+        if isinstance(shape, str):
+            each = enumerate((SEQUENCE, PICTURE, VOLUME)[: 3 if shape == "{n}" else 2], start=1)
+            shapes = {shape_of: text.replace(shape, str(number)) for number, shape_of in each}
+        for one, lines in shapes.items():
+            yield from ((name, Case(_inner(expression), one)) for name, expression in _lines(lines))
+    mel = "MelSpectrogram(16, 8, sampling_rate=64, num_mel_bins=4, min_freq=1, max_freq=32, power_to_db=False)"
+    yield "MelSpectrogram", Case(_inner(mel), (64,), optimizer=lambda: optimizers.SGD(0.005))
+
+
+def _vectorization():
+    return layers.TextVectorization(vocabulary=["1", "2", "3"], output_sequence_length=2)
+
+
+def _equalization(**settings):
+    return layers.ContrastLimitedAdaptiveHistogramEqualization(**settings)
+
+
 NOT_TRIED = {
     "layers": {
         "FlaxLayer": "not tried: needs JAX",
@@ -333,39 +268,6 @@ PARTS = {"InputSpec", "OptimizerMap"}
 """classes that are arguments of others"""
 
 
-def _saved_model():
-    """A folder with a network as a SavedModel."""
-    folder = f"{tempfile.mkdtemp()}/network"
-    keras.Sequential([keras.Input((8,)), layers.Dense(3)]).export(folder, verbose=False)
-    return folder
-
-
-def _optimizer(make):
-    return Case(optimizer=make)
-
-
-_OPTIMIZERS = {
-    **{
-        name: _optimizer(lambda name=name: getattr(optimizers, name)(0.01))
-        for name in "Adadelta Adafactor Adagrad Adam AdamW Adamax Ftrl Lamb Lion Muon Nadam RMSprop SGD "
-        "ScheduleFreeAdamW".split()
-    },
-    "Optimizer": _optimizer(lambda: OwnOptimizer(0.01)),
-    "Adam(amsgrad=True)": _optimizer(lambda: optimizers.Adam(0.01, amsgrad=True)),
-    "Adam(clipnorm=0.1)": _optimizer(lambda: optimizers.Adam(0.01, clipnorm=0.1)),
-    "Adam(clipvalue=0.01)": _optimizer(lambda: optimizers.Adam(0.01, clipvalue=0.01)),
-    "Adam(global_clipnorm=0.1)": _optimizer(lambda: optimizers.Adam(0.01, global_clipnorm=0.1)),
-    "Adam(weight_decay=0.1)": _optimizer(lambda: optimizers.Adam(0.01, weight_decay=0.1)),
-    "Adam(gradient_accumulation_steps=2)": _optimizer(lambda: optimizers.Adam(0.01, gradient_accumulation_steps=2)),
-    "Adam(use_ema=True)": _optimizer(lambda: optimizers.Adam(0.01, use_ema=True)),
-    "Adam(loss_scale_factor=128)": _optimizer(lambda: optimizers.Adam(0.01, loss_scale_factor=128)),
-    "RMSprop(momentum=0.5, centered=True)": _optimizer(lambda: optimizers.RMSprop(0.01, momentum=0.5, centered=True)),
-    "SGD(momentum=0.9, nesterov=True)": _optimizer(lambda: optimizers.SGD(0.01, 0.9, nesterov=True)),
-    "LossScaleOptimizer": _optimizer(lambda: optimizers.LossScaleOptimizer(optimizers.SGD(0.01))),
-    "MultiOptimizer": _optimizer(lambda: optimizers.MultiOptimizer(lambda _: optimizers.SGD(0.01))),
-}
-
-
 class OwnSchedule(optimizers.schedules.LearningRateSchedule):
     """A schedule of one's own."""
 
@@ -376,40 +278,50 @@ class OwnSchedule(optimizers.schedules.LearningRateSchedule):
         return {}
 
 
-def _schedule(*arguments, name):
-    return Case(optimizer=lambda: optimizers.SGD(getattr(optimizers.schedules, name)(*arguments)))
+_OPTIMIZERS = """
+    Adadelta(0.01); Adafactor(0.01); Adagrad(0.01); Adam(0.01); AdamW(0.01); Adamax(0.01); Ftrl(0.01); Lamb(0.01);
+    Lion(0.01); Muon(0.01); Nadam(0.01); RMSprop(0.01); SGD(0.01); ScheduleFreeAdamW(0.01);
+    Optimizer := OwnOptimizer(0.01); Adam(amsgrad=True) := Adam(0.01, amsgrad=True);
+    Adam(clipnorm=0.1) := Adam(0.01, clipnorm=0.1); Adam(clipvalue=0.01) := Adam(0.01, clipvalue=0.01);
+    Adam(global_clipnorm=0.1) := Adam(0.01, global_clipnorm=0.1);
+    Adam(weight_decay=0.1) := Adam(0.01, weight_decay=0.1);
+    Adam(gradient_accumulation_steps=2) := Adam(0.01, gradient_accumulation_steps=2);
+    Adam(use_ema=True) := Adam(0.01, use_ema=True); Adam(loss_scale_factor=128) := Adam(0.01, loss_scale_factor=128);
+    RMSprop(momentum=0.5, centered=True) := RMSprop(0.01, momentum=0.5, centered=True);
+    SGD(momentum=0.9, nesterov=True) := SGD(0.01, 0.9, nesterov=True); LossScaleOptimizer(SGD(0.01));
+    MultiOptimizer(lambda _: optimizers.SGD(0.01))
+"""
+_SCHEDULES = """
+    CosineDecay(0.05, 10); CosineDecayRestarts(0.05, 4); ExponentialDecay(0.05, 4, 0.5);
+    InverseTimeDecay(0.05, 4, 0.5); PiecewiseConstantDecay([3, 8], [0.05, 0.02, 0.01]); PolynomialDecay(0.05, 10);
+    LearningRateSchedule := OwnSchedule()
+"""
+# Arguments of a Dense layer.
+_REGULARIZERS = """
+    L1 := kernel_regularizer=regularizers.L1(0.05); L2 := kernel_regularizer=regularizers.L2(0.05);
+    L1L2 := bias_regularizer=regularizers.L1L2(0.05, 0.05);
+    OrthogonalRegularizer := kernel_regularizer=regularizers.OrthogonalRegularizer(0.05);
+    Regularizer := kernel_regularizer=OwnRegularizer();
+    L2 as activity_regularizer := activity_regularizer=regularizers.L2(0.05)
+"""
+_CONSTRAINTS = """
+    MaxNorm := kernel_constraint=constraints.MaxNorm(0.5);
+    MinMaxNorm := kernel_constraint=constraints.MinMaxNorm(0.2, 0.5);
+    NonNeg := kernel_constraint=constraints.NonNeg(); UnitNorm := kernel_constraint=constraints.UnitNorm();
+    Constraint := kernel_constraint=OwnConstraint()
+"""
 
 
-_SCHEDULES = {
-    "CosineDecay": _schedule(0.05, 10, name="CosineDecay"),
-    "CosineDecayRestarts": _schedule(0.05, 4, name="CosineDecayRestarts"),
-    "ExponentialDecay": _schedule(0.05, 4, 0.5, name="ExponentialDecay"),
-    "InverseTimeDecay": _schedule(0.05, 4, 0.5, name="InverseTimeDecay"),
-    "PiecewiseConstantDecay": _schedule([3, 8], [0.05, 0.02, 0.01], name="PiecewiseConstantDecay"),
-    "PolynomialDecay": _schedule(0.05, 10, name="PolynomialDecay"),
-    "LearningRateSchedule": Case(optimizer=lambda: optimizers.SGD(OwnSchedule())),
-}
+def _optimizer(expression):
+    return Case(optimizer=lambda: eval(expression, {**globals(), **vars(optimizers)}))
 
 
-def _dense(argument, make):
-    return Case(dense=lambda: {argument: make()})
+def _schedule(expression):
+    return Case(optimizer=lambda: optimizers.SGD(eval(expression, {**globals(), **vars(optimizers.schedules)})))
 
 
-_REGULARIZERS = {
-    "L1": _dense("kernel_regularizer", lambda: regularizers.L1(0.05)),
-    "L2": _dense("kernel_regularizer", lambda: regularizers.L2(0.05)),
-    "L1L2": _dense("bias_regularizer", lambda: regularizers.L1L2(0.05, 0.05)),
-    "OrthogonalRegularizer": _dense("kernel_regularizer", lambda: regularizers.OrthogonalRegularizer(0.05)),
-    "Regularizer": _dense("kernel_regularizer", OwnRegularizer),
-    "L2 as activity_regularizer": _dense("activity_regularizer", lambda: regularizers.L2(0.05)),
-}
-_CONSTRAINTS = {
-    "MaxNorm": _dense("kernel_constraint", lambda: constraints.MaxNorm(0.5)),
-    "MinMaxNorm": _dense("kernel_constraint", lambda: constraints.MinMaxNorm(0.2, 0.5)),
-    "NonNeg": _dense("kernel_constraint", constraints.NonNeg),
-    "UnitNorm": _dense("kernel_constraint", constraints.UnitNorm),
-    "Constraint": _dense("kernel_constraint", OwnConstraint),
-}
+def _dense(expression):
+    return Case(dense=lambda: _evaluated(f"dict({expression})"))
 
 
 def _of_classes(make):
@@ -437,11 +349,11 @@ _LOSSES = {
     "MeanSquaredError(reduction='sum')": _of_classes(lambda: losses.MeanSquaredError(reduction="sum")),
 }
 CASES: dict[str, dict[str, Case]] = {
-    "layers": _LAYERS,
-    "optimizers": _OPTIMIZERS,
-    "schedules": _SCHEDULES,
-    "regularizers": _REGULARIZERS,
-    "constraints": _CONSTRAINTS,
+    "layers": dict(_of_layers()),
+    "optimizers": {name: _optimizer(expression) for name, expression in _lines(_OPTIMIZERS)},
+    "schedules": {name: _schedule(expression) for name, expression in _lines(_SCHEDULES)},
+    "regularizers": {name: _dense(expression) for name, expression in _lines(_REGULARIZERS)},
+    "constraints": {name: _dense(expression) for name, expression in _lines(_CONSTRAINTS)},
     "losses": _LOSSES,
 }
 """all cases by group and name"""

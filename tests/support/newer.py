@@ -18,7 +18,7 @@ def _hide_from_hvdgan(owner: type) -> None:
 
     @functools.wraps(plain)
     def read(self, name):
-        if name in NAMES and sys._getframe(1).f_code.co_filename.endswith(READERS):
+        if name in NAMES and sys._getframe(1).f_code.co_filename.endswith(READERS):  # noqa: SLF001
             raise AttributeError(f"no {name}")
         return plain(self, name)
 

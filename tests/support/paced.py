@@ -1,6 +1,7 @@
-"""A recipe that can be slowed down from outside, so that something can happen to a run in the middle."""
+"""Recipes that are slowed down from outside, or stop in each step, so that something can happen to a run meanwhile."""
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -23,4 +24,17 @@ def _brake() -> np.int64:
     brake = os.environ.get("HVDGAN_BRAKE")
     if brake and os.path.exists(brake):
         time.sleep(_STEP_SECONDS)
+    return np.int64(0)
+
+
+class OneStep(Tiny):
+    """Sends its process SIGUSR2 in each step, so that it does one."""
+
+    def draw(self, random):
+        tf.numpy_function(_stop, [], tf.int64, stateful=True)
+        return super().draw(random)
+
+
+def _stop() -> np.int64:
+    os.kill(os.getpid(), signal.SIGUSR2)
     return np.int64(0)

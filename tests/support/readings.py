@@ -25,7 +25,7 @@ class Readings:
 def recorded(monkeypatch) -> Readings:
     """Record from now on, until the patches are undone."""
     seen, kind, begin = Readings(), type(tf.constant(0.0)), StageStep.__call__
-    find = kind._numpy_internal  # not public; without it the tests that record fail
+    find = kind._numpy_internal  # not public; without it the tests that record fail  # noqa: SLF001
 
     def found(tensor):
         thread = threading.current_thread()

@@ -1,9 +1,18 @@
-"""Training a tiny recipe in this process, and what its run folder holds."""
+"""Runs that are made in this process: trained ones of a tiny recipe, what they hold, and untrained ones of any."""
 
 import json
 from pathlib import Path
 
+import keras
+import numpy as np
+
+from building import write_checkpoint
+from hvdgan.cli.config import Config
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.train import main
+from hvdgan.training.command import to_json
+from hvdgan.training.state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
 
@@ -27,3 +36,17 @@ def state(run_dir: Path, step: int) -> bytes:
 def manifest(run_dir: Path, step: int) -> dict:
     """The manifest of a checkpoint."""
     return json.loads((run_dir / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
+
+
+def untrained(folder: Path, name: str, options=None, data: DataSpec | None = None, scale=0.02, **settings) -> None:
+    """Write a checkpoint as after two steps of a recipe, each number of which is another than at the beginning."""
+    keras.utils.clear_session()
+    recipe, data = load_recipe(name), data or DataSpec((8, 8, 1), 100)
+    options = options or recipe.Options()
+    state = build_state(recipe(options, data), 0.9)
+    random, tensors = np.random.default_rng(0), state.tensors()
+    for variable in tensors.values():
+        variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
+    config = Config(recipe=name, image_size=data.shape[0], run_dir=folder, **settings)
+    facts = {"config": to_json(config, options), "data": {"spec": data.to_json()}}
+    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
