@@ -125,7 +125,7 @@ def _format(request: Request) -> Format:
 
 def _network(trained: TrainedNetworks, request: Request) -> keras.Model:
     """The network, with the averages assigned to it if --weights asks for them."""
-    networks = {**trained.state.networks, **trained.state.frozen}
+    networks = {**trained.state.networks, **trained.grown, **trained.state.frozen}
     if request.network not in networks:
         raise UserError(f"--only {request.network}: no such network in this run; expected one of {', '.join(networks)}")
     if request.weights == "averaged":

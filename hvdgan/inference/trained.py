@@ -1,20 +1,25 @@
 """Loads the networks of a checkpoint for use: their weights and averages, without ranks, optimizers or data."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, Literal
+
+import keras
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.launcher import warn_once
 from hvdgan.distributed import devices, joining
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
 from hvdgan.recipe.data_spec import of_json
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import make_recipe
+from hvdgan.recipe.results import grown_of, make_recipe, stages_of, state_of
 from hvdgan.training.command import parse_saved
 from hvdgan.training.frozen import digest_of_network, frozen_network
+from hvdgan.training.recipe_state import RecipeState
 from hvdgan.training.state import TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
@@ -37,8 +42,13 @@ class TrainedNetworks:
 
     def nets(self, weights: Weights) -> Nets:
         """The networks in inference mode, averaged where the run averages them, or with the weights themselves."""
-        networks, frozen = self.state.networks, self.state.frozen
-        return self.state.sampling_nets if weights == "averaged" else Nets(networks, frozen=frozen, training=False)
+        return self.state.sampling_nets if weights == "averaged" else self.state.nets()
+
+    @functools.cached_property
+    def grown(self) -> dict[str, keras.Model]:
+        """The networks of the size of the checkpoint's stage; empty if it names none."""
+        stages = [each for each in stages_of(self.recipe) if each.name == self.manifest["stage"]]
+        return grown_of(self.recipe, self.state.networks, stages[0]) if stages else {}
 
 
 def load_trained(path: Path) -> TrainedNetworks:
@@ -62,6 +72,8 @@ def load_trained(path: Path) -> TrainedNetworks:
         recipe = make_recipe(command.recipe, command.options, spec)
         prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
+        shared = {name: each for name, each in state_of(recipe, stages_of(recipe)).items() if not each.per_sample}
+        state = dataclasses.replace(state, kept=RecipeState(shared, Ranks(), command.config.global_batch_size))
     for name, network in state.frozen.items():  # which no checkpoint holds
         what = frozen_network(name)
         if manifest.get("frozen", {}).get(what) != digest_of_network(network):
@@ -69,7 +81,7 @@ def load_trained(path: Path) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.restore(found, manifest, used, only=USED)
+    checkpoint.restore(found, manifest, used | state.kept.shared(), only=(*USED, *state.kept.shared()))
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
 
 

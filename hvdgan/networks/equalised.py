@@ -49,10 +49,10 @@ class EqualisedDense(layers.Layer):
 
 @register
 class EqualisedConv(layers.Layer):
-    """Convolution with equalised learning rate, bias and leaky ReLU.
+    """Convolution of images or volumes with equalised learning rate, bias and leaky ReLU.
 
     Args:
-        down: True to blur and halve the images.
+        down: True to blur and halve the images; not of volumes.
         linear: True for a layer without bias and leaky ReLU.
         gain: factor of the output.
     """
@@ -64,14 +64,14 @@ class EqualisedConv(layers.Layer):
         self.filters, self.size, self.down, self.linear, self.gain = filters, size, down, linear, gain
 
     def build(self, input_shape: Any) -> None:
-        shape = (self.size, self.size, input_shape[-1], self.filters)
+        shape = (*[self.size] * (len(input_shape) - 2), input_shape[-1], self.filters)
         self.kernel = self.add_weight(shape, initializer=unit_normal(), name="kernel")
         if not self.linear:
             self.bias = self.add_weight((self.filters,), initializer="zeros", name="bias")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         kernel = equalised(self.kernel, self.gain if self.linear else 1.0)
-        x = halved(x, kernel) if self.down else tf.nn.conv2d(x, kernel, 1, "SAME")
+        x = halved(x, kernel) if self.down else tf.nn.convolution(x, kernel, padding="SAME")
         return x if self.linear else leaky_relu(x + self.bias) * self.gain
 
     def get_config(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class EqualisedConv(layers.Layer):
 
 @register
 class MinibatchStddev(layers.Layer):
-    """Add a channel: the standard deviation over a group of samples, averaged over pixels and channels.
+    """Add a channel to images or volumes: the standard deviation over a group, averaged over pixels and channels.
 
     A group is `group` consecutive samples, so ranks whose slices of the batch are multiples of it have the groups that
     one rank would have. If `group` does not divide the slice, the slice's largest divisor up to `group` is used.
@@ -97,13 +97,13 @@ class MinibatchStddev(layers.Layer):
         self.group = group
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        batch, height, width, _ = tf.unstack(tf.shape(x))
+        batch = tf.shape(x)[0]
         sizes = tf.range(1, self.group + 1)
         group = tf.reduce_max(tf.where(batch % sizes == 0, sizes, 1))
-        grouped = tf.reshape(tf.cast(x, tf.float32), tf.stack([batch // group, group, height * width * x.shape[3]]))
+        grouped = tf.reshape(tf.cast(x, tf.float32), tf.stack([batch // group, group, math.prod(x.shape[1:])]))
         deviation = tf.sqrt(tf.math.reduce_variance(grouped, axis=1) + 1e-8)  # (groups, H W C)
         deviation = tf.repeat(tf.reduce_mean(deviation, axis=1), group)  # (B,)
-        seen = tf.ones_like(x[..., :1]) * tf.cast(deviation, x.dtype)[:, None, None, None]
+        seen = tf.ones_like(x[..., :1]) * tf.reshape(tf.cast(deviation, x.dtype), (-1, *[1] * (len(x.shape) - 1)))
         return tf.concat([x, seen], axis=-1)
 
     def get_config(self) -> dict[str, Any]:

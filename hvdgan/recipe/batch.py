@@ -40,7 +40,8 @@ class Batch:
         domains: samples of each domain by its name, a Domain each, if the recipe has `domains`; the attributes above
             are those of the first one.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
-        state: values of what the recipe's state() declares, as attributes; in a loss only.
+        state: values of what the recipe's state() declares, as attributes; in sample() and evaluate() without those per
+            sample. If a stage has a level, that is here, too.
 
     Raises:
         AttributeError: the batch has no such attribute; the message names those that it has.
@@ -80,6 +81,15 @@ def scoped(batch: Batch, scope: str) -> Batch:
     other = copy.copy(batch)
     other.random = batch.random.scoped(scope)
     return other
+
+
+def shrunk(images: tf.Tensor, size: int | Sequence[int]) -> tf.Tensor:
+    """Images (B, ..., C) as means over blocks, with so many pixels along each axis of space, or along all."""
+    sizes = [size] * (images.shape.rank - 2) if isinstance(size, int) else size
+    for axis, pixels in enumerate(sizes, 1):
+        before, after = images.shape[:axis], images.shape[axis + 1 :]
+        images = tf.reduce_mean(tf.reshape(images, (*before, pixels, -1, *after)), axis + 1)
+    return images
 
 
 class Domain(NamedTuple):

@@ -11,6 +11,8 @@ import tensorflow as tf
 # Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
 from tensorflow.python.eager.record import could_possibly_record
 
+from hvdgan.recipe.state import StateValues
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -121,11 +123,13 @@ class Nets:
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
         losses: list[tuple[str, Any | None]] | None = None,
+        state: Mapping[str, keras.Variable] | None = None,
     ) -> None:
         """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
-        activity_regularizer or by add_loss(); None if its gradient is not recorded.
+        activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
+        sample() and evaluate() see as batch.state.
         """
         self._frozen = frozen or {}
         self._networks = {**networks, **self._frozen}
@@ -134,6 +138,7 @@ class Nets:
         self._values = values or {}
         self._shared = shared
         self._losses = [] if losses is None else losses
+        self._state = state or {}
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._networks:
@@ -182,6 +187,11 @@ class Nets:
         positional, keywords = inputs
         training = self._training and name not in self._frozen
         return self._networks[name](*positional, training=training, **keywords)
+
+
+def state_of_nets(nets: Nets) -> StateValues:
+    """The values of the state with which the networks are used."""
+    return StateValues({name: variable.value.read_value() for name, variable in nets._state.items()})
 
 
 def _losses_of_call(network: keras.Model) -> list[Any]:

@@ -83,6 +83,19 @@ class Recipe:
         """
         raise NotImplementedError
 
+    def grown(self, size: int | tuple[int, ...]) -> dict[str, keras.Model]:
+        """Make the networks of a stage that names a size, of layers of networks(), so that all stages share weights.
+
+        Args:
+            size: size of the stage.
+
+        Returns:
+            Keras models by the names of networks(). In the stage, `nets.<name>` is the one given here, and an update
+            that owns the network owns the variables of this one; all of them are variables of the network itself. A
+            network that is left out is as networks() made it.
+        """
+        raise NotImplementedError
+
     def state(self) -> dict[str, State]:
         """Declare variables that belong to no network, such as a pool of earlier images, or a probability.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,8 +13,8 @@ from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake, call, check, described
-from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.stages import Loss, Stage
+from hvdgan.recipe.nets import Nets, state_of_nets
+from hvdgan.recipe.stages import LEVEL, Loss, Stage
 from hvdgan.recipe.state import StateValues
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
@@ -77,6 +77,24 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
             what = f"networks {other} and {name} share {variable.path}; every variable must be in one network"
             check(other == name, what, at)
     return networks
+
+
+def grown_of(recipe: Recipe, networks: Mapping[str, keras.Model], stage: Stage) -> dict[str, keras.Model]:
+    """Call grown() for a stage that names a size, and check that its networks are parts of the recipe's own."""
+    if stage.size is None:
+        return {}
+    at, space = recipe.grown, recipe.data.shape[:-1]
+    sizes = (stage.size,) * len(space) if isinstance(stage.size, int) else tuple(stage.size)
+    fits = len(sizes) == len(space) and all(whole % size == 0 for whole, size in zip(space, sizes, strict=True))
+    check(fits, f"stage {stage.name}: size {stage.size} does not divide that of the data, {space}", recipe.stages)
+    what = f"grown({stage.size!r})"
+    found = _named(at, stage.size, what=what, kind=keras.Model, must=NETWORKS, takes="(self, size)")
+    for name, network in found.items():
+        check(name in networks, f"{what} has {name}, and networks() returns {', '.join(networks)}", at)
+        own = {id(variable) for variable in networks[name].variables}
+        foreign = [variable.path for variable in network.variables if id(variable) not in own]
+        check(not foreign, f"{what}: {name} has {', '.join(foreign[:3])}, which networks() does not give {name}", at)
+    return found
 
 
 def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
@@ -181,8 +199,8 @@ def _domains(
             yield name, Domain(images, None if labels is None else tf.cast(labels, tf.int32), conditions)
 
 
-def state_of(recipe: Recipe) -> dict[str, State]:
-    """Call state(), and return it with arrays as initial values."""
+def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
+    """Call state(), and return it with arrays as initial values, and the level of the stages if some name one."""
     given = _named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
     declared = {}
     for name, state in given.items():
@@ -191,6 +209,9 @@ def state_of(recipe: Recipe) -> dict[str, State]:
         check(is_right, f"state() gives {name} as {described(state.initial)}; it must return {STATE}", recipe.state)
         kind = np.float32 if initial.dtype.kind == "f" else np.int64
         declared[name] = dataclasses.replace(state, initial=initial.astype(kind))
+    if levels := [stage.level for stage in stages if stage.level is not None]:
+        check(LEVEL not in declared, f"state() has {LEVEL}, as a stage has; rename it", recipe.state)
+        declared[LEVEL] = State(np.float32(levels[0][0]))
     return declared
 
 
@@ -248,6 +269,7 @@ def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, 
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call sample(), and check that it returns pictures, or samples of the data's shape."""
+    batch.state = state_of_nets(nets)
     given = call(recipe.sample, nets, batch, what="sample()", wanted=_IN_NETS)
     pictures, shape = recipe.data.is_pictures, recipe.data.shape
     samples, what = _tensor(given), f"sample() returns {described(given)}"
@@ -286,6 +308,7 @@ def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call generate(), and check that it returns samples of the data's shape."""
     shape, most = recipe.data.shape, batch.images.shape[0]
+    batch.state = state_of_nets(nets)
     given = call(recipe.generate, nets, batch, what="generate()", wanted=_IN_NETS)
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
@@ -318,7 +341,7 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
-    at = recipe.evaluate
+    at, batch.state = recipe.evaluate, state_of_nets(nets)
     metrics = _named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: _float32(metric) for name, metric in metrics.items()}
     for name, value in values.items():

@@ -15,6 +15,10 @@ metrics are scalar tensors by name, which are logged as `<update>/<name>`. A thi
 new values of the recipe's state per sample"""
 
 
+LEVEL = "level"
+"""name of the state that stages with a level set"""
+
+
 @dataclasses.dataclass(frozen=True)
 class LearningRate:
     """A learning rate over the steps of a stage.
@@ -126,6 +130,10 @@ class Stage:
         reset_optimizers: True to reset the slots and iteration counts of all owned networks when the stage begins;
             else they carry over from the stage before.
         until: plateau that ends the stage before `steps`; None: no plateau.
+        size: number of pixels along each axis of space, or a tuple of these, of batch.images in this stage: means over
+            the pixels of the data. The recipe's grown() makes the networks of this size. None: the size of the data.
+        level: values at the stage's first and last step of `batch.state.level`, which is in between in the others; for
+            a resolution that fades in, and what else sample() must know of the stage. None: the level stays.
     """
 
     name: str
@@ -133,6 +141,8 @@ class Stage:
     updates: Sequence[Update]
     reset_optimizers: bool = False
     until: Plateau | None = None
+    size: int | tuple[int, ...] | None = None
+    level: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         where, updates = f"stage {self.name}", self.updates
@@ -141,6 +151,12 @@ class Stage:
         fits = isinstance(updates, tuple | list) and updates and all(isinstance(update, Update) for update in updates)
         check(fits, f"{where}: updates is {described(updates)}; it must be a list of Update")
         check_unique(f"{where}: update", [update.name for update in updates])
+        sizes = [self.size] if isinstance(self.size, int) else self.size or ()
+        check(
+            all(map(_is_count, sizes)), f"{where}: size is {self.size!r}; it must be in pixels, as in 16 or (5, 16, 16)"
+        )
+        fits = self.level is None or (len(self.level) == 2 and all(isinstance(end, int | float) for end in self.level))
+        check(fits, f"{where}: level is {self.level!r}; it must be two numbers, as in (0, 1)")
         for update in updates:
             what = f"{where}, update {update.name}: every is {update.every}; it must be from 1 to the stage's "
             check(update.every <= self.steps, f"{what}{self.steps} steps")

@@ -156,7 +156,7 @@ def _only_last_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
 
 def _facts(stage: Stage) -> tuple[Any, ...]:
     updates = [(u.name, list(u.owns), u.every, u.learning_rate, u.betas, u.clip_norm, u.reduce) for u in stage.updates]
-    return stage.name, stage.reset_optimizers, stage.until, updates
+    return stage.name, stage.reset_optimizers, stage.until, stage.size, stage.level, updates
 
 
 def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun: bool) -> Iterator[str]:

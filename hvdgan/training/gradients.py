@@ -15,7 +15,7 @@ from hvdgan.networks.device import to_device
 from hvdgan.recipe import Batch, Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
-from hvdgan.recipe.batch import Parts, scoped
+from hvdgan.recipe.batch import Parts, scoped, shrunk
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -52,6 +52,8 @@ class Forward:
         random = Random(self._config.seed, step, self._first + part * count, count, to_device=to_device)
         of_data = random.scoped("data")
         batch = prepare(self._recipe, data, random, f"stage {self._stage.name}: ", of_data)
+        if self._stage.size is not None:
+            batch.images = shrunk(batch.images, self._stage.size)
         parts, axes = Parts(batch.images, batch.inputs, batch.constants), flip_axes(self._config)
         batch.images, batch.inputs, batch.constants = flip(parts, axes, of_data)
         for number, (name, domain) in enumerate(batch.domains.items()):

@@ -69,11 +69,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
             f"--ema-half-life {config.ema_half_life:.12g}: the recipe averages no network (its ema is empty); "
             "leave the flag out"
         )
-    declared = state_of(recipe)
-    if config.ada is not None:
-        declared["ada"] = ada.declared(spec, declared)
-    kept = RecipeState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(build_state(recipe, config.ema_decay), kept=kept)
+    state = build_state(recipe, config.ema_decay)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
@@ -82,7 +78,12 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
-    state = dataclasses.replace(state, local=LocalNetworks(local_networks(stages), state.tensors(), ranks))
+    declared = state_of(recipe, stages)
+    if config.ada is not None:
+        declared["ada"] = ada.declared(spec, declared)
+    kept = RecipeState(declared, ranks, config.global_batch_size)
+    local = LocalNetworks(local_networks(stages), state.tensors(), ranks)
+    state = dataclasses.replace(state, kept=kept, local=local)
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

@@ -204,7 +204,12 @@ class TrainState:
     @property
     def sampling_nets(self) -> Nets:
         """The networks in inference mode, with averaged weights for those that the run averages."""
-        return Nets(self.networks, frozen=self.frozen, training=False, values=self.sampling_values())
+        return self.nets(self.sampling_values())
+
+    def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
+        """The networks in inference mode, with other values of variables if some are given, by network."""
+        kept = {name.partition("/")[2]: variable for name, variable in self.kept.shared().items()}
+        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=kept)
 
 
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:

@@ -1,5 +1,6 @@
 """One step of a stage, as one tf.function: forward, gradients, all-reduce, apply. The order is that of _run()."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +17,9 @@ from hvdgan.networks import device
 from hvdgan.networks.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe, ada
-from hvdgan.recipe.results import controlled, decision_of
+from hvdgan.recipe.results import controlled, decision_of, grown_of
 from hvdgan.recipe.schedule import Position
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
@@ -38,7 +39,10 @@ class StageStep:
     """Runs the steps of one stage; one graph is traced for each set of updates that are due together."""
 
     def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
-        self._recipe, self._state, self.stage, self._ranks, self._config = recipe, state, stage, ranks, config
+        self._recipe, self._whole, self.stage, self._ranks, self._config = recipe, state, stage, ranks, config
+        self.networks = {**state.networks, **grown_of(recipe, state.networks, stage)}
+        """the networks of this stage, which are parts of the run's own if the stage names a size"""
+        self._state = state = dataclasses.replace(state, networks=self.networks)
         self._compiler = Compiler(config.jit)
         self.forward = Forward(recipe, state, stage, ranks, config)
         self.metrics: set[str] = set()
@@ -73,7 +77,7 @@ class StageStep:
 
     def with_ranks(self, ranks: Ranks) -> "StageStep":
         """Return the step of the same stage over other ranks, which is traced anew."""
-        return StageStep(self._recipe, self._state, self.stage, ranks, self._config)
+        return StageStep(self._recipe, self._whole, self.stage, ranks, self._config)
 
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
@@ -89,6 +93,10 @@ class StageStep:
         metrics: Metrics = {}
         finite: Metrics = {}
         forward, ranks, config = self.forward, self._ranks, self._config
+        if self.stage.level is not None:
+            first, last = self.stage.level
+            done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
+            self._state.kept.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
         whole = config.accumulate == 1 and not config.jit
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
         for update in due:
@@ -126,7 +134,7 @@ class StageStep:
         self._control(to_device(step), metrics, tf.reduce_all(list(finite.values())))
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
-        self._compiler("the averages", None, move_averages, self._state, of_updates, to_device(step), config)
+        self._compiler("the averages", None, move_averages, self._whole, of_updates, to_device(step), config)
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:

@@ -25,7 +25,6 @@ from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.stages import Stage
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
 from hvdgan.training.code_state import folder_of_code, git_state
@@ -33,6 +32,7 @@ from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
+from hvdgan.training.step import StageStep
 
 _WRAPPED = textwrap.TextWrapper(110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
 
@@ -121,7 +121,7 @@ def start_of(run: Run, of_ranks: Sequence[Device], step: int) -> Start:
         slurm_job=job,
         slurm_restart=restart,
         networks=list(_networks(run)),
-        stages=[_stage(run, stage) for stage in run.schedule.stages],
+        stages=[_stage(run, step) for step in run.steps],
         data=list(_data(run)),
         changed=changed_flags(run.config, run.recipe.options),
         machine=[
@@ -215,10 +215,10 @@ def _samples_of(source: Samples) -> str:
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
-def _stage(run: Run, stage: Stage) -> StageFacts:
+def _stage(run: Run, step: StageStep) -> StageFacts:
     """A stage, and the bytes of the all-reduce of its updates: 4 for each parameter, or 2 in float16."""
     bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
-    sizes = {name: bytes_each * _trainable(network) for name, network in run.state.networks.items()}
+    sizes = {name: bytes_each * _trainable(network) for name, network in step.networks.items()}
     updates = [
         UpdateFacts(
             name=each.name,
@@ -227,9 +227,9 @@ def _stage(run: Run, stage: Stage) -> StageFacts:
             bytes=sum(sizes[name] for name in each.owns if each.reduce),
             reduce=each.reduce,
         )
-        for each in stage.updates
+        for each in step.stage.updates
     ]
-    return StageFacts(name=stage.name, steps=stage.steps, updates=updates)
+    return StageFacts(name=step.stage.name, steps=step.stage.steps, updates=updates)
 
 
 def _update(update: UpdateFacts) -> str:
