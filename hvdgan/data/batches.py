@@ -74,7 +74,7 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch. The places of its samples are on the host, all else on the device, if one was named.
+        """The next step's batch; all is on the device, if one was named, except `index`.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
@@ -110,12 +110,7 @@ class Batches:
 
 
 class ImageReader:
-    """Reads batches of a source's samples in a given order, each once; broken ones are not replaced.
-
-    Args:
-        source: the samples.
-        threads: threads that read, >= 1.
-    """
+    """Reads batches of a source's samples in a given order, each once; broken ones are not replaced."""
 
     def __init__(self, source: Samples, threads: int) -> None:
         self.bad: dict[int, BadFile] = {}
@@ -131,9 +126,6 @@ class ImageReader:
         Yields:
             Samples (batch_size, *source.record_shape), zeros for broken ones and for places without one; and a mask
             (batch_size,), True for the samples that were read.
-
-        Raises:
-            RunError: the data have changed since they were opened.
         """
         with ThreadPoolExecutor(self._threads) as pool:
             yield from _ahead(pool, self._read, iter(indices), self._threads + 1)

@@ -1,6 +1,7 @@
 """Arrays in HDF5 files, read by h5py."""
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +15,7 @@ from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
-_FAILURES = (OSError, ValueError, RuntimeError, KeyError)
-"""errors of h5py when it reads a damaged file"""
+_reasons = functools.partial(named_errors, kind="as HDF5", expected="a whole file, written by h5py or the like")
 
 
 class Hdf5File(Container):
@@ -71,26 +71,18 @@ class Hdf5Array(Store):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
-        if len(indices) == 1:  # a copy less, since each sample of many files is read alone
-            return self._checked(indices, np.asarray(self._sample(int(indices[0])), self.dtype)[None])
         out = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        run = selection(indices)
-        if isinstance(run, slice):
-            with contextlib.suppress(*_FAILURES):  # found again below, where the sample has a name
-                self._dataset.read_direct(out, run)
-                return self._checked(indices, out)
-        for place, index in enumerate(indices.tolist()):
-            out[place] = self._sample(index)
-        return self._checked(indices, out)
-
-    def _sample(self, index: int) -> Any:
         try:
-            return self._dataset[index]
-        except _FAILURES as error:
-            raise failed(self.named(index), error) from error
-
-    def _checked(self, indices: np.ndarray, samples: np.ndarray) -> np.ndarray:
-        return self._valid.checked(samples, lambda place: self.named(int(indices[place])))
+            if isinstance(run := selection(indices), slice):
+                self._dataset.read_direct(out, run)
+            else:
+                for place, index in enumerate(indices.tolist()):
+                    self._dataset.read_direct(out, index, place)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:  # of a damaged file
+            if len(indices) == 1:
+                raise failed(self.named(int(indices[0])), error) from error
+            return np.concatenate([self.read(indices[place : place + 1]) for place in range(len(indices))])
+        return self._valid.checked(out, lambda place: self.named(int(indices[place])))
 
 
 def opened(opener: Callable[[bool | None], Any]) -> Any:
@@ -127,7 +119,3 @@ def _texts(attribute: Any) -> Sequence[str]:
     found = np.atleast_1d(np.asarray(attribute, object)).tolist()
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else each for each in found]
     return texts if all(isinstance(each, str) for each in texts) else ()
-
-
-def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
-    return named_errors(name, "as HDF5", "a whole file, written by h5py or the like")

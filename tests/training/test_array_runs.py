@@ -157,16 +157,6 @@ def test_an_evaluation_afterwards_gives_the_figures_that_training_wrote(folder):
         assert second[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
 
 
-def test_numbers_outside_the_declared_range_are_counted_and_kept(folder, capsys):
-    flags = [word.replace("energy=range:0,100", "energy=range:0,50") for word in with_values(VOLUMES, "range:0,100")]
-    assert main([*flags, "--holdout", "0", "--run-dir", "run"]) == 0
-    said = capsys.readouterr().err
-    assert "--values: in " in said and " samples looked at, " in said
-    with np.load("v.npz") as file:
-        count = np.count_nonzero(file["energy"] > 50)
-    assert said.count(f"conditions: {count} of 192 numbers lie outside of the declared range, and are not clipped") == 1
-
-
 def test_a_run_on_packed_shards_is_the_run_on_the_arrays(folder):
     assert prepare(["v.npz:ECAL", "shards", "--axes", "DHW", "--conditions", "energy,theta", "--shards", "3"]) == 0
     assert main([*VOLUMES, "--run-dir", "arrays"]) == 0
