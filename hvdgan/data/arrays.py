@@ -73,6 +73,7 @@ def _labels(container: Container, config: Config, images: Store) -> np.ndarray |
     labels = container.labels
     if labels is None and images.shape and _LABELS in container.names() and _LABELS not in config.arrays.conditions:
         stored = container.get(_LABELS)
+        stored.refuse_other_types()
         stored.refuse_others(images, f"--data {config.data}: labels")
         labels = stored.whole()
     if labels is None:

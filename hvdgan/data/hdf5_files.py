@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
+from hvdgan.data.store import Container, Store, aligned, failed, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
@@ -70,19 +70,27 @@ class Hdf5Array(Store):
         )
 
     def read(self, indices: np.ndarray) -> np.ndarray:
+        out = aligned((len(indices), *self.shape[1:]), self.dtype)
+        self.read_to(out, np.arange(len(indices)), indices)
+        return out
+
+    def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        try:
-            if isinstance(run := selection(indices), slice):
-                self._dataset.read_direct(out, run)
-            else:
-                for place, index in enumerate(indices.tolist()):
-                    self._dataset.read_direct(out, index, place)
-        except (OSError, ValueError, RuntimeError, KeyError) as error:  # of a damaged file
-            if len(indices) == 1:
-                raise failed(self.named(int(indices[0])), error) from error
-            return np.concatenate([self.read(indices[place : place + 1]) for place in range(len(indices))])
-        return self._valid.checked(out, lambda place: self.named(int(indices[place])))
+        inner, are_runs = self.shape[1:], all(isinstance(selection(each), slice) for each in (places, indices))
+        count = len(indices) if are_runs else 1
+        begin, space, memory = (0,) * len(inner), self._dataset.id.get_space(), h5py.h5s.create_simple((count, *inner))
+        for place, index in zip(places[::count].tolist(), indices[::count].tolist(), strict=True):
+            try:
+                # Without the copy of dataset[index]; dataset.read_direct() takes twice as long for one sample.
+                space.select_hyperslab((index, *begin), (count, *inner))
+                self._dataset.id.read(memory, space, out[place : place + count])
+            except (OSError, ValueError, RuntimeError, KeyError) as error:  # of a damaged file
+                if count == 1:
+                    raise failed(self.named(index), error) from error
+                for each in range(count):
+                    self.read_to(out, places[each : each + 1], indices[each : each + 1])
+        if self._valid.declares:
+            out[places] = self._valid.checked(out[places], lambda place: self.named(int(indices[place])))
 
 
 def opened(opener: Callable[[bool | None], Any]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.sharing import share_out
-from hvdgan.data.store import Container, Store, failed
+from hvdgan.data.store import Container, Store, aligned, failed
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -95,12 +95,12 @@ class JoinedArray(Store):
         self.file_counts = list(zip(files, counts, strict=True))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = aligned((len(indices), *self.shape[1:]), self.dtype)
         numbers = np.searchsorted(self._past, indices, "right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             before = self._past[number] - self.file_counts[number][1]
-            out[places] = self._part(number).read(indices[places] - before)
+            self._part(number).read_to(out, places, indices[places] - before)
         return out
 
     def whole(self) -> np.ndarray:

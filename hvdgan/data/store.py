@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from hvdgan.data.bad_files import BadImage
 
 Size = int | tuple[int, int]
 """height and width in pixels: one number for both, or two"""
+ALIGNMENT = 64
+"""bytes, of which the address of an array is a multiple if TensorFlow can take it over"""
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
 
@@ -66,6 +69,14 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
     """A slice in place of indices that follow one another, which libraries read at once."""
     is_run = len(indices) and (np.diff(indices) == 1).all()
     return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A new array that begins where TensorFlow takes it over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + size].view(dtype).reshape(shape)
 
 
 class Store(abc.ABC):
@@ -126,6 +137,10 @@ class Store(abc.ABC):
             BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
+
+    def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
+        """Read some samples to places of an array (B, ...)."""
+        out[places] = self.read(indices)
 
     def refuse_other_types(self) -> None:
         """Refuse texts, complex numbers and the like."""

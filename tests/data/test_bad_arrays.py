@@ -85,7 +85,7 @@ FILES = {
     "empty set": of_hdf5("a.h5:ECAL: it is empty; expected at least one sample", ECAL=h5py.Empty("f4")),
     "a number": of_hdf5("array of shape (); expected (N, C)", ECAL=4.0),
     "two sets": of_hdf5("found the arrays ECAL, HCAL; name the one with the samples", "", ECAL=FLOATS, HCAL=FLOATS),
-    "labels of text": of_hdf5("labels of shape (12,) and type object; expected", ECAL=FLOATS, labels=["muon"] * 12),
+    "labels of text": of_hdf5("a.h5:labels: numbers of type object; expected", ECAL=FLOATS, labels=["muon"] * 12),
 }
 MADE = (pickled_folder, truncated, truncated_netcdf, no_zarr, a_group, variable_length, damaged_zarr, pictures_and_hdf5)
 FILES |= {make.__name__: make for make in MADE}

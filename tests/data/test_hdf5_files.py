@@ -26,17 +26,6 @@ def test_threads_read_parts_of_samples_at_once(tmp_path):
     assert source.dtype == np.float64 and not wrong_reads_of_threads(source, ARRAY.astype(np.float64), 5)
 
 
-def test_a_folder_gives_the_samples_of_all_its_hdf5_files_whatever_their_suffix(tmp_path):
-    (tmp_path / "below").mkdir()
-    for number, name in enumerate(("a.h5", "b.hdf5", "below/c.H5", "below/d.HDF")):
-        with h5py.File(tmp_path / name, "w") as file:
-            file["x"] = ARRAY[5 * number : 5 * number + 5]
-    (tmp_path / "notes.txt").touch()
-    source = arrays(tmp_path)
-    assert len(source) == 20
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(20)), ARRAY[:20])
-
-
 # Numbers of other files, and numbers that mean others
 
 
@@ -114,6 +103,8 @@ def many(folder, *, bounds=(0, 5, 12, 23), **beside):
 def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
     monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 2)
     many(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "notes.txt").touch()
     settings = {"conditions": ("energy",), "constants": "ground", "constant_values": "none"}
     for data in (f"{tmp_path}/*.h5:ECAL", f"{tmp_path}:ECAL"):
         source = arrays(data, **settings)
@@ -123,6 +114,8 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
         np.testing.assert_array_equal(source.constants[..., 0], ARRAY[0, ..., 0])
         assert source.named(12) == f"{tmp_path}/2.h5[0]" and source.key(11) == b"1.h5[6]"
         assert source.values.images.units == ("MeV",) * 5
+    (tmp_path / "2.h5").rename(tmp_path / "below" / "a.HDF")  # a folder has the files of all suffixes
+    assert len(arrays(f"{tmp_path}:ECAL")) == 23
 
 
 DIFFERENT = [
