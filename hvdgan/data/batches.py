@@ -207,9 +207,10 @@ def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
     if device is not None and values.dtype == np.int32:
         values = values.astype(np.int64)
     with tf.device(device or _HOST):
-        if device is None and values.dtype.kind in "fu" and values.ctypes.data % ALIGNMENT == 0:
+        is_taken = device is None and values.dtype.kind in "fu" and values.flags.carray
+        if is_taken and values.ctypes.data % ALIGNMENT == 0:
             # Without a copy, since nothing else refers to samples and conditions of a batch, unlike its index.
-            return tf.experimental.dlpack.from_dlpack(np.ascontiguousarray(values).__dlpack__())
+            return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
         return tf.constant(values)
 
 

@@ -7,6 +7,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.data.opening import EXPECTED
 
 RNG = np.random.default_rng(0)
 FLOATS = RNG.uniform(0, 1, (6, 8, 12, 2)).astype(np.float32)
@@ -156,3 +157,18 @@ def test_floats_that_hardly_differ_need_a_declared_map(tmp_path, low, high):
         empty = np.concatenate([RAMP[..., :1], np.full((3, 3, 3, 1), other)], axis=-1)
         assert map_of(tmp_path, empty) == "range:0,1"
     assert map_of(tmp_path, np.stack([np.linspace(0, 1, 9), np.linspace(0, 1 / 255, 9)], axis=-1)) == "range:0,1"
+
+
+def test_words_and_paths_that_name_nothing(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"")
+    for data in (
+        tmp_path / "nowhere",
+        tmp_path / "gone.npy",
+        f"{tmp_path}/*.h5:ECAL",
+        "Digits",
+        tmp_path / "picture.png",
+    ):
+        problem = "of no known kind" if str(data).endswith("png") else "no such file or folder"
+        with pytest.raises(UserError) as caught:
+            opened(data)
+        assert str(caught.value) == f"--data {data}: {problem}; expected {EXPECTED}"
