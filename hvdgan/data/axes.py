@@ -73,15 +73,12 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
 
 
 class ArrangedStore(DerivedStore):
-    """A store with its channels last.
-
-    Args:
-        stored: the samples in the order of their file.
-        given: axes that the user has named; None: those of the file, or those that follow from the shape.
-        flag, where: flag that names them, and words for messages.
-    """
+    """A store with its channels last, by the axes that a flag gives, those of the file, or those of its shape."""
 
     def __init__(self, stored: Store, given: str | None, flag: str, where: str) -> None:
+        if stored.unclear and given is None:
+            sample = f"if each {stored.dims[0]} is a sample, name the axes of one with {flag}"
+            raise UserError(f"{where}: {stored.unclear}; or, {sample}")
         axes = axes_of(stored.shape, given or stored.axes or None, flag=flag, where=where)
         shape = axes.shape(stored.shape[1:])
         super().__init__(stored, (stored.shape[0], *shape), axes=axes.order)

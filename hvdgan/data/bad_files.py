@@ -21,12 +21,7 @@ class BadFile(NamedTuple):
 
 
 class BadImage(Exception):
-    """One sample cannot be read; the others can.
-
-    Args:
-        name: name of the sample within the data, such as `cats/tom.png`.
-        reason: reason why it cannot be read, in a few words.
-    """
+    """One sample cannot be read, for a reason in a few words; the others can."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
@@ -42,11 +37,7 @@ class Unreadable(RunError):
 
 @contextlib.contextmanager
 def reasons(name: str) -> Iterator[None]:
-    """Turn every error into a BadImage of this name: parsers raise many types on damaged files.
-
-    Raises:
-        Unreadable: the disk, the network or the memory has failed.
-    """
+    """Turn every error into a BadImage of this name, as parsers raise many types, unless it is an Unreadable."""
     try:
         yield
     except (BadImage, RunError):
@@ -104,7 +95,7 @@ def refuse_if_too_many(
     max_bad_fraction: float,
     flag: str = "--data ",
 ) -> None:
-    """Raise an error if a larger fraction of the data is broken than allowed.
+    """Raise an error, which names the first broken files, if a larger fraction of the data is broken than allowed.
 
     Args:
         error: type of the error.
@@ -113,9 +104,6 @@ def refuse_if_too_many(
         total: number of all files, including broken ones, > 0.
         max_bad_fraction: value of `--max-bad-fraction`, in [0, 1].
         flag: flag that the name belongs to.
-
-    Raises:
-        error: the fraction is exceeded; the message names the data, both numbers, the first broken files and the flag.
     """
     if len(bad_files) / total <= max_bad_fraction:
         return

@@ -20,6 +20,7 @@ from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
 from hvdgan.data.domains import in_domain, named, seed_of
 from hvdgan.data.order import ends_of, sample_indices
 from hvdgan.data.samples import Samples
+from hvdgan.data.store import ALIGNMENT
 
 _HOST = "cpu:0"
 
@@ -81,7 +82,7 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch. The places of its samples are on the host, all else on the device, if one was named.
+        """The next step's batch; all is on the device, if one was named, except `index`.
 
         Returns:
             images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
@@ -118,12 +119,7 @@ class Batches:
 
 
 class ImageReader:
-    """Reads batches of a source's samples in a given order, each once; broken ones are not replaced.
-
-    Args:
-        source: the samples.
-        threads: threads that read, >= 1.
-    """
+    """Reads batches of a source's samples in a given order, each once; broken ones are not replaced."""
 
     def __init__(self, source: Samples, threads: int) -> None:
         self.bad: dict[int, BadFile] = {}
@@ -139,9 +135,6 @@ class ImageReader:
         Yields:
             Samples (batch_size, *source.record_shape), zeros for broken ones and for places without one; and a mask
             (batch_size,), True for the samples that were read.
-
-        Raises:
-            RunError: the data have changed since they were opened.
         """
         with ThreadPoolExecutor(self._threads) as pool:
             yield from _ahead(pool, self._read, iter(indices), self._threads + 1)
@@ -222,6 +215,10 @@ def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
     if device is not None and values.dtype == np.int32:
         values = values.astype(np.int64)
     with tf.device(device or _HOST):
+        is_taken = device is None and values.dtype.kind in "fu" and values.flags.carray
+        if is_taken and values.ctypes.data % ALIGNMENT == 0:
+            # Without a copy, since nothing else refers to samples and conditions of a batch, unlike its index.
+            return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
         return tf.constant(values)
 
 

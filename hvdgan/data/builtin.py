@@ -4,7 +4,6 @@ Keras reads its data sets from its own folder (`KERAS_HOME`, ~/.keras by default
 """
 
 import contextlib
-import functools
 import importlib.metadata
 import io
 import os
@@ -12,9 +11,9 @@ import os
 import numpy as np
 from PIL import Image
 
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers
-from hvdgan.cli.types import Fit
+from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import ResizedStore, WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
@@ -25,72 +24,28 @@ KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 _PATTERNS, _SHIFTS = 64, 16
 
 
-def digits(*, image_size: Size, channels: int, fit: Fit | None = None) -> Samples:
-    """The 1,797 scanned digits that come with scikit-learn, 8 x 8 grey pixels, with their labels 0 to 9.
-
-    They are enlarged bicubically to the image size on opening, and take 1,797 * image_size**2 bytes of memory.
-    """
-    if min(sides(image_size)) < 8:
-        raise UserError(f"--image-size {image_size}: the digits have 8 x 8 pixels; expected 8 or more")
-    try:
-        scans, images, labels = _digits(image_size, fit)
-    except WrongAspect as error:
-        raise UserError(f"--data digits: a scan has {error}") from error
-    return of_pictures(
-        _Digits(np.repeat(images, channels, axis=-1), scans),
-        name="digits",
-        image_size=image_size,
-        channels=channels,
-        fit=fit,
-        told_by=[b"digits", scans.tobytes()],
-        labels=labels.copy(),
-    )
+def is_builtin(data: str) -> bool:
+    """Whether --data names a data set of this module; a folder of that name is opened as `./digits`."""
+    return data in ("digits", "synthetic") or data.startswith("keras:")
 
 
-def synthetic(*, image_size: Size, channels: int) -> Samples:
-    """1,024 smooth periodic patterns, for benchmarks and tests.
-
-    64 patterns are computed on opening; the others are the same patterns, shifted sideways by sixteenths of the width.
-    """
-    store = _Patterns(image_size, channels)
-    told_by = [b"synthetic 1"]
-    return of_pictures(store, name="synthetic", image_size=image_size, channels=channels, told_by=told_by)
-
-
-def of_keras(
-    name: str, *, image_size: Size, channels: int | None, fit: Fit | None = None, peers: Peers = ALONE
-) -> Samples:
-    """The training images of a data set that comes with Keras, and their labels, in memory.
-
-    Of several ranks, rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
-    """
-    chosen = name.partition(":")[2]
-    if chosen not in KERAS:
-        raise UserError(f"--data {name}: expected one of {', '.join(f'keras:{known}' for known in KERAS)}")
-    images, labels = in_turn(lambda: _load(name, chosen), peers, f"--data {name}")
-    store = ResizedStore(name, NumpyArray(name, images), image_size=image_size, channels=channels, fit=fit)
-    return of_pictures(
-        store,
-        name=name,
-        image_size=image_size,
-        channels=store.shape[-1],
-        fit=fit,
-        told_by=[b"keras", images.tobytes(), labels.tobytes()],
-        labels=labels.reshape(-1).astype(np.int32),
-    )
-
-
-def with_outlines(pictures: Samples, size: Size) -> Samples:
-    """Pictures with their outlines as inputs, to try a recipe of pairs with any pictures."""
-    return of_pictures(
-        _Outlined(pictures.images),
-        name=pictures.name,
-        image_size=size,
-        channels=pictures.layout.shape[-1],
-        told_by=[pictures.fingerprint.encode(), b"outlines 1"],
-        paired=True,
-        labels=pictures.labels,
-    )
+def open_builtin(config: Config, size: Size, peers: Peers, *, paired: bool) -> Samples:
+    """The pictures of a data set of this module; those of pairs have their outlines as inputs."""
+    store: Store
+    labels: np.ndarray | None = None
+    if config.data == "digits":
+        store, labels, told_by = _digits(config, size)
+    elif config.data == "synthetic":
+        store, told_by = _Patterns(size, config.channels or 3), [b"synthetic 1"]
+    else:
+        # Rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
+        images, classes = in_turn(lambda: _of_keras(config.data), peers, f"--data {config.data}")
+        known = NumpyArray(config.data, images)
+        store = ResizedStore(config.data, known, image_size=size, channels=config.channels, fit=config.fit)
+        labels, told_by = classes.reshape(-1).astype(np.int32), [b"keras", images.tobytes(), classes.tobytes()]
+    if paired:
+        store, told_by = _Outlined(store), [*told_by, b"outlines"]
+    return of_pictures(store, name=config.data, told_by=told_by, fit=config.fit, paired=paired, labels=labels)
 
 
 def outline(images: np.ndarray) -> np.ndarray:
@@ -115,7 +70,25 @@ class _Digits(NumpyArray):
         return self._scans[index].tobytes()
 
 
+def _digits(config: Config, size: Size) -> tuple[Store, np.ndarray, list[bytes]]:
+    """The 1,797 scanned digits of scikit-learn, 8 x 8 grey pixels, enlarged bicubically, and their labels 0 to 9."""
+    if min(sides(size)) < 8:
+        raise UserError(f"--image-size {size}: the digits have 8 x 8 pixels; expected 8 or more")
+    # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
+    file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",")
+    scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    try:
+        images = np.stack([to_pixels(Image.fromarray(scan), size, 1, config.fit) for scan in scans])
+    except WrongAspect as error:
+        raise UserError(f"--data digits: a scan has {error}") from error
+    store = _Digits(np.repeat(images, config.channels or 1, axis=-1), scans)
+    return store, table[:, -1].astype(np.int32), [b"digits", scans.tobytes()]
+
+
 class _Patterns(Store):
+    """1,024 smooth periodic patterns, for benchmarks: 64, each shifted sideways by sixteenths of the width."""
+
     in_memory = True
 
     def __init__(self, image_size: Size, channels: int) -> None:
@@ -140,17 +113,6 @@ class _Outlined(DerivedStore):
         return np.concatenate([outline(images), images], axis=-1)
 
 
-@functools.lru_cache(maxsize=1)
-def _digits(image_size: Size, fit: Fit | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The scans (N, 8, 8) uint8, the images (N, H, W, 1) uint8 that they grow to, the labels (N,) int32."""
-    # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
-    file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
-    table = np.loadtxt(str(file), delimiter=",")
-    scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    images = np.stack([to_pixels(Image.fromarray(scan), image_size, 1, fit) for scan in scans])
-    return scans, images, table[:, -1].astype(np.int32)
-
-
 def _pattern(number: int, image_size: Size, channels: int) -> np.ndarray:
     """In each channel the product of a vertical and a horizontal wave, uint8 (height, width, channels)."""
     bits = np.random.Philox(key=np.array([number, 0], dtype=np.uint64)).random_raw(2 + 2 * channels)
@@ -163,7 +125,11 @@ def _pattern(number: int, image_size: Size, channels: int) -> np.ndarray:
     return np.rint(127.5 * (1 + down[:, None, :] * across[None, :, :])).astype(np.uint8)
 
 
-def _load(name: str, chosen: str) -> tuple[np.ndarray, np.ndarray]:
+def _of_keras(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The training images of a data set that comes with Keras, and their labels."""
+    chosen = name.partition(":")[2]
+    if chosen not in KERAS:
+        raise UserError(f"--data {name}: expected one of {', '.join(f'keras:{known}' for known in KERAS)}")
     import keras  # takes seconds, so only those who need it import it
 
     try:

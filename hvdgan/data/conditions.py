@@ -43,7 +43,7 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
 
 
 def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.ndarray, list[str], str]:
-    """Conditions from the columns of a CSV table with a header.
+    """Conditions from the columns of a CSV table, their names, and a remark on rows that are not used, or "".
 
     With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
     in the order of the samples.
@@ -89,11 +89,7 @@ def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]],
 
 
 def is_in_order(path: Path) -> bool:
-    """Whether a table's rows are in the order of the samples, and so belong to one data set only.
-
-    Raises:
-        UserError: the table cannot be read.
-    """
+    """Whether a table's rows are in the order of the samples, and so belong to one data set only."""
     return _file_column(read_table(path, f"--condition-table {path}")[0]) is None
 
 

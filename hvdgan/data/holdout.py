@@ -42,20 +42,9 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
 def split(
     source: Samples, fraction: float | None, peers: Peers, *, is_evaluated: bool
 ) -> "tuple[Samples, HeldOut | None]":
-    """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that evaluates them.
+    """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
 
-    Args:
-        source: all images.
-        fraction: value of --holdout; None: the default.
-        peers: the ranks; each calls this.
-        is_evaluated: True if the recipe has evaluate().
-
-    Returns:
-        The images to train on, and those held out, or None. Without --holdout, too few images are not an error.
-
-    Raises:
-        UserError: --holdout does not fit the recipe or the data.
-        RunError: the data cannot be read on some rank.
+    Without --holdout, too few images are not an error.
     """
     if fraction and not is_evaluated:
         raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
@@ -70,7 +59,8 @@ def _places_of(source: Samples, peers: Peers) -> np.ndarray:
     """The place of each image in [0, 1), float64 (N,); every rank computes a part of them."""
     found = share_out_ranges(
         len(source),
-        lambda some: pack(np.array([_place(source.digest(index)) for index in some])),
+        # A pseudo-random number from a digest.
+        lambda some: pack(np.array([int.from_bytes(source.digest(index)[:8], "big") / 2**64 for index in some])),
         peers,
         f"--data {source.name}: images held out",
         length=-(-len(source) // peers.size),
@@ -84,12 +74,7 @@ class _TooFew(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """The images held out.
-
-    Args:
-        samples: all of them.
-        places: places of these images in [0, 1), float64 (N,).
-    """
+    """The images held out, and their places in [0, 1), float64 (N,)."""
 
     samples: Samples
     places: np.ndarray
@@ -98,16 +83,7 @@ class HeldOut:
         return len(self.samples)
 
     def some(self, most: int) -> Samples:
-        """Some of these images, in the same order; a smaller choice is part of a larger one.
-
-        Args:
-            most: largest number of images; 0: all.
-        """
+        """At most so many images, or all for 0, in the same order; a smaller choice is part of a larger one."""
         if not most or most >= len(self):
             return self.samples
         return self.samples.chosen(np.sort(np.argsort(self.places, kind="stable")[:most]))
-
-
-def _place(digest: bytes) -> float:
-    """A pseudo-random number in [0, 1) from a digest."""
-    return int.from_bytes(digest[:8], "big") / 2**64

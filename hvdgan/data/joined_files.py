@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.sharing import share_out
-from hvdgan.data.store import Container, Store
+from hvdgan.data.store import Container, Store, aligned, failed
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -48,14 +48,13 @@ class JoinedFiles(Container):
         first = self._first.get(name)
         first.refuse_other_types()
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
-        (_, *expected), counts = _facts(first), []
-        for file, (count, *facts) in zip(self._files, found, strict=True):
-            if facts != expected:
+        counts = [facts.pop("samples") for facts in found]
+        for file, facts in zip(self._files, found, strict=True):
+            if (what := next((what for what in facts if facts[what] != found[0][what]), None)) is not None:
                 raise UserError(
-                    f"--data {self.data}: {name} of {file} has {_in_words(facts)}, and that of {self._files[0]} "
-                    f"{_in_words(expected)}; expected the same apart from the number of samples"
+                    f"--data {self.data}: {name} of {file} has {what} {facts[what]}, and that of {self._files[0]} "
+                    f"{found[0][what]}; expected the same apart from the number of samples"
                 )
-            counts.append(count)
         return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
 
     def find_constant(self, name: str, flag: str) -> Store:
@@ -90,25 +89,18 @@ class JoinedArray(Store):
         self._past = np.cumsum(counts)
         self._folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
         self._part = functools.lru_cache(MOST_OPEN)(self._open)
-        super().__init__(
-            name,
-            (int(self._past[-1]), *first.shape[1:]),
-            first.dtype,
-            units=first.units,
-            channels=first.channels,
-            axes=first.axes,
-            prepared=first.prepared,
-        )
+        same = {each: getattr(first, each) for each in ("dtype", "units", "channels", "axes", "prepared")}
+        super().__init__(name, (int(self._past[-1]), *first.shape[1:]), **same)
         self.dims, self.unclear = first.dims, first.unclear
         self.file_counts = list(zip(files, counts, strict=True))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        out = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        out = aligned((len(indices), *self.shape[1:]), self.dtype)
         numbers = np.searchsorted(self._past, indices, "right")
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             before = self._past[number] - self.file_counts[number][1]
-            out[places] = self._part(number).read(indices[places] - before)
+            self._part(number).read_to(out, places, indices[places] - before)
         return out
 
     def whole(self) -> np.ndarray:
@@ -116,14 +108,13 @@ class JoinedArray(Store):
         return np.concatenate([self._open(number).whole() for number in range(len(self.file_counts))])
 
     def named(self, index: int) -> str:
-        file, within = self.place_of(index)
-        return f"{file}[{within}]"
+        return "{}[{}]".format(*self._place_of(index))
 
     def key(self, index: int) -> bytes:
-        file, within = self.place_of(index)
+        file, within = self._place_of(index)
         return os.fsencode(f"{os.path.relpath(file, self._folder)}[{within}]")
 
-    def place_of(self, index: int) -> tuple[str, int]:
+    def _place_of(self, index: int) -> tuple[str, int]:
         """The file of a sample, and its place in it."""
         number = int(np.searchsorted(self._past, index, "right"))
         file, count = self.file_counts[number]
@@ -135,23 +126,14 @@ class JoinedArray(Store):
         try:
             part = self._opener(file)
         except (OSError, RunError, KeyError) as error:
-            raise RunError(f"{error}; {file} has changed since the run began; restore it, then resume") from error
+            raise failed(file, error) from error
         if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
-            raise RunError(
-                f"--data {file}: shape {part.shape} and type {part.dtype}; it has changed since the run began, when it "
-                f"had {(count, *self.shape[1:])} and {self.dtype}; restore it, then resume"
-            )
+            raise failed(file, f"{part.shape} of {part.dtype}, and {(count, *self.shape[1:])} when the run began")
         return part
 
 
-def _facts(stored: Store) -> list[Any]:
+def _facts(stored: Store) -> dict[str, Any]:
     """The number of samples, and what must be the same in all files, as JSON types."""
     count, *shape = stored.shape or (0,)
-    return [count, shape, stored.dtype.str, *map(list, (stored.units, stored.channels, stored.dims))]
-
-
-def _in_words(facts: list[Any]) -> str:
-    shape, dtype, units, channels, dims = facts
-    named = (("unit", units), ("channels", channels), ("dimensions", dims))
-    words = [f"samples of shape {tuple(shape)}", f"type {np.dtype(dtype)}"]
-    return ", ".join([*words, *(f"{kind} {' '.join(names)}" for kind, names in named if names)])
+    facts = {"samples": count, "samples of shape": shape, "type": stored.dtype.name}
+    return facts | {"units": list(stored.units), "channels": list(stored.channels), "dimensions": list(stored.dims)}

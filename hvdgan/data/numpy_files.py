@@ -2,10 +2,11 @@
 
 import collections
 import contextlib
+import functools
 import io
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,16 @@ from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage, content_of, printable
 from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed, spread
 
+_reasons = functools.partial(
+    named_errors, kind="as a NumPy array", expected="an array of numbers, written by np.save or np.savez"
+)
+
 
 class NumpyArray(Store):
-    """An array in memory, or mapped to it."""
+    """An array in memory, or mapped to it; `stamp` is the identity of a mapped file."""
 
-    def __init__(
-        self,
-        name: str,
-        array: np.ndarray,
-        *,
-        units: Sequence[str] = (),
-        channels: Sequence[str] = (),
-        stamp: list[Any] | None = None,
-    ) -> None:
-        super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, channels=channels)
+    def __init__(self, name: str, array: np.ndarray, *, stamp: list[Any] | None = None, **others: Any) -> None:
+        super().__init__(name, array.shape, array.dtype.newbyteorder("="), **others)
         self._stamp = stamp
         self.array = np.asarray(array)  # each sample of a memmap would be one, too, which takes a microsecond
 
@@ -39,69 +36,57 @@ class NumpyArray(Store):
         return self.array[indices].astype(self.dtype, copy=False)
 
 
-class NumpyFile(Container):
-    """An .npy file with one array, or an .npz archive with arrays by name.
+def open_numpy(data: str) -> Container:
+    """An .npy file with one array, or an .npz archive with arrays by name, which every rank holds in memory.
 
     In an archive, an array of text `x_units` holds the units of the channels of the array `x`, and `x_channels` their
-    names, as hvdgan.sample writes them. Every rank holds the arrays of an archive in memory.
+    names, as hvdgan.sample writes them.
     """
-
-    def __init__(self, data: str) -> None:
-        super().__init__(data)
-        self.paths = [data]
-        with _reasons(data):
-            self._stamp = identity(data)
-            self._is_archive = zipfile.is_zipfile(data)
-            self._names = self._of_archive() if self._is_archive else [""]
-
-    def names(self) -> list[str]:
-        return self._names
-
-    def get(self, name: str) -> NumpyArray:
-        with _reasons(self.data):
-            if not self._is_archive:
-                return NumpyArray(self.data, npy_format.open_memmap(self.data, mode="r"), stamp=self._stamp)
-            with np.load(self.data, allow_pickle=False) as archive:
-                array = archive[name]
-                if not isinstance(array, np.ndarray):
-                    raise ValueError(f"{name} was not written by NumPy")
-                units, channels = (self._texts.get(f"{name}_{kind}", ()) for kind in ("units", "channels"))
-        return NumpyArray(f"{self.data}:{name}", array, units=units, channels=channels)
-
-    def _of_archive(self) -> list[str]:
-        """The names of the arrays, but for those of text that describe others, which are kept."""
-        self._texts: dict[str, list[str]] = {}
-        with np.load(self.data, allow_pickle=False) as archive:
-            for name in archive.files:
-                described, _, kind = name.rpartition("_")
-                if kind in ("units", "channels") and described in archive.files:
-                    with contextlib.suppress(ValueError):  # Python objects, which nobody may ask for
-                        if (array := archive[name]).dtype.kind == "U":
-                            self._texts[name] = np.atleast_1d(array).tolist()
-            return [name for name in archive.files if name not in self._texts]
+    with _reasons(data):
+        if zipfile.is_zipfile(data):
+            texts, names = _texts_and_names(data)
+            container = Container(data, {name: functools.partial(_loaded, data, name, texts) for name in names})
+        else:
+            stored = NumpyArray(data, npy_format.open_memmap(data, mode="r"), stamp=identity(data))
+            container = Container(data, {"": lambda: stored})
+    container.paths = [data]
+    return container
 
 
-class NpyFolder(Container):
+def _texts_and_names(data: str) -> tuple[dict[str, list[str]], list[str]]:
+    """The texts of an archive that describe other arrays, and the names of all others."""
+    texts: dict[str, list[str]] = {}
+    with np.load(data, allow_pickle=False) as archive:
+        for name in archive.files:
+            described, _, kind = name.rpartition("_")
+            if kind in ("units", "channels") and described in archive.files:
+                with contextlib.suppress(ValueError):  # Python objects, which nobody may ask for
+                    if (array := archive[name]).dtype.kind == "U":
+                        texts[name] = np.atleast_1d(array).tolist()
+        return texts, [name for name in archive.files if name not in texts]
+
+
+def _loaded(data: str, name: str, texts: Mapping[str, Sequence[str]]) -> NumpyArray:
+    with _reasons(data), np.load(data, allow_pickle=False) as archive:
+        array = archive[name]
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} was not written by NumPy")
+    units, channels = (texts.get(f"{name}_{kind}", ()) for kind in ("units", "channels"))
+    return NumpyArray(f"{data}:{name}", array, units=units, channels=channels)
+
+
+def open_npy_folder(data: str, files: Sequence[str], peers: Peers) -> Container:
     """The .npy files of a folder, in the order of their paths, all of one shape and type.
 
     Rank 0 looks at 64 files: the shape and the type that most of them have are those of the data. A file that has
     others, or is damaged, is found when it is read.
     """
-
-    has_names = True
-
-    def __init__(self, data: str, files: Sequence[str], peers: Peers) -> None:
-        super().__init__(data)
-        self.folder, self.paths = data, files
-        self.identity = os.fsencode("\0".join(files))
-        shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
-        self._stored = NpyFiles(data, files, shape, np.dtype(dtype))
-
-    def names(self) -> list[str]:
-        return [""]
-
-    def get(self, name: str) -> "NpyFiles":
-        return self._stored
+    shape, dtype = from_root(lambda: _most_common(data, files), peers, f"--data {data}: shape and type")
+    stored = NpyFiles(data, files, shape, np.dtype(dtype))
+    container = Container(data, {"": lambda: stored})
+    container.has_names, container.folder, container.paths = True, data, files
+    container.identity = os.fsencode("\0".join(files))
+    return container
 
 
 class NpyFiles(Store):
@@ -151,7 +136,3 @@ def _most_common(folder: str, files: Sequence[str]) -> list[Any]:
     if not kinds:
         raise UserError(f"--data {folder}: none of the .npy files looked at can be used, such as {bad}")
     return list(kinds.most_common(1)[0][0])
-
-
-def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
-    return named_errors(name, "as a NumPy array", "an array of numbers, written by np.save or np.savez")

@@ -11,11 +11,11 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
-from hvdgan.data.arrays import samples_of, without_maps
-from hvdgan.data.builtin import digits, of_keras, synthetic, with_outlines
+from hvdgan.data.arrays import samples_of
+from hvdgan.data.builtin import is_builtin, open_builtin
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
-from hvdgan.data.numpy_files import NpyFolder, NumpyFile
+from hvdgan.data.numpy_files import open_npy_folder, open_numpy
 from hvdgan.data.own_data import OwnData, names_own
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
@@ -31,7 +31,6 @@ EXPECTED = (
     ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
     "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
 )
-_NUMPY = (".npy", ".npz")
 _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 """files of which a pattern can name several"""
 
@@ -46,13 +45,9 @@ def open_source(
 ) -> Samples:
     """Open what `--data` names.
 
-    `digits` and `synthetic` are words; a folder of that name is opened as `./digits`.
-
     Args:
         config: settings of the data.
-        paired: True if each sample must come with an input. Pairs of a folder: see PictureFiles; of arrays: see
-            hvdgan.data.arrays; of TFRecords: see hvdgan.data.records; all other pictures have their
-            outlines as inputs.
+        paired: True if each sample must come with an input.
         peers: the ranks; each calls this, and they share the work.
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
         in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
@@ -71,30 +66,24 @@ def open_source(
 
 
 def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
-    data, size, channels, fit = config.data, config.image_size or _SIZE, config.channels, config.fit
-    if data in ("digits", "synthetic") or data.partition(":")[0] == "keras":
-        if data == "digits":
-            made = digits(image_size=size, channels=channels or 1, fit=fit)
-        elif data == "synthetic":
-            made = synthetic(image_size=size, channels=channels or 3)
-        else:
-            made = of_keras(data, image_size=size, channels=channels, fit=fit, peers=peers)
-        return with_outlines(made, size) if paired else made
+    data, size = config.data, config.image_size or _SIZE
+    if is_builtin(data):
+        return open_builtin(config, size, peers, paired=paired)
     if data and (found := _container(config, peers)) is not None:
         return samples_of(config, *found, paired=paired, unmapped=unmapped)
     if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
         return open_pictures(
             data,
             image_size=size,
-            channels=channels or 3,
-            fit=fit,
+            channels=config.channels or 3,
+            fit=config.fit,
             max_bad_fraction=config.max_bad_fraction,
             paired=paired,
             peers=peers,
         )
     if files := files_named(data):
-        settings = without_maps(config) if unmapped else config
-        return open_records(settings, files, paired=paired, size=size, peers=peers, in_order=in_order)
+        how: dict[str, Any] = {"paired": paired, "unmapped": unmapped, "in_order": in_order}
+        return open_records(config, files, size=size, peers=peers, **how)
     problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
     raise UserError(f"--data {data}: {problem}; expected {EXPECTED}")
 
@@ -120,11 +109,6 @@ def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:
         container = _of_folder(path, config, peers)
     elif not is_there and lower.endswith(_OF_PATTERNS) and glob.has_magic(path):
         container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
-    elif lower.endswith(_NUMPY) and glob.has_magic(path):
-        raise UserError(
-            f"--data {path}: a pattern can name several files of HDF5, NetCDF or TFRecords; name one .npy or .npz "
-            "file, or a folder of .npy files with one sample each"
-        )
     else:
         return None
     return None if container is None else (container, name)
@@ -143,7 +127,7 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
         return None
     if lower.endswith(hdf5_files.SUFFIXES):
         return Hdf5File
-    return NumpyFile if lower.endswith(_NUMPY) else None
+    return open_numpy if lower.endswith((".npy", ".npz")) else None
 
 
 def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
@@ -151,7 +135,7 @@ def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
     suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind")
     if suffix in ARRAYS:
         files = from_root(lambda: find(path, ARRAYS).files, peers, f"--data {path}: its files")
-        container = NpyFolder(path, files, peers)
+        container = open_npy_folder(path, files, peers)
         container.labels, container.class_names = classes_of(files)
         return container
     if (kind := next((each for each in JOINED if suffix in each), None)) is not None:

@@ -53,19 +53,17 @@ class OwnData(Container):
         self._recent = threading.local()
         self._items = _made(data, options)
         try:
-            self._count = len(self._items)
-            first = self._items[0] if self._count else None
+            self.count = len(self._items)
+            first = self._items[0] if self.count else None
         except Exception as error:
             raise UserError(f"--data {data}: {_told(error)}; {_WANTED}") from error
         if first is None:
             raise UserError(f"--data {data}: it has no items")
-        self._first = {name: self._array(value) for name, value in self._parts_of(first).items()}
+        self.first = {name: self._array(value) for name, value in _parts_of(first).items()}
         if type(self._items).__repr__ is not object.__repr__:  # which holds an address in memory
             self.identity = repr(self._items).encode()
-        beside = self._read_beside([name for name in _BESIDE if name in self._first], peers)
-        self._conditions = beside.get("conditions")
-        self.labels = beside.get("labels")
         self.class_names = getattr(self._items, "class_names", None)
+        self.labels, self._conditions = (self._beside(name, peers) for name in _BESIDE)
 
     def settings(self, config: Config, *, paired: bool) -> Config:
         if config.arrays.conditions or self._conditions is None:
@@ -73,38 +71,31 @@ class OwnData(Container):
         return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, conditions=("conditions",)))
 
     def names(self) -> list[str]:
-        names = [name for name in self._first if name not in _BESIDE]
+        names = [name for name in self.first if name not in _BESIDE]
         return names if self._conditions is None else [*names, "conditions"]
 
     def get(self, name: str) -> Store:
         if name == "conditions" and self._conditions is not None:
             return NumpyArray(f"{self.data}: conditions", self._conditions)
-        return _OwnArray(self, name, (self._count, *self._first[name].shape), self._first[name].dtype)
+        return _OwnArray(self, name)
 
     def read(self, name: str, index: int) -> np.ndarray:
         """One array of an item."""
-        named = self.named(index)
+        named = f"{self.data}[{index}]"
         recent: dict[int, Any] = self._recent.__dict__.setdefault("items", {})
         try:
             if index not in recent:  # a pair is one item, of which the input is read before the image
                 recent.clear()
-                recent[index] = self._parts_of(self._items[index])
+                recent[index] = _parts_of(self._items[index])
             found = self._array(recent[index][name])
         except (OSError, MemoryError) as error:
             raise RunError(f"--data {named}: {_told(error)}") from error
         except Exception as error:  # the user's code may raise anything
             raise BadImage(named, _told(error)) from error
-        wanted = self._first[name]
+        wanted = self.first[name]
         if found.shape != wanted.shape or not np.can_cast(found.dtype, wanted.dtype):
             raise BadImage(named, f"{name} {found.shape} of {found.dtype}; expected {wanted.shape} of {wanted.dtype}")
         return found.astype(wanted.dtype, copy=False)
-
-    def named(self, index: int) -> str:
-        """The name of an item, for messages."""
-        return f"{self.data}[{index}]"
-
-    def _parts_of(self, item: Any) -> Mapping[str, Any]:
-        return item if isinstance(item, Mapping) else {"images": item}
 
     def _array(self, value: Any) -> np.ndarray:
         found = np.asarray(value)
@@ -115,42 +106,35 @@ class OwnData(Container):
             )
         return found
 
-    def _read_beside(self, names: Sequence[str], peers: Peers) -> dict[str, np.ndarray]:
-        """Labels (N,) and conditions (N, k): attributes of the object, or parts of the items, of which each is read."""
-        whole = {name: np.asarray(its) for name in _BESIDE if (its := getattr(self._items, name, None)) is not None}
-        if not (names := [name for name in names if name not in whole]):
-            return whole
-
-        def look(some: range) -> list[str]:
-            return [pack(self._stacked(name, some)) for name in names]
-
+    def _beside(self, name: str, peers: Peers) -> np.ndarray | None:
+        """Labels (N,) or conditions (N, k): an attribute of the object, or a part of the items, which are all read."""
+        if (whole := getattr(self._items, name, None)) is not None:
+            return np.asarray(whole)
+        if name not in self.first:
+            return None
+        part = _OwnArray(self, name)
+        look, length = lambda some: pack(part.read(np.array(some))), -(-self.count // (16 * peers.size))
         try:
-            where, length = f"--data {self.data}: {' and '.join(names)}", -(-self._count // (16 * peers.size))
-            found = share_out_ranges(self._count, look, peers, where, length=length)
+            found = share_out_ranges(self.count, look, peers, f"--data {self.data}: {name}", length=length)
         except BadImage as error:
-            raise UserError(f"--data {error}; labels and conditions of every item are needed") from error
-        for place, name in enumerate(names):
-            flat = np.concatenate([unpack(texts[place], self._first[name].dtype.type) for texts in found])
-            whole[name] = flat.reshape(self._count, *self._first[name].shape)
-        return whole
+            raise UserError(f"--data {error}; the {name} of every item are needed") from error
+        return np.concatenate([unpack(text, part.dtype.type) for text in found]).reshape(part.shape)
 
-    def _stacked(self, name: str, indices: Sequence[int]) -> np.ndarray:
-        shape = self._first[name].shape
-        return np.array([self.read(name, index) for index in indices], self._first[name].dtype).reshape(-1, *shape)
+
+def _parts_of(item: Any) -> Mapping[str, Any]:
+    return item if isinstance(item, Mapping) else {"images": item}
 
 
 class _OwnArray(Store):
     """The arrays of one name of all items."""
 
-    def __init__(self, data: OwnData, part: str, shape: Sequence[int], dtype: np.dtype) -> None:
-        super().__init__(f"{data.data}: {part}", shape, dtype, prepared=False)
+    def __init__(self, data: OwnData, part: str) -> None:
+        first = data.first[part]
+        super().__init__(data.data, (data.count, *first.shape), first.dtype, prepared=False)
         self._data, self._part = data, part
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         return np.stack([self._data.read(self._part, index) for index in indices.tolist()])
-
-    def named(self, index: int) -> str:
-        return self._data.named(index)
 
 
 def _made(data: str, options: Sequence[str]) -> Any:

@@ -27,7 +27,7 @@ from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import DerivedStore, Store
+from hvdgan.data.store import DerivedStore, Store, failed
 
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"
@@ -80,7 +80,7 @@ class PackedFiles(JoinedFiles):
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
         self.holds_arrays = not self._index["pictures"]
-        self._texts = functools.lru_cache(maxsize=None)(_texts_of)
+        self._beside = functools.cache(self._read_beside)
         if "labels" in self.names():
             self.labels = self.joined("labels").whole()
 
@@ -108,7 +108,7 @@ class PackedFiles(JoinedFiles):
         return dataclasses.replace(config, arrays=dataclasses.replace(given, **added))
 
     def get(self, name: str) -> Store:
-        return _PackedArray(self.joined(name), self._texts)
+        return _PackedArray(self.joined(name), self._beside)
 
     def find(self, name: str, flag: str) -> Store:
         """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
@@ -121,14 +121,20 @@ class PackedFiles(JoinedFiles):
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
                 "with python -m hvdgan.prepare --conditions, or give --condition-table"
             )
-        stored, numbers = self._conditions
-        units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
-        return NumpyArray(f"{self.data}: {name}", numbers[:, places], units=units)
-
-    @functools.cached_property
-    def _conditions(self) -> tuple[Store, np.ndarray]:
         stored = self.joined("conditions")
-        return stored, stored.whole()
+        units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
+        return NumpyArray(f"{self.data}: {name}", stored.whole()[:, places], units=units)
+
+    def _read_beside(self, what: str) -> np.ndarray:
+        """The names of all samples, or the digests by which they are held out; read when first needed."""
+        found = []
+        for file in self._files:
+            try:
+                with h5py.File(file, "r", locking="best-effort") as opened:
+                    found.append(opened[what][()])
+            except (OSError, RuntimeError, KeyError) as error:
+                raise failed(f"{file}:{what}", error) from error
+        return np.concatenate(found)
 
     @staticmethod
     def _complete(folder: str) -> dict[str, Any]:
@@ -141,44 +147,27 @@ class PackedFiles(JoinedFiles):
         return index
 
 
-def _texts_of(file: str, what: str) -> np.ndarray:
-    """The names of all samples in a file, or the digests by which they are held out; read when first needed."""
-    try:
-        with h5py.File(file, "r", locking="best-effort") as opened:
-            found: np.ndarray = opened[what][()]
-            return found
-    except (OSError, RuntimeError, KeyError) as error:
-        raise RunError(f"--data {file}: its {what} cannot be read: {error}; restore the file") from error
-
-
 class _PackedArray(DerivedStore):
     """An array of all files, with the names of its samples."""
 
-    def __init__(self, joined: JoinedArray, texts: Callable[[str, str], np.ndarray]) -> None:
+    def __init__(self, joined: JoinedArray, beside: Callable[[str], np.ndarray]) -> None:
         super().__init__(joined, axes=_AXES.get(len(joined.shape) - 1, ""))
-        self._joined, self._texts = joined, texts
+        self._beside = beside
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         try:
-            return self._joined.read(indices)
-        except RunError:
-            for index in indices.tolist():
-                try:
-                    self._joined.read(np.array([index]))
-                except RunError as error:
-                    name = printable(os.fsdecode(self.key(index)))
-                    raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
-            raise
+            return self._stored.read(indices)
+        except RunError as error:
+            if len(indices) == 1:
+                name = printable(os.fsdecode(self.key(int(indices[0]))))
+                raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
+            return np.concatenate([self.read(indices[place : place + 1]) for place in range(len(indices))])
 
     def named(self, index: int) -> str:
-        return f"{self._joined.named(index)} ({printable(os.fsdecode(self.key(index)))})"
+        return f"{self._stored.named(index)} ({printable(os.fsdecode(self.key(index)))})"
 
     def key(self, index: int) -> bytes:
-        return bytes(self._at(index, "names"))
+        return bytes(self._beside("names")[index])
 
     def digest(self, index: int) -> bytes:
-        return self._at(index, "digests").tobytes()
-
-    def _at(self, index: int, what: str) -> Any:
-        file, place = self._joined.place_of(index)
-        return self._texts(file, what)[place]
+        return bytes(self._beside("digests")[index].tobytes())

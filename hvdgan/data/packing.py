@@ -6,13 +6,14 @@ samples and the settings alone.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -22,7 +23,6 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import StoredConfig
 from hvdgan.cli.errors import RunError, UserError, in_one_line, unwritable
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import sha256_of
@@ -40,14 +40,7 @@ _LONGEST_NAME = 4096
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The request: SRC, DST, and how to pack.
-
-    config: settings of the data, as those of a run.
-    folder: DST.
-    shards: largest number of files.
-    pairs: True if each sample comes with an input.
-    compression: gzip, or None.
-    """
+    """The request: SRC with its settings, as those of a run, DST, and how to pack."""
 
     config: Config
     folder: Path
@@ -56,11 +49,7 @@ class Plan:
     compression: str | None
 
     def opened(self) -> Samples:
-        """SRC as a run opens it, with the numbers as they are stored.
-
-        Raises:
-            UserError: it cannot be used, or a flag does not fit it.
-        """
+        """SRC as a run opens it, with the numbers as they are stored; flags that do not fit it are refused."""
         config = self.config
         source = open_source(config, paired=self.pairs, unmapped=True, in_order=True)
         if source.is_pictures:
@@ -78,10 +67,9 @@ class Plan:
         """The settings on which the bytes of the files depend, as JSON types."""
         config = self.config
         pictures = {name: getattr(config, name) for name in ("image_size", "channels", "fit", "data_options")}
-        arrays = {field.name: getattr(config.arrays, field.name) for field in dataclasses.fields(StoredConfig)}
-        records = {f"tfrecord_{name}": value for name, value in dataclasses.asdict(config.tfrecord).items()}
+        records = {f"tfrecord_{name}": value for name, value in vars(config.tfrecord).items()}
         own = {"shards": self.shards, "pairs": self.pairs, "compression": self.compression}
-        return json.loads(json.dumps({**own, **pictures, **arrays, **records}, default=str))
+        return json.loads(json.dumps({**own, **pictures, **vars(config.arrays), **records}, default=str))
 
     def file(self, number: int, count: int) -> Path:
         """The path of one of `count` files."""
@@ -98,10 +86,6 @@ def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tup
 
     Yields:
         For each file its number of samples and None; at last 0 and the index, or the index alone if DST was finished.
-
-    Raises:
-        UserError: DST was begun from other data or with other settings, or too many samples are broken.
-        RunError: a file cannot be written, or a process has died.
     """
     folder = plan.folder
     with _locked(folder):
@@ -111,7 +95,10 @@ def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tup
             return
         count = min(plan.shards, len(source))
         files, bad = dict[str, Any](), [list(each) for each in source.bad_files]
-        with contextlib.closing(_results(plan, source, count, executor)) as results:
+        _opened[:] = [(plan, source)]
+        work = functools.partial(_pack_file, plan, source.fingerprint, count)
+        results: Any = executor.map(work, range(count)) if executor else (work(number) for number in range(count))
+        with contextlib.closing(results), _named_death():
             for number, (facts, left_out) in enumerate(results):
                 files[plan.file(number, count).name] = facts
                 bad += left_out
@@ -159,9 +146,6 @@ def executor_of(workers: int) -> Iterator[tuple[bool, Any]]:
 
     Yields:
         True on the one rank that gives out the work, and its executor; None to do all work in this process.
-
-    Raises:
-        UserError: MPI does not see all processes of the launcher as one group.
     """
     launcher, size, _ = launched()
     if size > 1:
@@ -227,67 +211,45 @@ def _locked(folder: Path) -> Iterator[None]:
 def _begun(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
     """Begin DST, or continue it if it was begun by the same command from the same data.
 
-    As long as no file of it holds a sample, another command may begin it anew: the first one may have been refused.
+    Without a file another command may begin it anew: the first one may have been refused.
     """
-    if not is_packed(os.fspath(folder)):
-        _write_index(folder, index)
-        return index
-    before = read_index(folder)
-    changed = {"source": (before["source"], index["source"])} if before["source"] != index["source"] else {}
-    for name, value in index["settings"].items():
-        if before["settings"].get(name) != value:
-            changed[f"--{name.replace('_', '-')}"] = (before["settings"].get(name), value)
-    if not changed:
-        return before
-    files = sorted(folder.glob("packed-*.h5"))
-    if any(_facts_of(path)[0]["count"] for path in files):
-        flag, (was, now) = list(changed.items())[-1]
-        if flag == "source":
+    if is_packed(os.fspath(folder)) and any(folder.glob("packed-*.h5")):
+        before = read_index(folder)
+        for name, now in index["settings"].items():
+            if (was := before["settings"].get(name)) != now:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(
+                    f"{folder}: begun with {flag} {was}, and now {now}; give the same value, or name a new folder"
+                )
+        if before["source"] != index["source"]:
             raise UserError(f"{folder}: begun from other data, or files of SRC have changed; name a new folder")
-        raise UserError(f"{folder}: begun with {flag} {was}, and now {now}; give the same value, or name a new folder")
-    for path in files:
-        path.unlink()
+        return before
     _write_index(folder, index)
     return index
 
 
-def _results(
-    plan: Plan, source: Samples, count: int, executor: Executor | None
-) -> Generator[tuple[dict[str, Any], list[list[str]]], None, None]:
-    """The facts of each file, and what was left out of it, in their order."""
-    if executor is None:
-        for number in range(count):
-            yield _pack_file(plan, source, number, count)
-        return
-    futures = [executor.submit(_pack_in_worker, plan, source.fingerprint, number, count) for number in range(count)]
+@contextlib.contextmanager
+def _named_death() -> Iterator[None]:
     try:
-        for future in futures:
-            yield future.result()
+        yield
     except BrokenProcessPool as error:
         raise RunError(
             "a process of --workers has died, killed or out of memory; whole files are not lost: give the same "
             "command again, with fewer --workers if memory is short"
         ) from error
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 _opened: list[tuple[Plan, Samples]] = []
 """SRC in a process of the executor, which packs several files of one plan"""
 
 
-def _pack_in_worker(plan: Plan, fingerprint: str, number: int, count: int) -> tuple[dict[str, Any], list[list[str]]]:
+def _pack_file(plan: Plan, fingerprint: str, count: int, number: int) -> tuple[dict[str, Any], list[list[str]]]:
+    """Write one of `count` files, unless it is there, and return its facts and what was left out of it."""
     if not _opened or _opened[0][0] != plan:
         _opened[:] = [(plan, plan.opened())]
     source = _opened[0][1]
     if source.fingerprint != fingerprint:
         raise RunError(f"{source.name}: differs between processes, or has changed; restore it, then repeat the command")
-    return _pack_file(plan, source, number, count)
-
-
-def _pack_file(plan: Plan, source: Samples, number: int, count: int) -> tuple[dict[str, Any], list[list[str]]]:
-    """Write a file, unless it is there, and return its facts and what was left out of it."""
     path, bounds = plan.file(number, count), np.linspace(0, len(source), count + 1).astype(np.int64)
     if not path.exists():
         try:

@@ -67,8 +67,6 @@ def open_pictures(
     return of_pictures(
         PictureFiles(place, images, inputs, image_size=image_size, channels=channels, fit=fit, paired=paired),
         name=name,
-        image_size=image_size,
-        channels=channels,
         told_by=itertools.chain([b"pairs"] * paired, parts),
         fit=fit,
         paired=paired,
@@ -82,13 +80,7 @@ def open_pictures(
 
 
 class PictureFiles(EncodedPictures):
-    """Pictures by the names of their files.
-
-    Args:
-        place: folder or archive that holds the files.
-        images, inputs: paths of the files in it; inputs is None where there are no pairs in two files.
-        others: further arguments of EncodedPictures.
-    """
+    """Pictures by the paths of their files in a folder or an archive, and of those of inputs, if they have some."""
 
     def __init__(
         self, place: "_Folder | _Archive", images: Sequence[str], inputs: Sequence[str] | None, **others: Any
@@ -136,7 +128,7 @@ def find(folder: str, suffixes: tuple[str, ...]) -> Listing:
 
 def _sorted_out(name: str, paths: Iterable[str], suffixes: tuple[str, ...], listing: Listing) -> Listing:
     """The listing with these paths; files of two kinds that hold samples are refused."""
-    mixed = list[str]()
+    mixed: list[str] = []
     for path in paths:
         if path.lower().endswith(suffixes):
             listing.files.append(path)
@@ -176,7 +168,6 @@ class _Folder:
         return find(self.name, pixels.SUFFIXES)
 
     def content(self, file: str) -> bytes:
-        """The bytes of a file."""
         return content_of(self.name, file)
 
 

@@ -36,58 +36,45 @@ class WrongAspect(ValueError):
 
 
 class EncodedPictures(Store):
-    """Pictures of many sizes in encoded files, decoded and brought to one size; pairs as records.
+    """Pictures of many sizes in encoded files, decoded and brought to one size and number of channels.
 
-    Args:
-        name: name for messages.
-        count: number of the samples.
-        image_size, channels, fit: size that each gets, its channels, and how it gets that size.
-        paired: True if each comes with an input: in a file of its own, or in the left half.
+    If they are `paired`, each comes with an input, in a file of its own or in the left half, as one record.
     """
 
     def __init__(
         self, name: str, count: int, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
     ) -> None:
         super().__init__(name, (count, *sides(image_size), channels * (1 + paired)), np.uint8, prepared=False)
-        self._image_size, self._channels, self._fit, self._paired = image_size, channels, fit, paired
+        self._to, self._paired = (image_size, channels, fit), paired
 
     @abc.abstractmethod
     def files(self, index: int) -> list[tuple[str, bytes]]:
         """Name and content of the image's file; for a pair in two files, those of the input come first."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.stack([self._decoded(self.files(index)) for index in indices.tolist()])
+        decoded = self._pair if self._paired else lambda files: read_image(*files[0], *self._to)
+        return np.stack([decoded(self.files(index)) for index in indices.tolist()])
 
-    def _decoded(self, files: list[tuple[str, bytes]]) -> np.ndarray:
-        to = self._image_size, self._channels
-        if not self._paired:
-            return read_image(*files[0], *to, self._fit)
+    def _pair(self, files: list[tuple[str, bytes]]) -> np.ndarray:
         images = [_whole(*each) for each in files]
         (name, _), (width, height) = files[0], images[0].size
-        if len(images) == 2:
-            if images[0].size != images[1].size:
-                its = "{} x {}".format(*images[1].size)
-                raise BadImage(name, f"{width} x {height} pixels, and its partner {files[1][0]} has {its}")
-        elif width != 2 * height:
-            reason = "an input and its image side by side are twice as wide as high"
-            raise BadImage(name, f"{width} x {height} pixels; {reason}")
-        else:
+        if len(images) == 1:
+            if width != 2 * height:
+                reason = "an input and its image side by side are twice as wide as high"
+                raise BadImage(name, f"{width} x {height} pixels; {reason}")
             images = [images[0].crop((left, 0, left + height, height)) for left in (0, height)]
+        elif images[0].size != images[1].size:
+            its = "{} x {}".format(*images[1].size)
+            raise BadImage(name, f"{width} x {height} pixels, and its partner {files[1][0]} has {its}")
         with reasons(name):
-            return np.concatenate([to_pixels(image, *to, self._fit) for image in images], axis=-1)
+            return np.concatenate([to_pixels(image, *self._to) for image in images], axis=-1)
 
 
 class ResizedStore(DerivedStore):
     """A uint8 store of pictures (N, H, W, C) with 1, 3 or 4 channels (the fourth is opacity), or (N, H, W) for grey.
 
-    Args:
-        name: value of `--data`, for messages.
-        stored: the pictures.
-        image_size: size that they get; None: their own.
-        channels: channels that they get; None: their own, of four three.
-        fit: way in which they get that size.
-        half: 0 for the left half of each, 1 for the right one; None: all of it.
-        has_names: True if the names of the samples are their keys; else their pixels are.
+    They keep their size and channels, of four three, unless others are given. `half` is 0 for the left half of each and
+    1 for the right one. The pixels of a sample are its key, unless the store has names.
     """
 
     def __init__(
@@ -162,9 +149,6 @@ def read_whole(path: Path, name: str) -> tuple[np.ndarray, bytes | None]:
 
     Returns:
         uint8 (H, W, 1) for grey and (H, W, 3) for RGB, and the colour profile, if the file has one.
-
-    Raises:
-        BadImage: it cannot be decoded, is neither grey nor RGB of 8 bits, or has transparent pixels.
     """
     with reasons(name):
         image = _whole(name, path.read_bytes())

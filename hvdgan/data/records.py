@@ -22,15 +22,14 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers, from_root
-from hvdgan.data.arrays import arrays_of, pictures_of
+from hvdgan.cli.shared_errors import Peers
+from hvdgan.data.arrays import samples_of, with_conditions
 from hvdgan.data.bad_files import OF_ONE_FILE, BadImage, printable
-from hvdgan.data.conditions import map_of
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import SUFFIXES, EncodedPictures
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.store import Container, Size, Store
+from hvdgan.data.store import Container, Size, Store, failed
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 _HEADER, _CHECKSUM = 12, 4
@@ -40,7 +39,7 @@ _AXES = {1: "C", 2: "", 3: "HWC", 4: "DHWC"}
 """axes by their number, as --tfrecord-shape has them; two may be those of a sequence, too"""
 _CHANNELS = {1, 3, 4}
 _TRIED = 8
-"""records at the beginning, of which one must be a sample"""
+"""records at the beginning, of which one must be a picture"""
 
 
 def files_named(data: str) -> list[str]:
@@ -57,120 +56,60 @@ def files_named(data: str) -> list[str]:
 
 
 def open_records(
-    config: Config, files: Sequence[str], *, paired: bool, size: Size, peers: Peers = ALONE, in_order: bool = False
+    config: Config,
+    files: Sequence[str],
+    *,
+    paired: bool,
+    size: Size,
+    peers: Peers,
+    unmapped: bool = False,
+    in_order: bool = False,
 ) -> Samples:
-    """Open TFRecord files of pictures, or with --tfrecord-dtype of arrays."""
-    named, settings = config.tfrecord, config.arrays
-    shapes = _shapes(config, paired=paired)
-    records = RecordReader(config, files, paired=paired, peers=peers, in_order=in_order)
-    if shapes:
-        container = RecordFiles(records, shapes, named.dtype)
-        parts = [container.get(name) for name in shapes]
-        _refuse_all_bad(records, lambda index: [part.read(np.array([index])) for part in parts], peers)
-        inputs = parts[1] if len(parts) > 1 else None
-        build = pictures_of if named.dtype is None else arrays_of
-        return build(config, container, parts[0], inputs, records.labels, paired)
-    channels = config.channels or 3
-    pictures = RecordPictures(records, image_size=size, channels=channels, fit=config.fit, paired=paired)
-    _refuse_all_bad(records, lambda index: pictures.read(np.array([index])), peers)
+    """Open TFRecord files of encoded pictures, or with --tfrecord-shape of raw ones, or with its type of arrays."""
+    records = Records(config, files, paired=paired, peers=peers, in_order=in_order)
+    if config.tfrecord.shape is not None:
+        return samples_of(config, records, "images", paired=paired, unmapped=unmapped)
+    pictures = RecordPictures(records, image_size=size, channels=config.channels or 3, fit=config.fit, paired=paired)
+    try:
+        pictures.readable(np.arange(min(_TRIED, len(records))))
+    except UserError as error:
+        raise UserError(f"{error}; raw pictures need --tfrecord-shape, and arrays --tfrecord-dtype, too") from error
     source = of_pictures(
         pictures,
         name=config.data,
-        image_size=size,
-        channels=channels,
-        told_by=[b"tfrecord", repr((pictures.features, paired)).encode(), *records.parts],
+        told_by=[b"tfrecord", repr((records.features, paired)).encode(), records.identity],
         fit=config.fit,
         paired=paired,
         labels=records.labels,
-        paths=RecordFiles.paths,
+        paths=records.paths,
     )
-    if records.conditions is None:
-        return source
-    value_map = map_of(settings.condition_values, settings.conditions)
-    return source.described(records.conditions, value_map, *settings.conditions)
+    return with_conditions(source, config, records, pictures)
 
 
-def _features(config: Config, *, paired: bool) -> dict[str, str]:
-    """The features of a sample and, if it has one of its own, of its input, by the flags that name them."""
-    features = {"--tfrecord-image": config.tfrecord.image or "image"}
-    if paired and config.tfrecord.input is not None:
-        features["--tfrecord-input"] = config.tfrecord.input
-    return features
+class Records(Container):
+    """The records of TFRecord files, in the order of the files' names; safe to read from several threads.
 
-
-def _shapes(config: Config, *, paired: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of arrays or of raw pictures by the names of their features; none for encoded pictures."""
-    named = config.tfrecord
-    if named.dtype is None and named.input_shape is not None:
-        raise UserError(f"--tfrecord-input-shape {named.input_shape}: is for arrays; add --tfrecord-dtype")
-    if named.dtype is not None:
-        if named.dtype not in _TYPES:
-            raise UserError(f"--tfrecord-dtype {named.dtype}: expected {', '.join(_TYPES)}")
-        if named.shape is None:
-            raise UserError(f"--tfrecord-dtype {named.dtype}: give the shape, too, such as --tfrecord-shape 20,20,9")
-        if config.arrays.constants is not None:
-            raise UserError("--constants: TFRecords have no fields that all samples share; leave it out")
-        if paired and named.input is None:
-            raise UserError("--tfrecord-input: name the feature that holds the inputs, since the recipe takes pairs")
-    if named.shape is None:
-        return {}
-    given = [("--tfrecord-shape", named.shape), ("--tfrecord-input-shape", named.input_shape or named.shape)]
-    features = _features(config, paired=paired).values()
-    is_array = named.dtype is not None
-    return {name: _shape(*each, is_array=is_array) for name, each in zip(features, given, strict=False)}
-
-
-def _shape(flag: str, text: str, *, is_array: bool) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.replace("x", ",").split(",")]
-    shape = tuple(int(part) for part in parts if part.isdecimal() and int(part) > 0)
-    is_shape = len(shape) == len(parts) and len(shape) in _AXES
-    if is_array and not is_shape:
-        raise UserError(f"{flag} {text}: expected one to four lengths, channels last, such as 20,20,9 or 51,51,25,1")
-    if not is_array and not (is_shape and len(shape) == 3 and {shape[0], shape[-1]} & _CHANNELS):
-        raise UserError(
-            f"{flag} {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first; arrays "
-            "of other shapes need --tfrecord-dtype"
-        )
-    return shape
-
-
-def _refuse_all_bad(records: "RecordReader", read: Callable[[int], Any], peers: Peers) -> None:
-    """Refuse records of which the first ones are no samples, with the reason against the first."""
-
-    def reason(index: int) -> str:
-        try:
-            read(index)
-        except BadImage as bad:
-            return str(bad)
-        return ""
-
-    where = f"--data {records.name}"
-    reasons = from_root(lambda: [*map(reason, range(min(_TRIED, len(records))))], peers, f"{where}: its first records")
-    if all(reasons):
-        raise UserError(
-            f"{where}: {reasons[0]}; expected samples in the feature of --tfrecord-image: encoded images, or what "
-            "--tfrecord-shape and --tfrecord-dtype describe"
-        )
-
-
-class RecordReader:
-    """The records of TFRecord files, in the order of the files' names; safe to call from several threads.
-
-    labels: labels of the records, int32 (N,), or None.
-    conditions: numbers that describe each record, float64 (N, k), or None.
-    numbers: features of one number each, of which the conditions are.
-    features: features of a sample and of its input, by the flags that name them.
+    Its arrays are `images` and `inputs`, whatever their features are named, and the conditions.
     """
 
+    has_names = True
+    paths = ()  # the identity covers the names, and every byte
+
     def __init__(
-        self, config: Config, files: Sequence[str], *, paired: bool, peers: Peers = ALONE, in_order: bool = False
+        self, config: Config, files: Sequence[str], *, paired: bool, peers: Peers, in_order: bool = False
     ) -> None:
-        self.name, self._files, self._in_order = config.data, list(files), in_order
-        self.features, self._label = _features(config, paired=paired), config.tfrecord.label
-        self.numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
+        super().__init__(config.data)
+        named, self._files, self._in_order = config.tfrecord, list(files), in_order
+        self.features = {"images": named.image or "image"}
+        """names of the features of a sample and, if it has one of its own, of its input"""
+        if paired and named.input is not None:
+            self.features["inputs"] = named.input
+        self._shapes, self._dtype, self.holds_arrays = _shapes(config, paired), named.dtype, named.dtype is not None
+        self._label = named.label
+        self._numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
         opened = functools.partial(_opened, in_order=in_order)
         self._opened = functools.lru_cache(maxsize=2 if in_order else 256)(opened)
-        where = f"--data {self.name}"
+        where = f"--data {self.data}"
         found = share_out(self._files, lambda some: [*map(self._index, some)], peers, where)
         ends, labels, numbers, digests = zip(*found, strict=True)
         each = [unpack(some, np.int64) for some in ends]
@@ -182,16 +121,23 @@ class RecordReader:
         self._begins = np.concatenate([np.concatenate([[0], some])[:-1] for some in each]).astype(np.int64)
         all_labels = np.concatenate([unpack(some, np.int32) for some in labels])
         self.labels = None if self._label is None else all_labels
-        all_numbers = np.concatenate([unpack(some, np.float64) for some in numbers])
-        self.conditions = all_numbers.reshape(len(self), -1) if self.numbers else None
-        # They cover neither the name of the label feature nor the folder, which depends on the machine.
-        self.parts = [os.path.basename(file).encode(errors="surrogateescape") for file in files]
-        """bytes that identify the names of the files, their records and labels, and every byte in them"""
-        self.parts += [self._firsts.tobytes(), self._begins.tobytes(), all_labels.tobytes()]
-        self.parts += [digest.encode() for digest in digests]
+        self._conditions = np.concatenate([unpack(some, np.float64) for some in numbers])
+        # It covers neither the name of the label feature nor the folder, which depends on the machine.
+        parts = [os.path.basename(file).encode(errors="surrogateescape") for file in files]
+        parts += [self._firsts.tobytes(), self._begins.tobytes(), all_labels.tobytes(), *map(str.encode, digests)]
+        self.identity = fingerprint_of(b"tfrecords", parts).encode()
 
     def __len__(self) -> int:
         return len(self._ends)
+
+    def names(self) -> list[str]:
+        return [*self._shapes, *self._numbers]
+
+    def get(self, name: str) -> Store:
+        if name not in self._shapes:
+            numbers = self._conditions.reshape(len(self), -1)[:, self._numbers.index(name)]
+            return NumpyArray(f"{self.data}:{name}", numbers)
+        return RecordArray(self, self.features[name], self._shapes[name], self._dtype)
 
     def named(self, index: int) -> str:
         """The name of a record, for messages and as its key."""
@@ -212,10 +158,7 @@ class RecordReader:
             raise BadImage(self.named(index), str(error)) from error
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or in_one_line(error)
-        raise RunError(
-            f"--data {self.name}: {printable(file)}, record {place}: {reason}; the file is damaged, or has changed "
-            "since the run began: restore it, then resume"
-        )
+        raise failed(f"{self.data}: {printable(file)}, record {place}", reason)
 
     def _place(self, index: int) -> tuple[str, int]:
         """The file, and the number of the record within it."""
@@ -227,11 +170,8 @@ class RecordReader:
 
         Only the first record is read as a whole, unless there are labels or conditions to be found.
         """
-        where = f"--data {self.name}: {printable(file)}"
-        ends: list[int] = []
-        labels: list[float] = []
-        numbers: list[float] = []
-        digest = hashlib.sha256()
+        where = f"--data {self.data}: {printable(file)}"
+        ends, labels, numbers, digest = list[int](), list[float](), list[float](), hashlib.sha256()
         try:
             read = self._opened(file)
             header = read(0, _HEADER)
@@ -240,7 +180,7 @@ class RecordReader:
                 if not _is_header(header):
                     raise UserError(f"{what}: no record begins here" if ends else self._refusal(where, file))
                 begin, length = (ends[-1] if ends else 0) + _HEADER, struct.unpack_from("<Q", header)[0]
-                is_read = not ends or self._label is not None or bool(self.numbers)
+                is_read = not ends or self._label is not None or bool(self._numbers)
                 skipped = 0 if is_read else length
                 # The checksum of a record and the header of the next one are read together.
                 content = read(begin + skipped, length - skipped + _CHECKSUM + _HEADER)
@@ -251,11 +191,12 @@ class RecordReader:
                     if rest[:_CHECKSUM] != _masked_crc(payload):
                         raise UserError(f"{what}: its checksum does not match")
                     features = _parsed(payload)
-                    for flag, name in self.features.items() if not ends else ():
+                    for part, name in self.features.items() if not ends else ():
+                        flag = "--tfrecord-image" if part == "images" else "--tfrecord-input"
                         _refuse_missing(f"{flag} {name}: {what}", features, name)
                     if self._label is not None:
                         labels.append(_number(f"--tfrecord-label {self._label}: {what}", features, self._label, True))
-                    numbers += [_number(f"--conditions {name}: {what}", features, name) for name in self.numbers]
+                    numbers += [_number(f"--conditions {name}: {what}", features, name) for name in self._numbers]
                 digest.update(rest[:_CHECKSUM])
                 ends.append(begin + length + _CHECKSUM)
                 header = rest[_CHECKSUM:]
@@ -279,6 +220,116 @@ class RecordReader:
             f"{where}: no record begins at its first byte; expected TFRecords, or for a pattern HDF5 or NetCDF files "
             "(.h5, .nc)"
         )
+
+
+class RecordPictures(EncodedPictures):
+    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF."""
+
+    def __init__(self, records: Records, **others: Any) -> None:
+        super().__init__(records.data, len(records), **others)
+        self._records = records
+
+    def files(self, index: int) -> list[tuple[str, bytes]]:
+        features, named = self._records.example(index), self.named(index)
+        files: list[tuple[str, bytes]] = []
+        for name in [*self._records.features.values()][::-1]:
+            values = [*features[name].bytes_list.value] if name in features else []
+            if len(values) != 1:
+                raise BadImage(named, f"it has no feature {name} of one value in bytes")
+            files.append((f"{named} {name}" if len(self._records.features) == 2 else named, values[0]))
+        return files
+
+    def key(self, index: int) -> bytes:
+        return self.named(index).encode()
+
+    def named(self, index: int) -> str:
+        return self._records.named(index)
+
+
+class RecordArray(Store):
+    """A feature of all records, of one shape: lists of floats or integers, or raw bytes; without a type pictures."""
+
+    def __init__(self, records: Records, feature: str, shape: tuple[int, ...], dtype: str | None) -> None:
+        self._channels_first = dtype is None and shape[-1] not in _CHANNELS
+        turned = (*shape[1:], shape[0]) if self._channels_first else shape
+        name, axes = f"{records.data}:{feature}", _AXES[len(shape)] if dtype else ""
+        super().__init__(name, (len(records), *turned), dtype or np.uint8, axes=axes, prepared=False)
+        self._records, self._feature, self._shape = records, feature, shape
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        out = np.empty((len(indices), *self._shape), self.dtype)
+        for place, index in enumerate(indices.tolist()):
+            features = self._records.example(index)
+            try:
+                if self._feature not in features:
+                    raise ValueError(f"it has no feature {self._feature}")
+                out[place] = self._converted(features[self._feature]).reshape(self._shape)
+            except ValueError as error:
+                raise BadImage(self.named(index), str(error)) from error
+        return np.moveaxis(out, 1, -1) if self._channels_first else out
+
+    def named(self, index: int) -> str:
+        return self._records.named(index)
+
+    def key(self, index: int) -> bytes:
+        return self.named(index).encode()
+
+    def _converted(self, feature: Any) -> np.ndarray:
+        """The numbers of a tf.train.Feature, in the type that the flag names."""
+        kind, count = feature.WhichOneof("kind"), int(np.prod(self._shape))
+        if kind == "bytes_list":
+            size = count * self.dtype.itemsize
+            if [*map(len, feature.bytes_list.value)] != [size]:
+                found = ", ".join(f"{len(value):,}" for value in feature.bytes_list.value) or "no"
+                expected = f"expected {size:,} bytes of {self.dtype} {self._shape}"
+                raise ValueError(f"{found} bytes in {self._feature}; {expected}")
+            return np.frombuffer(feature.bytes_list.value[0], self.dtype.newbyteorder("<"))
+        if kind == "int64_list":
+            numbers = np.fromiter(feature.int64_list.value, np.int64)
+        else:
+            # Serialized, the floats follow each other as they do in memory; a loop over 40,000 would take 2 ms.
+            packed = feature.float_list.SerializeToString()
+            numbers = np.frombuffer(packed[len(packed) - 4 * len(feature.float_list.value) :], "<f4")
+        if len(numbers) != count:
+            raise ValueError(f"{len(numbers):,} numbers in {self._feature}; expected those of shape {self._shape}")
+        with np.errstate(all="ignore"):
+            converted = numbers.astype(self.dtype)
+            same = np.array_equal(converted.astype(numbers.dtype), numbers, equal_nan=numbers.dtype.kind == "f")
+        if not same:
+            raise ValueError(f"numbers from {numbers.min():g} to {numbers.max():g} are not exact in {self.dtype}")
+        return converted
+
+
+def _shapes(config: Config, paired: bool) -> dict[str, tuple[int, ...]]:
+    """Shapes of arrays or of raw pictures and of their inputs; none for encoded pictures."""
+    named = config.tfrecord
+    is_array = named.dtype is not None
+    if is_array and named.dtype not in _TYPES:
+        raise UserError(f"--tfrecord-dtype {named.dtype}: expected {', '.join(_TYPES)}")
+    if is_array and named.shape is None:
+        raise UserError(f"--tfrecord-dtype {named.dtype}: give the shape, too, such as --tfrecord-shape 20,20,9")
+    if is_array and paired and named.input is None:
+        raise UserError("--tfrecord-input: name the feature that holds the inputs, since the recipe takes pairs")
+    if named.shape is None:
+        return {}
+    shapes = {"images": _shape("--tfrecord-shape", named.shape, is_array)}
+    if paired and named.input is not None:
+        shapes["inputs"] = _shape("--tfrecord-input-shape", named.input_shape or named.shape, is_array)
+    return shapes
+
+
+def _shape(flag: str, text: str, is_array: bool) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.replace("x", ",").split(",")]
+    shape = tuple(int(part) for part in parts if part.isdecimal() and int(part) > 0)
+    is_shape = len(shape) == len(parts) and len(shape) in _AXES
+    if is_array and not is_shape:
+        raise UserError(f"{flag} {text}: expected one to four lengths, channels last, such as 20,20,9 or 51,51,25,1")
+    if not is_array and not (is_shape and len(shape) == 3 and {shape[0], shape[-1]} & _CHANNELS):
+        raise UserError(
+            f"{flag} {text}: expected height, width and 1, 3 or 4 channels such as 32,32,3, or channels first; arrays "
+            "of other shapes need --tfrecord-dtype"
+        )
+    return shape
 
 
 def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
@@ -340,108 +391,3 @@ def _number(where: str, features: Any, name: str, is_label: bool = False) -> flo
     if len(found) != 1 or not np.isfinite(found[0]) or (is_label and not -(2**31) <= found[0] < 2**31):
         raise UserError(f"{where}: not one {'integer of 32 bits' if is_label else 'finite number'}")
     return found[0]
-
-
-class RecordPictures(EncodedPictures):
-    """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF."""
-
-    def __init__(self, records: RecordReader, **others: Any) -> None:
-        super().__init__(records.name, len(records), **others)
-        self._records = records
-        self.features = [*records.features.values()][::-1]
-        """names of the features, that of the input first"""
-
-    def files(self, index: int) -> list[tuple[str, bytes]]:
-        features, named = self._records.example(index), self.named(index)
-        files: list[tuple[str, bytes]] = []
-        for side in self.features:
-            values = [*features[side].bytes_list.value] if side in features else []
-            if len(values) != 1:
-                raise BadImage(named, f"it has no feature {side} of one value in bytes")
-            files.append((f"{named} {side}" if len(self.features) == 2 else named, values[0]))
-        return files
-
-    def key(self, index: int) -> bytes:
-        return self.named(index).encode()
-
-    def named(self, index: int) -> str:
-        return self._records.named(index)
-
-
-class RecordFiles(Container):
-    """The features of TFRecords as arrays."""
-
-    has_names = True
-    paths = ()  # the fingerprint covers the names, and every byte
-
-    def __init__(self, records: RecordReader, shapes: dict[str, tuple[int, ...]], dtype: str | None) -> None:
-        super().__init__(records.name)
-        self._records, self._shapes, self._dtype = records, shapes, dtype
-        self.identity = fingerprint_of(b"tfrecords", records.parts).encode()
-
-    def names(self) -> list[str]:
-        return [*self._shapes, *self._records.numbers]
-
-    def get(self, name: str) -> Store:
-        if name not in self._shapes:
-            assert self._records.conditions is not None
-            numbers = self._records.conditions[:, self._records.numbers.index(name)]
-            return NumpyArray(f"{self._records.name}:{name}", numbers)
-        shape = self._shapes[name]
-        channels_first = self._dtype is None and shape[-1] not in _CHANNELS
-        return RecordArray(self._records, name, shape, np.dtype(self._dtype or np.uint8), channels_first=channels_first)
-
-
-class RecordArray(Store):
-    """A feature of all records, of one shape: lists of floats or integers, or raw bytes."""
-
-    def __init__(
-        self, records: RecordReader, feature: str, shape: tuple[int, ...], dtype: np.dtype, *, channels_first: bool
-    ) -> None:
-        turned = (*shape[1:], shape[0]) if channels_first else shape
-        name, axes = f"{records.name}:{feature}", _AXES[len(shape)]
-        super().__init__(name, (len(records), *turned), dtype, axes=axes, prepared=False)
-        self._records, self._feature, self._shape, self._channels_first = records, feature, shape, channels_first
-
-    def read(self, indices: np.ndarray) -> np.ndarray:
-        out = np.empty((len(indices), *self._shape), self.dtype)
-        for place, index in enumerate(indices.tolist()):
-            features = self._records.example(index)
-            try:
-                if self._feature not in features:
-                    raise ValueError(f"it has no feature {self._feature}")
-                out[place] = self._converted(features[self._feature]).reshape(self._shape)
-            except ValueError as error:
-                raise BadImage(self.named(index), str(error)) from error
-        return np.moveaxis(out, 1, -1) if self._channels_first else out
-
-    def named(self, index: int) -> str:
-        return self._records.named(index)
-
-    def key(self, index: int) -> bytes:
-        return self.named(index).encode()
-
-    def _converted(self, feature: Any) -> np.ndarray:
-        """The numbers of a tf.train.Feature, in the type that the flag names."""
-        kind, count = feature.WhichOneof("kind"), int(np.prod(self._shape))
-        if kind == "bytes_list":
-            size = count * self.dtype.itemsize
-            if [*map(len, feature.bytes_list.value)] != [size]:
-                found = ", ".join(f"{len(value):,}" for value in feature.bytes_list.value) or "no"
-                expected = f"expected {size:,} bytes of {self.dtype} {self._shape}"
-                raise ValueError(f"{found} bytes in {self._feature}; {expected}")
-            return np.frombuffer(feature.bytes_list.value[0], self.dtype.newbyteorder("<"))
-        if kind == "int64_list":
-            numbers = np.fromiter(feature.int64_list.value, np.int64)
-        else:
-            # Serialized, the floats follow each other as they do in memory; a loop over 40,000 would take 2 ms.
-            packed = feature.float_list.SerializeToString()
-            numbers = np.frombuffer(packed[len(packed) - 4 * len(feature.float_list.value) :], "<f4")
-        if len(numbers) != count:
-            raise ValueError(f"{len(numbers):,} numbers in {self._feature}; expected those of shape {self._shape}")
-        with np.errstate(all="ignore"):
-            converted = numbers.astype(self.dtype)
-            same = np.array_equal(converted.astype(numbers.dtype), numbers, equal_nan=numbers.dtype.kind == "f")
-        if not same:
-            raise ValueError(f"numbers from {numbers.min():g} to {numbers.max():g} are not exact in {self.dtype}")
-        return converted

@@ -15,11 +15,11 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.cli.types import Fit
 from hvdgan.data.bad_files import BadFile, BadImage
-from hvdgan.data.store import DerivedStore, Size, Store, sides
+from hvdgan.data.store import DerivedStore, Store
 from hvdgan.values.missing import Missing
-from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures, of_pixels
+from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 from hvdgan.values.steps import FailedFunction
-from hvdgan.values.value_map import NARROW, ValueMap
+from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8
 """fraction of the free memory that the cache may take; the run needs the rest"""
@@ -108,12 +108,7 @@ class Samples:
     @property
     def prepared(self) -> bool:
         """True if `hvdgan.prepare` would not make reading faster."""
-        return all(store.prepared for store in self._stores)
-
-    @property
-    def in_memory(self) -> bool:
-        """True if memory holds the samples, so that a cache is of no use."""
-        return all(store.in_memory for store in self._stores)
+        return all(store.prepared for store in self.stores)
 
     @property
     def record_shape(self) -> tuple[int, ...]:
@@ -123,22 +118,12 @@ class Samples:
     @functools.cached_property
     def stored_dtype(self) -> np.dtype:
         """The type of the numbers in the data."""
-        return np.result_type(*(store.dtype for store in self._stores))
+        return np.result_type(*(store.dtype for store in self.stores))
 
-    @functools.cached_property
+    @property
     def dtype(self) -> np.dtype:
-        """The type of the numbers that `fetch` returns.
-
-        The step maps numbers of a type narrower than float32, so that fewer bytes are read ahead and copied to the GPU,
-        where TensorFlow computes the same bits as NumPy.
-        """
-        if not self.is_mapped or self.is_pictures:
-            return self.stored_dtype
-        maps = [each for each in (self.values.images, self.values.inputs) if each is not None]
-        is_narrow = self.stored_dtype in NARROW and self.missing is None
-        looks_like_pictures = self.stored_dtype == np.uint8 and may_be_pictures(self.layout.shape)
-        is_later = is_narrow and not looks_like_pictures and all(each.is_one_step_of_arithmetic for each in maps)
-        return self.stored_dtype if is_later else np.dtype(np.float32)
+        """The type of the numbers that `fetch` returns."""
+        return np.dtype(np.float32) if self.is_mapped and not self.is_pictures else self.stored_dtype
 
     def blank(self, count: int) -> np.ndarray:
         """Zeros in place of `count` samples, (count, *record_shape)."""
@@ -161,14 +146,9 @@ class Samples:
             BadImage: one of them is broken, or has a number that is not finite once it is mapped.
             RunError: the data have changed since they were opened.
         """
-        numbers = self.numbers(indices)
-        stored = [store.read(numbers) for store in self._stores]
+        stored = [store.read(self.numbers(indices)) for store in self.stores]
         if self.is_mapped and not self.is_pictures:
-            if self.dtype == np.float32:
-                stored = self._seen(indices, stored)
-            elif not self._checked[numbers].all():  # the step maps them; here they are only looked at
-                self._seen(indices, stored)
-                self._checked[numbers] = True
+            stored = self._seen(indices, stored)
         if len(stored) == 1:
             return stored[0]
         return self.layout.joined(stored[0], stored[1], self.dtype)
@@ -199,10 +179,7 @@ class Samples:
         return self.images.digest(self._number(index))
 
     def stamp(self) -> list[Any] | None:
-        """Facts that, with the fingerprint, prove that no sample and no label has changed, without reading the samples.
-
-        Returns:
-            Values expressible in JSON; None if there is no proof.
+        """Facts, as JSON types, that prove with the fingerprint that no sample and no label has changed; None: none do.
 
         Raises:
             OSError: a file is missing.
@@ -225,47 +202,29 @@ class Samples:
         return self.replace(indices=self.numbers(indices), classes=self.num_classes, **some)
 
     def mapped(self, values: SampleValues) -> "Samples":
-        """The samples as networks see them, or in a narrower type, which unpack() maps in the step.
-
-        Args:
-            values: maps of the parts, with all statistics.
+        """The samples as networks see them, by maps that have all their statistics.
 
         Raises:
             UserError: a condition or a constant cannot be mapped to a finite number.
         """
-        if self.is_pictures and self.conditions is None:
-            return self
-        remarks = list(self.remarks)
-        for part, numbers in (("conditions", self.conditions), ("constants", self.constants)):
-            known = values.parts()[part]
-            if known is not None and numbers is not None and (words := known.outside_in_words(numbers)):
-                remarks.append(f"{part}: {words}")
         constants = self._mapped_part(values, "constants")
         field = None if self.missing is None else self.missing.field
         if field is not None:
             constants = field if constants is None else np.concatenate([constants, field], axis=-1)
-        conditions = self._mapped_part(values, "conditions")
-        seen: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants, "is_mapped": True}
-        return self.replace(remarks=remarks, **seen)
+        conditions, remarks = self._mapped_part(values, "conditions"), list(self.remarks)
+        if values.conditions is not None and (words := values.conditions.outside_in_words(conditions)):
+            remarks.append(f"conditions: {words}")
+        changes: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants}
+        return self.replace(remarks=remarks, is_mapped=True, **changes)
 
     def described(self, numbers: np.ndarray, value_map: ValueMap, *names: str) -> "Samples":
-        """The samples with conditions, which the fingerprint then covers.
-
-        Args:
-            numbers: conditions, (N, k) float64.
-            value_map: their map.
-            names: names that the fingerprint covers, too.
-        """
+        """The samples with conditions (N, k) float64, which the fingerprint then covers with their names."""
         parts = [self.fingerprint.encode(), *map(str.encode, names), numbers.tobytes()]
         values = dataclasses.replace(self.values, conditions=value_map)
         return self.replace(values=values, conditions=numbers, fingerprint=fingerprint_of(b"conditions", parts))
 
     def refuse_lost(self, part: str, value_map: ValueMap, seen: np.ndarray) -> None:
-        """Refuse conditions and constants of which a map makes NaN or infinities: no sample could be left out for them.
-
-        Raises:
-            UserError: names the first such number.
-        """
+        """Refuse conditions and constants of which a map makes NaN or infinities."""
 
         def where(place: tuple[int, ...]) -> str:
             if part == "constants":
@@ -278,13 +237,9 @@ class Samples:
             )
 
     @property
-    def _stores(self) -> list[Store]:
+    def stores(self) -> list[Store]:
+        """Those of the inputs, if there are some, and of the images."""
         return [self.images] if self.inputs is None else [self.inputs, self.images]
-
-    @functools.cached_property
-    def _checked(self) -> np.ndarray:
-        """Samples of the stores that were mapped before, and need not be looked at again; bool (N,)."""
-        return np.zeros(self.images.shape[0], bool)
 
     def _number(self, index: int) -> int:
         return index if self.indices is None else int(self.indices[index])
@@ -301,11 +256,7 @@ class Samples:
         return seen
 
     def _seen(self, indices: np.ndarray, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs, if there are some, and samples as networks see them.
-
-        Raises:
-            BadImage: a number is not finite then, or a function of the user's raises an error for a sample.
-        """
+        """Inputs, if there are some, and samples as networks see them."""
         seen = []
         for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
             assert value_map is not None
@@ -331,26 +282,22 @@ class Samples:
 def of_pictures(
     store: Store,
     *,
-    name: str,
-    image_size: Size,
-    channels: int,
     told_by: Iterable[bytes],
     fit: Fit | None = None,
     paired: bool = False,
-    input_size: Size | None = None,
+    inputs: Store | None = None,
     **others: Any,
 ) -> Samples:
-    """8-bit pictures, all of one size."""
-    height, width = sides(image_size)
-    shape = (height, width, channels)
-    # Square pictures that are cropped had no fit before it could be chosen, and keep their fingerprint.
-    size, how = f"{height}" if height == width else f"{height} {width}", "" if fit in (None, "crop") else f" {fit}"
+    """8-bit pictures, all of one size; without `inputs`, those of pairs lie in front of the images' channels."""
+    shape, input_shape = store.shape[1:], None if inputs is None else inputs.shape[1:]
+    if paired and inputs is None:
+        shape = input_shape = (*shape[:2], shape[2] // 2)
     return Samples(
-        name=name,
         images=store,
-        values=of_pixels(channels, paired=paired),
-        layout=Layout(shape, (*sides(input_size or image_size), channels) if paired else None),
-        fingerprint=fingerprint_of(f"{size} {channels}{how}".encode(), told_by),
+        inputs=inputs,
+        values=of_pixels(shape[-1], paired=paired),
+        layout=Layout(shape, input_shape),
+        fingerprint=fingerprint_of(f"{shape} {fit or 'crop'}".encode(), told_by),
         is_pictures=True,
         **others,
     )
@@ -383,15 +330,10 @@ def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
     """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch.
 
-    Args:
-        source: the samples; those that memory holds are returned as they are.
-        kind: value of `--pipeline.cache`.
-        peers: the ranks; each calls this.
-
     Raises:
         UserError: the samples do not fit into the memory of a host; raised on every rank.
     """
-    if kind == "none" or source.in_memory:
+    if kind == "none" or all(store.in_memory for store in source.stores):
         return source
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
     return source.replace(images=_Kept(source.images), inputs=source.inputs and _Kept(source.inputs))
@@ -416,7 +358,6 @@ class _Kept(DerivedStore):
 
 
 def _check_memory(source: Samples, peers: Peers) -> None:
-    """Check that all samples fit into the memory of this host, or raise a UserError."""
     free = hosts.free_memory()
     needed = source.blank(1).nbytes * len(source) * peers.local_size
     if free is None or needed <= _MEMORY_FRACTION * free:

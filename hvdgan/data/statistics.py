@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from hvdgan.values.value_map import ValueMap
 
 BLOCK_BYTES = 32 * 2**20
 """size of the samples of a block"""
-Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""for each channel (C,): count, mean, and sum of squared differences from the mean"""
+Moments = np.ndarray
+"""rows (3, C) of counts, means, and sums of squared differences from the mean"""
 
 
 def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = None) -> SampleValues:
@@ -29,15 +28,7 @@ def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = 
     The data are divided into blocks by their number alone, the ranks share the blocks, and the moments of all blocks
     are combined in their order in float64, so that the result does not depend on the number of ranks.
 
-    Args:
-        source: samples to train on, as they are stored.
-        peers: the ranks; each calls this.
-        known: maps of the same data with their statistics, such as a checkpoint's; a part whose map differs in nothing
-            else takes its own.
-
-    Raises:
-        UserError: a channel is constant, no sample can be read, or a condition or constant cannot be mapped.
-        RunError: the data cannot be read on some rank.
+    A part takes those of `known`, such as a checkpoint's maps, if its map differs in nothing else.
 
     Reference: Chan, Golub and LeVeque 1983, equation 1.5 (combination of moments).
     """
@@ -46,42 +37,37 @@ def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = 
         pairs = [(name, mine, known.parts()[name]) for name, mine in values.parts().items()]
         taken = {name: its for name, mine, its in pairs if mine and its and mine.differs_in_statistics(its)}
         values = dataclasses.replace(values, **taken)
-    while any(each is not None and each.lacks_statistics for each in values.parts().values()):
-        values = _resolved_once(source, values, peers)
-    return values
+    return SampleValues(**{name: _resolved(source, name, each, peers) for name, each in values.parts().items()})
 
 
-def _resolved_once(source: Samples, values: SampleValues, peers: Peers) -> SampleValues:
-    """Fill in the first missing statistics of each part."""
-    new: dict[str, ValueMap] = {}
-    for name, value_map in values.parts().items():
-        if value_map is None or not value_map.lacks_statistics:
-            continue
-        if name in ("conditions", "constants"):
-            work = functools.partial(_of_memory, source, name, value_map)
-            moments = _arrays(from_root(work, peers, f"--data {source.name}: {name}"))
+def _resolved(source: Samples, part: str, value_map: ValueMap | None, peers: Peers) -> Any:
+    """The map of a part with all its statistics, of which a chain may need several, one after another."""
+    while value_map is not None and value_map.lacks_statistics:
+        if part in ("conditions", "constants"):
+            work = functools.partial(_of_memory, source, part, value_map)
+            moments = np.array(from_root(work, peers, f"--data {source.name}: {part}"))
         else:
-            moments = _of_samples(source, name, value_map, peers)
-        new[name] = _filled(value_map, moments, source, name)
-    return dataclasses.replace(values, **new)
+            moments = _of_samples(source, part, value_map, peers)
+        value_map = _filled(value_map, moments, source, part)
+    return value_map
 
 
-def _of_memory(source: Samples, part: str, value_map: ValueMap) -> list[Any]:
+def _of_memory(source: Samples, part: str, value_map: ValueMap) -> Any:
     with np.errstate(all="ignore"):
         before = value_map.before_statistics(getattr(source, part))
     source.refuse_lost(part, value_map, before)
-    return _lists(moments_of(before))
+    return moments_of(before).tolist()
 
 
 def _of_samples(source: Samples, part: str, value_map: ValueMap, peers: Peers) -> Moments:
     found = share_out_ranges(
         len(source),
-        lambda some: _lists(_of_block(source, part, value_map, np.array(some))),
+        lambda some: _of_block(source, part, value_map, np.array(some)).tolist(),
         peers,
         f"--data {source.name}: statistics",
         length=max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize)),
     )
-    return functools.reduce(combined, map(_arrays, found))
+    return functools.reduce(combined, map(np.array, found))
 
 
 def _of_block(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray) -> Moments:
@@ -96,17 +82,12 @@ def _of_block(source: Samples, part: str, value_map: ValueMap, indices: np.ndarr
         before = np.concatenate(each or [np.zeros((0, len(value_map.channels)))])
     if source.missing is not None:  # each channel may have other numbers
         channels = [moments_of(one[np.isfinite(one)][:, None]) for one in np.moveaxis(before, -1, 0)]
-        counts, means, squares = (np.concatenate(some) for some in zip(*channels, strict=True))
-        return counts, means, squares
+        return np.concatenate(channels, axis=1)
     return moments_of(before[np.isfinite(before).all(axis=tuple(range(1, before.ndim)))])
 
 
 def _before(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray) -> np.ndarray:
-    """Some samples to which the first steps are applied.
-
-    Raises:
-        BadImage: one of them is broken, or a function of the user's raises an error.
-    """
+    """Some samples to which the first steps are applied."""
     inputs, images = source.layout.split(source.fetch_batch(indices))
     samples = inputs if part == "inputs" else images
     assert samples is not None
@@ -123,11 +104,11 @@ def moments_of(numbers: np.ndarray) -> Moments:
     flat = numbers.reshape(-1, numbers.shape[-1])
     counts = np.full(flat.shape[1], float(len(flat)))
     if not len(flat):
-        return counts, np.zeros_like(counts), np.zeros_like(counts)
+        return np.stack([counts, counts, counts])
     apart = flat - flat[0]
     mean = apart.mean(axis=0)
     apart -= mean
-    return counts, flat[0] + mean, np.square(apart, out=apart).sum(axis=0)
+    return np.stack([counts, flat[0] + mean, np.square(apart, out=apart).sum(axis=0)])
 
 
 def combined(one: Moments, other: Moments) -> Moments:
@@ -136,7 +117,7 @@ def combined(one: Moments, other: Moments) -> Moments:
     divisor = np.maximum(count, 1)
     apart = other[1] - one[1]
     mean = one[1] + apart * (other[0] / divisor)
-    return count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)
+    return np.stack([count, mean, one[2] + other[2] + np.square(apart) * (one[0] * other[0] / divisor)])
 
 
 def _filled(value_map: ValueMap, moments: Moments, source: Samples, part: str) -> ValueMap:
@@ -150,12 +131,3 @@ def _filled(value_map: ValueMap, moments: Moments, source: Samples, part: str) -
         return value_map.with_statistics(mean.tolist(), np.sqrt(squares / count).tolist())
     except UserError as error:
         raise UserError(f"--data {source.name}: {part}: {error}") from error
-
-
-def _lists(moments: Moments) -> list[Any]:
-    return [each.tolist() for each in moments]
-
-
-def _arrays(moments: Sequence[Any]) -> Moments:
-    count, mean, squares = map(np.asarray, moments)
-    return count, mean, squares

@@ -3,18 +3,21 @@
 import abc
 import contextlib
 import hashlib
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.data.bad_files import BadFile, BadImage
+from hvdgan.data.bad_files import BadImage
 
 Size = int | tuple[int, int]
 """height and width in pixels: one number for both, or two"""
+ALIGNMENT = 64
+"""bytes, of which the address of an array is a multiple if TensorFlow can take it over"""
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
 
@@ -41,22 +44,20 @@ def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
         raise UserError(f"--data {name}: cannot be read {kind}: {in_one_line(error)}; expected {expected}") from error
 
 
-def failed(named: str, error: Exception) -> RunError:
-    """The error that ends the run if a library cannot read a sample of this name."""
-    return RunError(
-        f"--data {named} cannot be read: {in_one_line(error)}; the file has changed, or the disk has failed; restore "
-        "the file, then resume"
-    )
+def failed(named: str, reason: Exception | str) -> RunError:
+    """The error that ends the run if a file, or a sample of this name, has changed or cannot be read."""
+    told = in_one_line(reason) if isinstance(reason, Exception) else reason
+    return RunError(f"--data {named} cannot be read: {told}; restore the data or the disk, then resume")
 
 
 def refuse_changed(stamp: Sequence[Any], named: str) -> None:
     """Refuse a file that was written to since it was opened."""
     try:
-        problem = "" if identity(stamp[0]) == stamp else "the file has changed since the run began"
+        is_same = identity(stamp[0]) == stamp
     except OSError as error:
-        problem = str(error.strerror)
-    if problem:
-        raise RunError(f"--data {named} cannot be read: {problem}; restore the file, then resume")
+        raise failed(named, str(error.strerror)) from error
+    if not is_same:
+        raise failed(named, "the file has changed since the run began")
 
 
 def spread(count: int) -> np.ndarray:
@@ -68,6 +69,14 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
     """A slice in place of indices that follow one another, which libraries read at once."""
     is_run = len(indices) and (np.diff(indices) == 1).all()
     return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A new array that begins where TensorFlow takes it over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + size].view(dtype).reshape(shape)
 
 
 class Store(abc.ABC):
@@ -122,22 +131,19 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Read some samples, (B, ...) of `dtype`; safe to call from several threads.
-
-        Args:
-            indices: numbers of the samples, int64 (B,), in any order; one may occur twice.
+        """Read some samples, (B, ...) of `dtype`, in any order; safe to call from several threads.
 
         Raises:
             BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
             RunError: the file has changed or the disk has failed.
         """
 
-    def refuse_other_types(self) -> None:
-        """Refuse what is no array of real numbers.
+    def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
+        """Read some samples to places of an array (B, ...)."""
+        out[places] = self.read(indices)
 
-        Raises:
-            UserError: it holds texts, complex numbers or the like.
-        """
+    def refuse_other_types(self) -> None:
+        """Refuse texts, complex numbers and the like."""
         if self.dtype.kind not in "fiu" or self.dtype.itemsize > 8:
             raise UserError(
                 f"--data {self.name}: numbers of type {self.dtype}; expected float16, float32, float64 or integers; "
@@ -145,11 +151,7 @@ class Store(abc.ABC):
             )
 
     def readable(self, indices: np.ndarray) -> np.ndarray:
-        """Those of some samples that are not broken, (B, ...).
-
-        Raises:
-            UserError: all are.
-        """
+        """Those of some samples that are not broken, (B, ...); if all are, they are refused."""
         try:
             return self.read(indices)
         except BadImage as first:
@@ -174,31 +176,23 @@ class Store(abc.ABC):
         return hashlib.sha256(self.key(index)).digest()
 
     def whole(self) -> np.ndarray:
-        """All of it, for small arrays such as conditions.
-
-        Raises:
-            UserError: a number is missing or not valid.
-        """
+        """All of it, for small arrays such as conditions; a missing number is refused."""
+        if not self.shape:
+            raise UserError(f"--data {self.name}: a single number; expected an array")
         try:
             return self.read(np.arange(self.shape[0]))
         except BadImage as bad:
             raise UserError(f"--data {bad}") from bad
 
     def refuse_others(self, samples: "Store", flag: str) -> None:
-        """Refuse an array whose entries belong to others than the samples beside which it lies.
+        """Refuse an array, named by a flag, whose entries belong to others than the samples beside which it lies.
 
-        Args:
-            samples: the array of the samples, of the same file or files.
-            flag: flag that names this array.
-
-        Raises:
-            UserError: it has another first dimension, the same dimensions in another order, or other numbers of entries
-                in the files.
+        It then has another first dimension, the same dimensions in another order, or other numbers of entries in files.
         """
         mine, theirs = self.dims, samples.dims
-        both_are_named = bool(mine and theirs and mine[0] and theirs[0])
-        first_differs = both_are_named and mine[0] != theirs[0]
-        if first_differs or _shared(mine, theirs) != _shared(theirs, mine):
+        are_named = bool(mine and theirs and mine[0] and theirs[0])
+        shared = [[dim for dim in one if dim and dim in other] for one, other in ((mine, theirs), (theirs, mine))]
+        if (are_named and mine[0] != theirs[0]) or shared[0] != shared[1]:
             raise UserError(
                 f"{flag}: {self.name} has the dimensions {', '.join(mine)}, and the samples {', '.join(theirs)}; "
                 "expected the same first one, and those that both have in the same order; rename or transpose it"
@@ -214,15 +208,12 @@ class Store(abc.ABC):
 class DerivedStore(Store):
     """The samples of another store in another form, under the same names and keys.
 
-    Args:
-        stored: the other store.
-        shape: shape, with the number of samples; None: that of the other one.
-        others: further arguments of Store, for what differs.
+    `shape` is that of the other one by default, and `others` are further arguments of Store, for what differs.
     """
 
     def __init__(self, stored: Store, shape: Sequence[int] | None = None, **others: Any) -> None:
-        same = {name: getattr(stored, name) for name in ("dtype", "units", "channels", "axes", "prepared")}
-        super().__init__(stored.name, stored.shape if shape is None else shape, **{**same, **others})
+        same = {name: getattr(stored, name) for name in ("name", "dtype", "units", "channels", "axes", "prepared")}
+        super().__init__(shape=stored.shape if shape is None else shape, **{**same, **others})
         self._stored = stored
 
     def named(self, index: int) -> str:
@@ -235,13 +226,13 @@ class DerivedStore(Store):
         return self._stored.digest(index)
 
 
-def _shared(dims: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The names of dimensions that others have, too."""
-    return [dim for dim in dims if dim and dim in others]
+class Container:
+    """A file, or several of the same kind, with one array or several by name; "" is the only one without a name.
 
-
-class Container(abc.ABC):
-    """A file, or several of the same kind, with one array or several by name."""
+    Args:
+        data: value of `--data`, without the name of an array.
+        stores: functions that open the arrays, by their names.
+    """
 
     has_names = False
     """True if the keys of samples are names, which decide what is held out"""
@@ -250,26 +241,26 @@ class Container(abc.ABC):
     folder = ""
     """folder below which the files lie"""
     paths: Sequence[str] | None = None
-    """paths of the files, of which one has another size or time once a sample has changed; None: nothing shows that"""
+    """paths of the files, of which one has another size or time once a sample has changed, unless the fingerprint shows
+    it; None: nothing shows that"""
     holds_arrays = False
     """True if the numbers are known to be no pictures, although arrays of small integers may have the same type"""
-    bad_files: Sequence[BadFile] = ()
-    """files of one sample that cannot be used; they have no index"""
     labels: np.ndarray | None = None
-    """classes that the names of files give, int32 (N,)"""
+    """classes of the samples, int32 (N,), where they are known without an array of that name"""
     class_names: Sequence[str] | None = None
     """names of these classes"""
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: str, stores: Mapping[str, Callable[[], Store]] | None = None) -> None:
         self.data = data
+        self._stores = stores or {}
 
-    @abc.abstractmethod
     def names(self) -> list[str]:
-        """The names of the arrays; [""] if the file has one without a name."""
+        """The names of the arrays."""
+        return list(self._stores)
 
-    @abc.abstractmethod
     def get(self, name: str) -> Store:
         """One of the arrays."""
+        return self._stores[name]()
 
     def settings(self, config: Config, *, paired: bool) -> Config:
         """The settings of the data, completed by what the files say."""
@@ -282,13 +273,7 @@ class Container(abc.ABC):
 
     def find_constant(self, name: str, flag: str) -> Store:
         """The array of fields that all samples share; its first axis is that of a sample."""
-        stored = self.find(name, flag)
-        if not stored.shape:
-            raise UserError(
-                f"{flag} {name}: a single number in {self.data}; expected an array of a sample's shape in space, with "
-                "or without an axis of fields after it"
-            )
-        return stored
+        return self.find(name, flag)
 
     def samples_among(self, names: Sequence[str]) -> str:
         """The name of the samples where --data gives none: the only array, or that of a usual name; else "".

@@ -28,9 +28,14 @@ class ValidNumbers:
     high: float | None = None
     slack: float = 0
 
+    @property
+    def declares(self) -> bool:
+        """Whether some numbers are not valid."""
+        return bool(self.marks) or self.low is not None or self.high is not None
+
     def checked(self, samples: np.ndarray, named: Callable[[int], str] | None = None) -> np.ndarray:
         """Some samples (B, ...), floats with NaN in place of all other numbers."""
-        if not self.marks and self.low is None and self.high is None:
+        if not self.declares:
             return samples
         wrong = np.zeros(samples.shape, bool)
         with np.errstate(all="ignore"):

@@ -1,8 +1,8 @@
 """Variables of NetCDF and Zarr as the channels of samples, read by xarray; Zarr arrays without dimensions by zarr."""
 
-import contextlib
+import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import h5py
@@ -19,6 +19,7 @@ SUFFIXES = (*FILES, ".zarr")
 _OF_STORES = ("zarr.json", ".zgroup", ".zmetadata", ".zarray")
 _TIMES = ("time", "times", "t", "valid_time")
 """names of dimensions that are taken for time, in lower case"""
+_reasons = functools.partial(named_errors, kind="by xarray", expected="NetCDF, or a Zarr group or array")
 
 
 def is_store(path: str) -> bool:
@@ -44,10 +45,12 @@ def open_file(data: str, axes: dict[str, str | None]) -> Container:
             try:
                 groups = xarray.open_groups(data, engine="zarr", consolidated=False, **options)
             except Exception:  # of many types, and raised again unless some dimensions have no names
-                arrays = dict(_arrays_below(zarr.open(data, mode="r")))
+                arrays = _arrays_in(zarr.open(data, mode="r"))
                 if all(map(_has_names, arrays.values())):
                     raise
-                return ZarrArrays(data, arrays)
+                # Those with names are left out: zarr would leave their missing numbers as they are.
+                plain = {path: each for path, each in arrays.items() if not _has_names(each)}
+                return Container(data, {path: functools.partial(ZarrArray, data, path, plain[path]) for path in plain})
         elif h5py.is_hdf5(data):
             options |= {"engine": "h5netcdf", "phony_dims": "access"}  # the default, which warns
             groups = opened(lambda locking: xarray.open_groups(data, driver_kwds={"locking": locking}, **options))
@@ -103,7 +106,7 @@ class XarrayFile(Container):
     def get(self, name: str) -> "XarrayArray":
         names = name.split(",")
         axes = self._axes.get(name, self._axes.get(""))
-        variables = self._together(names, "--data")
+        variables = self._together(names, "--data", [self._variables[each] for each in names])
         dims = variables[0].dims
         if names[1:] and len(dims) == 2 and (axes or "").upper() != "C":
             flag = "--input-axes" if name in self._axes else "--axes"
@@ -112,8 +115,8 @@ class XarrayFile(Container):
                 f"vectors do not become channels; give {flag} C to join them end to end, or name one variable"
             )
         stamps = [self._stamp] if self._stamp else [_metadata(self.data, each) for each in names]
-        is_netcdf = self._stamp is not None
-        array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, axes, stamps, of_netcdf=is_netcdf)
+        valid = [of_variable(each, of_netcdf=self._stamp is not None) for each in variables]
+        array = XarrayArray(f"{self.data}:{name}", _without_groups(names), variables, valid, axes, stamps)
         times = [str(dim) for dim in dims if str(dim).lower() in _TIMES]
         if times and dims[0] not in times:
             array.unclear = (
@@ -127,20 +130,18 @@ class XarrayFile(Container):
         names = name.split(",")
         for each in names:
             self._refuse_missing(each, flag)
-        variables = self._together(names, flag, are_constant=True)
-        where, of_netcdf = f"{self.data}:{name}", self._stamp is not None
-        valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
-        fields = [its.checked(np.asarray(each.values)) for each, its in zip(variables, valid, strict=True)]
-        units = [_unit(each) for each in variables]
-        constants = NumpyArray(where, np.stack(fields, -1), units=units, channels=_without_groups(names))
+        found = [self._variables[each] for each in names]
+        found = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in found]
+        variables = self._together(names, flag, found)
+        is_netcdf = self._stamp is not None
+        fields = [of_variable(each, of_netcdf=is_netcdf).checked(np.asarray(each.values)) for each in variables]
+        units, channels = [_unit(each) for each in variables], _without_groups(names)
+        constants = NumpyArray(f"{self.data}:{name}", np.stack(fields, -1), units=units, channels=channels)
         constants.dims = _named(variables[0].dims)
         return constants
 
-    def _together(self, names: Sequence[str], flag: str, *, are_constant: bool = False) -> list[Any]:
-        """The variables of these names, which must have the same dimensions, and hold no dates."""
-        variables = [self._variables[name] for name in names]
-        if are_constant:
-            variables = [each[0] if each.ndim == 3 and each.shape[0] == 1 else each for each in variables]
+    def _together(self, names: Sequence[str], flag: str, variables: list[Any]) -> list[Any]:
+        """Variables, which must have the same dimensions, and hold no dates."""
         for name, each in zip(names, variables, strict=True):
             if " since " in _unit(each):
                 raise UserError(
@@ -168,13 +169,11 @@ class XarrayArray(Store):
         name: str,
         names: Sequence[str],
         variables: Sequence[Any],
+        valid: Sequence[ValidNumbers],
         axes: str | None,
         stamps: Sequence[list[Any]],
-        *,
-        of_netcdf: bool,
     ) -> None:
-        self._variables, self._stamps = variables, stamps
-        self._valid = [of_variable(each, of_netcdf=of_netcdf) for each in variables]
+        self._variables, self._valid, self._stamps = variables, valid, stamps
         shape, count, inner = variables[0].shape, len(variables), len(variables[0].shape) - 1
         if inner == 1:
             axes = "C"
@@ -208,36 +207,15 @@ class XarrayArray(Store):
         return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
 
-class ZarrArrays(Container):
-    """A Zarr store that is one array, or of which some array has no names of dimensions, as zarr.save writes it.
+class ZarrArray(Store):
+    """An array of a Zarr store of which some have no names of dimensions, as zarr.save writes them; read by zarr.
 
-    Its arrays go by their paths, such as `group/ECAL`. Which axis is which follows from --axes or from their number, as
-    for an .npy file.
+    Which axis is which follows from --axes or from their number, as for an .npy file.
     """
 
-    def __init__(self, data: str, arrays: dict[str, Any]) -> None:
-        super().__init__(data)
-        self._arrays = arrays
-
-    def names(self) -> list[str]:
-        return list(self._arrays)
-
-    def get(self, name: str) -> "ZarrArray":
-        if name and _has_names(self._arrays[name]):
-            other = next(path for path, array in self._arrays.items() if not _has_names(array))
-            raise UserError(
-                f"--data {self.data}:{name}: an array with names of dimensions is read by xarray, and only if all in "
-                f"the store have names, which {other} has not; give it names, or a store of its own"
-            )
-        stamp = _metadata(self.data, name)
-        return ZarrArray(f"{self.data}:{name}" if name else self.data, self._arrays[name], stamp)
-
-
-class ZarrArray(Store):
-    """A Zarr array that is read by zarr."""
-
-    def __init__(self, name: str, array: Any, stamp: list[Any]) -> None:
-        self._array, self._stamp, attributes = array, stamp, dict(array.attrs)
+    def __init__(self, data: str, path: str, array: Any) -> None:
+        name, attributes = f"{data}:{path}".rstrip(":"), dict(array.attrs)
+        self._array, self._stamp = array, _metadata(data, path)
         self._valid = plain_numbers(name, attributes, array.dtype)
         units = [str(attributes.get("units", ""))]
         super().__init__(name, array.shape, array.dtype.newbyteorder("="), units=units, prepared=False)
@@ -264,13 +242,11 @@ def _metadata(folder: str, path: str) -> list[Any]:
     return identity(of_array if os.path.exists(of_array) else os.path.join(folder, path, ".zarray"))
 
 
-def _arrays_below(item: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _arrays_in(item: Any) -> dict[str, Any]:
     """The arrays of a Zarr group and of all groups in it by their paths, sorted; "" for an array itself."""
-    if not hasattr(item, "arrays"):
-        yield path, item
-        return
-    for name, below in sorted([*item.arrays(), *item.groups()], key=lambda each: each[0]):
-        yield from _arrays_below(below, f"{path}/{name}".lstrip("/"))
+    if not hasattr(item, "members"):
+        return {"": item}
+    return {path: each for path, each in sorted(item.members(max_depth=None)) if not hasattr(each, "members")}
 
 
 def _has_names(array: Any) -> bool:
@@ -295,7 +271,3 @@ def _unit(variable: Any) -> str:
 
 def _dims(variable: Any) -> str:
     return ", ".join(f"{name} {size}" for name, size in zip(variable.dims, variable.shape, strict=True)) or "(none)"
-
-
-def _reasons(name: str) -> contextlib.AbstractContextManager[None]:
-    return named_errors(name, "by xarray", "NetCDF, or a Zarr group or array")

@@ -186,7 +186,7 @@ def given_conditions(text: str | None, path: Path | None, spec: DataSpec) -> np.
         seen = value_map.forward(numbers)
     if words := value_map.lost_in_words(numbers, seen, lambda row: "" if path is None else f" of row {row[0] + 1}"):
         raise UserError(f"{flag}: {words}; expected numbers that the map of the run makes finite")
-    if words := value_map.outside_in_words(numbers):
+    if words := value_map.outside_in_words(seen):
         print(f"hvdgan: warning: {flag}: {words}", file=sys.stderr, flush=True)
     return seen
 

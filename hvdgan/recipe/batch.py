@@ -1,18 +1,16 @@
 """What a loss, sample() and evaluate() compute with, and how it is unpacked from records of the data."""
 
 import copy
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from hvdgan.recipe.data_spec import KERAS, DataSpec
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.state import StateValues
-from hvdgan.values.sample_values import Layout, may_be_pictures
-from hvdgan.values.value_map import ValueMap
+from hvdgan.values.sample_values import Layout
 
 
 class Batch:
@@ -109,11 +107,10 @@ class Parts(NamedTuple):
 
 
 def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> Parts:
-    """Divide records into their parts, crop them, and map their numbers to those that networks see.
+    """Divide records into their parts, and crop them.
 
-    Records are uint8 pictures, whose 0 to 255 become [-1, 1]; float32, which stay as they are, because they have been
-    mapped; or arrays of another type as they are stored, which the maps of `spec` apply to. `random` draws the places
-    of --crop, one per sample; without it they are the centre.
+    Records are uint8 pictures, whose 0 to 255 become [-1, 1], or arrays float32, whose numbers have been mapped before.
+    `random` draws the places of --crop, one per sample; without it they are the centre.
     """
     layout = spec.parts
     inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
@@ -129,24 +126,8 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
         parts = _cropped(parts, layout, random)
     if records.dtype == tf.float32:
         return parts
-    if records.dtype == tf.uint8 and may_be_pictures(layout.shape):
-        images, inputs = (None if each is None else each / 127.5 - 1.0 for each in (parts.images, parts.inputs))
-        return Parts(images, inputs, parts.constants)
-    assert spec.values is not None, "the maps of these data are not known"
-    images, inputs = _mapped(parts.images, spec.values.images), _mapped(parts.inputs, spec.values.inputs)
+    images, inputs = (None if each is None else each / 127.5 - 1.0 for each in (parts.images, parts.inputs))
     return Parts(images, inputs, parts.constants)
-
-
-def _mapped(numbers: tf.Tensor | None, value_map: ValueMap | None) -> tf.Tensor | None:
-    if numbers is None or value_map is None:
-        return numbers
-    return value_map.forward_of(numbers, dataclasses.replace(KERAS, constant=_constant))
-
-
-def _constant(values: Sequence[float], like: tf.Tensor) -> tf.Tensor:
-    """An input of the graph, because TensorFlow divides by a constant with a product, which rounds otherwise."""
-    with tf.init_scope():
-        return tf.constant(values, like.dtype)
 
 
 def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:

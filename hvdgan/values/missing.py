@@ -1,6 +1,7 @@
 """Missing numbers that networks see as a declared one, such as sea temperatures on land."""
 
 import base64
+import contextlib
 import dataclasses
 import math
 import zlib
@@ -13,15 +14,12 @@ from hvdgan.cli.errors import UserError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Missing:
-    """What networks see in place of missing numbers.
-
-    Args:
-        fill: number that networks see, after the map.
-        mask: True where no sample has a number, (*space, C); None: there are no such places.
-    """
+    """What networks see in place of missing numbers."""
 
     fill: float
+    """number that networks see, after the map"""
     mask: np.ndarray | None = None
+    """True where no sample has a number, (*space, C); None: there are no such places"""
 
     @property
     def field(self) -> np.ndarray | None:
@@ -47,25 +45,16 @@ def of_json(values: dict[str, Any]) -> Missing:
     """Make it again from to_json()."""
     if "mask" not in values:
         return Missing(values["fill"])
-    shape = tuple(values["shape"])
-    count = math.prod(shape)
+    count = math.prod(values["shape"])
     packed = zlib.decompressobj().decompress(base64.b85decode(values["mask"]), -(-count // 8))
-    return Missing(
-        values["fill"], np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool).reshape(shape)
-    )
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=count)
+    return Missing(values["fill"], bits.astype(bool).reshape(values["shape"]))
 
 
 def parse(text: str) -> float:
-    """Read the value of --missing: the number after fill:.
-
-    Raises:
-        UserError: it is another word, or no finite number.
-    """
+    """Read the value of --missing: the finite number after fill:."""
     word, _, number = text.partition(":")
-    try:
-        fill = float(number)
-    except ValueError:
-        fill = math.nan
-    if word != "fill" or not math.isfinite(fill):
-        raise UserError(f"--missing {text}: expected fill:NUMBER, such as fill:0")
-    return fill
+    with contextlib.suppress(ValueError):
+        if word == "fill" and math.isfinite(fill := float(number)):
+            return fill
+    raise UserError(f"--missing {text}: expected fill:NUMBER, such as fill:0")

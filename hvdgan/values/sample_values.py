@@ -82,12 +82,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class SampleValues:
-    """The maps of a sample's parts; None for a part that the data do not have.
-
-    Args:
-        images: map of the sample itself.
-        inputs, conditions, constants: maps of its input, of its conditions, and of the fields that all samples share.
-    """
+    """The maps of a sample itself, its input, its conditions, and the fields that all samples share; None: no such."""
 
     images: ValueMap
     inputs: ValueMap | None = None
@@ -112,25 +107,14 @@ def may_be_pictures(shape: Shape) -> bool:
 
 
 def are_pixels(values: SampleValues, layout: Layout, dtype: np.dtype) -> bool:
-    """Whether arrays are 8-bit pictures that have got the map of such by a flag, alone or with inputs of one size.
-
-    Args:
-        values: maps of the samples and of their inputs.
-        layout: shapes of a record.
-        dtype: type of its numbers as they are stored.
-    """
+    """Whether arrays of a stored type are 8-bit pictures that have got the map of such by a flag."""
     maps = [each for each in (values.images, values.inputs) if each is not None]
     alike = dtype == np.uint8 and may_be_pictures(layout.seen) and layout.input_seen in (None, layout.seen)
     return alike and all(chain == (Range(0, 255),) for each in maps for chain in each.chains)
 
 
 def of_pixels(channels: int, *, paired: bool) -> SampleValues:
-    """The map of 8-bit pictures, from 0 to 255 to [-1, 1].
-
-    Args:
-        channels: channels of a picture, 1 or 3.
-        paired: True if each picture comes with an input.
-    """
+    """The map of 8-bit pictures, from 0 to 255 to [-1, 1], and of their inputs if they are paired."""
     pixels = ValueMap(((Range(0, 255),),), tuple(map(str, range(channels))))
     return SampleValues(pixels, pixels if paired else None)
 

@@ -134,11 +134,9 @@ class Power(Step):
 class CustomMap(Step):
     """Two functions of the user's, each the inverse of the other, from an array to an array of the same shape.
 
-    Args:
-        module: name of their module, whose file lies outside of the folders of installed packages.
-        there, back: names of the functions.
-        sha256: SHA-256 of that file when the map was declared, in hex. The functions of another file are not called,
-            so that a checkpoint cannot name code that its reader has not written.
+    The file of their module lies outside of the folders of installed packages, and `sha256` is its SHA-256 when the map
+    was declared, in hex. The functions of another file are not called, so that a checkpoint cannot name code that its
+    reader has not written.
     """
 
     module: str

@@ -11,12 +11,12 @@ from hvdgan.values import steps
 from hvdgan.values.steps import NUMPY, CustomMap, Operations, Range, Standard, Step
 
 Chain = tuple[Step, ...]
-NARROW = (np.float16, np.int8, np.uint8, np.int16, np.uint16)
-"""types that are narrower than float32, and whose numbers are exact in it"""
-_EXACT = (np.float32, *NARROW)
+_EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
 """types whose numbers are exact in float32; all others are computed with in float64"""
 _ROUNDED = 1e-14
 """deviation that the rounding of a map in float64 can leave in equal numbers, as a part of their mean"""
+_SLACK = 1e-6
+"""part of a range by which the rounding of its ends may exceed it"""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -44,21 +44,12 @@ class ValueMap:
         """True if a step needs means and deviations that have not been computed."""
         return any(_unresolved_in(chain) is not None for chain in self.chains)
 
-    @property
-    def is_one_step_of_arithmetic(self) -> bool:
-        """True if each number is at most shifted and scaled once, which has the same bits in NumPy and TensorFlow.
-
-        Logarithms and powers may differ in the last bit, and TensorFlow joins the constants of two steps in a row.
-        """
-        return all(
-            len(chain) <= 1 and all(isinstance(step, Range | Standard) for step in chain) for chain in self.chains
-        )
-
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
         if self.is_identity:
             return values.astype(np.float32, copy=False)
-        return self.forward_of(_wide(values), NUMPY).astype(np.float32, copy=False)
+        wide = values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
+        return self.forward_of(wide, NUMPY).astype(np.float32, copy=False)
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Map numbers that networks see, (..., C), to those of the data, float32 (..., C)."""
@@ -74,28 +65,10 @@ class ValueMap:
         """As inverse(), for tensors of any library, in their own type."""
         return self._for_chains(_undone, values, ops)
 
-    def outside_in_words(self, values: np.ndarray) -> str:
-        """How many numbers lie outside of a range of their chain, once the steps before it are applied, for messages.
-
-        Args:
-            values: numbers of the data, (..., C).
-
-        Returns:
-            Words; an empty string if none lies outside.
-        """
-        count = 0
-        for place, chain in enumerate(self.chains):
-            count += _outside(chain, values if len(self.chains) == 1 else values[..., place : place + 1])
-        of = f"{count:,} of {values.size:,} numbers"
-        return f"{of} lie outside of the declared range, and are not clipped: {self}" if count else ""
-
     def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
-        """The first number of the data that is mapped to no finite one, for messages; an empty string if there is none.
+        """The first of some numbers that is no finite one once it is `seen`, for messages; "" if there is none.
 
-        Args:
-            values: numbers of the data, (..., C).
-            seen: the same numbers once they are mapped, or once the first steps are applied.
-            where: function of a number's place, without the channel, that returns words to put after the channel.
+        `where` describes its place, without the channel.
         """
         finite = np.isfinite(seen)
         if finite.all():
@@ -103,6 +76,16 @@ class ValueMap:
         place = tuple(int(axis[0]) for axis in np.nonzero(~finite))
         words = f"{self.channels[place[-1]]}{where(place[:-1])} is {values[place]:g}"
         return f"{words}, which its map {self.channel(place[-1])} turns into {seen[place]:g}"
+
+    def outside_in_words(self, seen: np.ndarray) -> str:
+        """The channels whose last step is a range that some mapped numbers exceed, in words; "" if there are none."""
+        found = [
+            name
+            for place, name in enumerate(self.channels)
+            if isinstance(next(iter(self.channel(place).chains[0][::-1]), None), Range)
+            and (np.abs(seen[..., place]) > 1 + _SLACK).any()
+        ]
+        return f"numbers of {', '.join(found)} lie outside of the declared range, and are not clipped" if found else ""
 
     def own_functions(self) -> list[CustomMap]:
         """The steps that are functions of the user's own."""
@@ -124,14 +107,7 @@ class ValueMap:
         return before.forward_of(values.astype(np.float64, copy=False), NUMPY)
 
     def with_statistics(self, means: Sequence[float], deviations: Sequence[float]) -> "ValueMap":
-        """Fill in the first step that lacks its statistics, in each chain that has one.
-
-        Args:
-            means, deviations: one number for each channel.
-
-        Raises:
-            UserError: a channel is constant, so that its deviation is 0 or a rounding error.
-        """
+        """Fill in the first step of each chain that lacks its statistics; a constant channel is refused."""
         chains = list(self.chains)
         for place, chain in enumerate(self.chains):
             if (number := _unresolved_in(chain)) is None:
@@ -179,17 +155,7 @@ def of_json(values: dict[str, Any]) -> ValueMap:
 
 
 def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
-    """Read a map: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each.
-
-    Args:
-        text: value of the flag.
-        flag: name of the flag, for error messages.
-        channels: names of the channels.
-        units: units of the channels, if they are known.
-
-    Raises:
-        UserError: a step or a channel is unknown, or a channel has no map.
-    """
+    """Read the value of a flag: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each."""
     named = f"{flag} {text}"
     if "=" not in text:
         return ValueMap((steps.parse(text.strip(), named),), tuple(channels), tuple(units))
@@ -210,22 +176,6 @@ def _chained(chain: Chain, values: Any, ops: Operations) -> Any:
     for step in chain:
         values = step.forward(values, ops)
     return values
-
-
-def _wide(values: np.ndarray) -> np.ndarray:
-    """The same numbers in the type that they are computed with."""
-    return values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
-
-
-def _outside(chain: Chain, values: np.ndarray) -> int:
-    beyond = np.zeros(values.shape, bool)
-    for place, step in enumerate(chain):
-        if isinstance(step, Range):
-            # Without steps before the range, the type of the data rounds its ends as it has rounded the numbers.
-            with np.errstate(all="ignore"):
-                before = _chained(chain[:place], _wide(values), NUMPY) if place else values
-            beyond |= (before < step.low) | (before > step.high)
-    return int(np.count_nonzero(beyond))
 
 
 def _undone(chain: Chain, values: Any, ops: Operations) -> Any:

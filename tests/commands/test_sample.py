@@ -14,7 +14,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import sample
-from hvdgan.data import builtin
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.drawing import SampleRandom
@@ -128,7 +129,7 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
     chosen = sample_indices(2, 0, 7, 6)
     np.testing.assert_array_equal(images[:, 0, -1], 40 * chosen)
     digits = draw(runs / "completion", tmp_path / "digits", "--samples", 40, "--data", "digits", "--batch-size", 40)
-    source = builtin.digits(image_size=32, channels=1)
+    source = open_source(Config(data="digits", image_size=32, channels=1))
     originals = source.fetch_batch(sample_indices(0, 0, 40, len(source)))[..., 0]
     np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
 

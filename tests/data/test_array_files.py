@@ -7,6 +7,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.data.opening import EXPECTED
 
 RNG = np.random.default_rng(0)
 FLOATS = RNG.uniform(0, 1, (6, 8, 12, 2)).astype(np.float32)
@@ -34,48 +35,21 @@ def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape
     assert not source.is_pictures
     assert (source.layout.shape, source.dtype, str(source.values.images)) == (shape, array.dtype, values)
     assert source.fetch_batch(np.arange(6)).shape == (6, *shape)
+    assert opened("digits", image_size=16, crop=(8, 12)).layout.seen == (8, 12, 1)  # pictures are cropped, too
 
 
-def test_one_of_several_is_named(tmp_path):
-    np.savez(tmp_path / "a.npz", ECAL=FLOATS, HCAL=1 - FLOATS)
-    np.testing.assert_array_equal(opened(f"{tmp_path}/a.npz:HCAL").fetch(2), 1 - FLOATS[2])
-    with pytest.raises(UserError, match=r"found the arrays ECAL, HCAL; name the one .* as in --data .*a\.npz:ECAL$"):
-        opened(tmp_path / "a.npz")
-    with pytest.raises(UserError, match="no array TRACKS in .*; it has ECAL, HCAL$"):
-        opened(f"{tmp_path}/a.npz:TRACKS")
-
-
-def test_of_several_arrays_without_names_none_is_taken_for_the_samples(tmp_path):
-    """np.savez(path, energies, fields): energies (6, 3) would be vectors to train on."""
-    np.savez(tmp_path / "a.npz", FLOATS[:, :3, 0, 0], FLOATS)
-    with pytest.raises(UserError, match=r"found the arrays arr_0, arr_1; name the one with the samples"):
-        opened(tmp_path / "a.npz")
-    source = opened(f"{tmp_path}/a.npz:arr_1", conditions=("arr_0",))
-    np.testing.assert_array_equal(source.fetch(2), FLOATS[2])
-
-
-def test_what_lies_beside_the_samples_is_not_taken_for_them(tmp_path):
-    np.savez(tmp_path / "a.npz", field=FLOATS, energy=np.arange(6.0), ground=FLOATS[0, ..., 0], labels=np.arange(6))
+def test_one_of_several_is_named_and_others_may_lie_beside_it(tmp_path):
+    beside = {"energy": np.arange(6.0), "ground": FLOATS[0, ..., 0], "labels": np.arange(6).reshape(6, 1)}
+    np.savez(tmp_path / "a.npz", ECAL=FLOATS, **beside)
     source = opened(tmp_path / "a.npz", conditions=("energy",), constants="ground")
     np.testing.assert_array_equal(source.fetch(3), FLOATS[3])
-    assert source.num_classes == 6 and source.conditions[:, 0].tolist() == list(range(6))
+    assert source.labels.tolist() == source.conditions[:, 0].tolist() == list(range(6))
     np.testing.assert_array_equal(source.constants, FLOATS[0, ..., :1])
-
-
-def test_an_array_labels_may_be_a_condition(tmp_path):
-    np.savez(tmp_path / "column.npz", field=FLOATS, labels=np.arange(6).reshape(6, 1))
-    assert opened(f"{tmp_path}/column.npz:field").labels.tolist() == [0, 1, 2, 3, 4, 5]
-    np.savez(tmp_path / "a.npz", field=FLOATS, labels=np.linspace(0, 1, 6))
-    with pytest.raises(UserError, match="or make it a condition with --conditions labels$"):
-        opened(f"{tmp_path}/a.npz:field")
-    source = opened(f"{tmp_path}/a.npz:field", conditions=("labels",))
+    np.savez(tmp_path / "b.npz", ECAL=FLOATS, labels=np.linspace(0, 1, 6))
+    source = opened(tmp_path / "b.npz", conditions=("labels",))
     assert source.labels is None and source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist()
-
-
-def test_a_pattern_of_numpy_files_is_refused(tmp_path):
-    np.save(tmp_path / "0.npy", FLOATS[0])
-    with pytest.raises(UserError, match=r"^--data .*\*\.np.: a pattern can .*; name one .*, or a folder of \.npy"):
-        opened(f"{tmp_path}/*.npy")
+    np.savez(tmp_path / "c.npz", FLOATS[:, :3, 0, 0], FLOATS)  # the first ones would be vectors to train on
+    np.testing.assert_array_equal(opened(f"{tmp_path}/c.npz:arr_1").fetch(2), FLOATS[2])
 
 
 def test_inputs_of_another_shape(tmp_path):
@@ -92,12 +66,25 @@ def test_inputs_of_another_shape(tmp_path):
 
 
 SIX = {"x": FLOATS}
+RAMP = np.linspace(0, 1, 3 * 3 * 3 * 2).reshape(3, 3, 3, 2)
 REFUSED = [
-    ({"x": PICTURES[..., :2]}, {}, "integers of type uint8 without a map"),
+    ({"arr_0": FLOATS, "arr_1": FLOATS}, {}, r"found the arrays arr_0, arr_1; name .* as in --data .*a\.npz:arr_0$"),
+    ({"x": PICTURES[..., :2]}, {}, "integers of type uint8 without a map .* such as --values standard"),
+    ({"x": RAMP + 1}, {}, r"numbers from 1 to 2 in 3 samples looked at, outside of \[0, 1\] and "),
+    ({"x": RAMP * np.nan}, {}, "none of 3 samples looked at has a finite number"),
+    ({"x": RAMP.astype("c16")}, {}, "numbers of type complex128; expected float16, float32, float64 or"),
+    ({"x": RAMP > 0}, {}, "numbers of type bool; expected"),
+    ({**SIX, "labels": np.linspace(0, 1, 6)}, {}, "type float64; expected one .* a condition with --conditions labels"),
+    ({**SIX, "labels": np.arange(5)}, {}, r"labels of shape \(5,\)"),
+    ({**SIX, "labels": np.array([0, 2**40] * 3)}, {}, "expected one integer of int32 for each of 6 samples"),
     (SIX, {"values": "2=none"}, "there is no channel '2'; expected 0, 1"),
-    (SIX, {"image_size": 8}, "--image-size: resizes 8-bit pictures; .* leave the flag out, or give --crop"),
-    (SIX, {"channels": 3}, "--channels 3: the samples of .* have 2; leave it out"),
-    (SIX, {"fit": "crop"}, "--fit crop: resizes 8-bit pictures; .* holds arrays, which keep their shape"),
+    (SIX, {"image_size": 8}, "--image-size: is for 8-bit pictures; .* leave the flag out, or give --crop"),
+    (
+        SIX,
+        {"channels": 3},
+        r"--channels 3: .* are arrays of shape \(8, 12, 2\), which they keep",
+    ),
+    (SIX, {"fit": "crop"}, "--fit crop: is for 8-bit pictures"),
     (
         SIX,
         {"crop": (4, 4, 4)},
@@ -105,7 +92,7 @@ REFUSED = [
     ),
     (SIX, {"paired": True}, "there is no array `inputs` beside the samples; name the array with --inputs"),
     (SIX, {"paired": True, "inputs": "y"}, "--inputs: no array y in .*; it has x"),
-    ({**SIX, "inputs": FLOATS[:5]}, {"paired": True}, "--inputs: .*:inputs has 5 entries, and there are 6 samples"),
+    ({**SIX, "inputs": FLOATS[:5]}, {"paired": True}, "--inputs: .*:inputs has 5 entries; expected 6"),
     ({**SIX, "inputs": FLOATS * 7}, {"paired": True}, "declare their map, such as --input-values standard"),
     ({**SIX, "inputs": FLOATS[:, :5, :5]}, {"paired": True, "crop": (4, 4)}, "is no multiple of its input"),
     ({**SIX, "inputs": FLOATS[:, ::4, ::4]}, {"paired": True, "crop": (4, 6)}, "expected multiples of that"),
@@ -116,7 +103,7 @@ REFUSED = [
         {"constants": "ground"},
         "declare their map, such as --constant-values standard",
     ),
-    ({**SIX, "ground": np.float32(1)}, {"constants": "ground"}, "--constants ground: a single number in .*; expected"),
+    ({**SIX, "ground": np.float32(1)}, {"constants": "ground"}, r"--constants ground: shape \(\); expected \(8, 12\)"),
     ({"labels": np.arange(6)}, {}, "found the arrays labels; name the one with the samples"),
 ]
 
@@ -136,20 +123,12 @@ def test_flags_of_arrays_are_refused_for_pictures(settings):
         opened("digits", **settings)
 
 
-def test_pictures_are_cropped_too():
-    source = opened("digits", image_size=16, crop=(8, 12))
-    assert source.layout.seen == (8, 12, 1) and source.fetch(0).shape == (16, 16, 1)
-
-
 # the map that floats get without a flag
 
 
 def map_of(folder, array, **settings):
     np.save(folder / "a.npy", array)
     return str(opened(folder / "a.npy", **settings).values.images)
-
-
-RAMP = np.linspace(0, 1, 3 * 3 * 3 * 2).reshape(3, 3, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -180,31 +159,16 @@ def test_floats_that_hardly_differ_need_a_declared_map(tmp_path, low, high):
     assert map_of(tmp_path, np.stack([np.linspace(0, 1, 9), np.linspace(0, 1 / 255, 9)], axis=-1)) == "range:0,1"
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (RAMP + 1, r"numbers from 1 to 2 in 3 samples looked at, outside of \[0, 1\] and "),
-        (RAMP * np.nan, "none of 3 samples looked at has a finite number"),
-        (RAMP.astype(np.uint16), "integers of type uint16 without a map .* such as --values standard"),
-        (RAMP.astype("c16"), "numbers of type complex128; expected float16, float32, float64 or"),
-        (RAMP > 0, "numbers of type bool; expected"),
-    ],
-)
-def test_other_numbers_need_a_declared_map_or_are_refused(tmp_path, array, message):
-    with pytest.raises(UserError, match=message) as caught:
-        map_of(tmp_path, array)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (np.linspace(0, 1, 6), "labels of shape .* and type float64; expected one integer of int32"),
-        (np.arange(5), r"labels of shape \(5,\)"),
-        (np.array([0, 2**40] * 3), "expected one integer of int32 for each of 6 samples"),
-    ],
-)
-def test_labels_that_are_no_classes(tmp_path, labels, message):
-    np.savez(tmp_path / "a.npz", field=FLOATS, labels=labels)
-    with pytest.raises(UserError, match=message):
-        opened(f"{tmp_path}/a.npz:field")
+def test_words_and_paths_that_name_nothing(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"")
+    for data in (
+        tmp_path / "nowhere",
+        tmp_path / "gone.npy",
+        f"{tmp_path}/*.h5:ECAL",
+        "Digits",
+        tmp_path / "picture.png",
+    ):
+        problem = "of no known kind" if str(data).endswith("png") else "no such file or folder"
+        with pytest.raises(UserError) as caught:
+            opened(data)
+        assert str(caught.value) == f"--data {data}: {problem}; expected {EXPECTED}"

@@ -29,6 +29,7 @@ TAKEN = [
 def test_the_channels_come_last(shape, given, order, sample):
     axes = axes_of(shape, given, flag="--axes", where="a.npy")
     assert (axes.order, axes.shape(shape[1:])) == (order, sample)
+    assert axes.assumed == (given is None and len(order) > 2)  # where the shape allows others
     numbers = np.arange(np.prod(shape)).reshape(shape)
     arranged = axes.arranged(numbers)
     assert arranged.shape == (shape[0], *sample)
@@ -67,17 +68,3 @@ def test_what_is_unclear_is_refused(shape, given, message):
     with pytest.raises(UserError, match=message) as caught:
         axes_of(shape, given, flag="--axes", where="a.npy")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("shape", "given", "assumed"),
-    [
-        ((9, 45, 16, 9), None, True),
-        ((9, 6, 20, 16, 12), None, True),
-        ((9, 45, 16, 9), "HWC", False),
-        ((9, 8, 6), None, False),
-        ((9, 64), None, False),
-    ],
-)
-def test_axes_are_assumed_where_the_shape_allows_others(shape, given, assumed):
-    assert axes_of(shape, given, flag="--axes", where="a.npy").assumed == assumed

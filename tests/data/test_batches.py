@@ -84,6 +84,10 @@ def test_another_batch_size_continues_at_the_next_sample():
     both = [first(3, source, global_batch_size=6), together(4, source, 2, global_batch_size=8, position=18)]
     seen = np.concatenate([each["index"].reshape(-1) for each in both])
     np.testing.assert_array_equal(seen, sample_indices(1, 0, 50, 20))
+    source = numbered(200)
+    first(2, source, start_step=5, rank=1, size=2)  # it reads nothing that came before, nor the other rank's samples
+    others = [sample_indices(1, 0, 5 * G, 200), *(sample_indices(1, G * step, G // 2, 200) for step in (5, 6))]
+    assert source.images.taken and not set(source.images.taken) & set(np.concatenate(others).tolist())
 
 
 def test_batches_follow_the_order_and_broken_images_are_replaced_by_the_next_good_ones():
@@ -99,14 +103,6 @@ def test_batches_follow_the_order_and_broken_images_are_replaced_by_the_next_goo
     np.testing.assert_array_equal(got["labels"], got["index"] * 2)
     assert got["index"].dtype == np.int64 and got["images"].dtype == np.uint8
     assert 1 <= source.images.taken.count(4) <= 2 < source.images.taken.count(3)
-
-
-def test_resuming_reads_nothing_that_came_before():
-    source = numbered(200)
-    first(2, source, start_step=5, rank=1, size=2)
-    before = {index for step in range(5) for index in sample_indices(1, G * step, G, 200)}
-    other_rank = {index for step in (5, 6) for index in sample_indices(1, G * step, G, 200)[: G // 2]}
-    assert source.images.taken and not set(source.images.taken) & (before | other_rank)
 
 
 def test_too_many_broken_images_stop_the_run(capfd):
@@ -220,7 +216,7 @@ def test_the_interpreter_exits_while_batches_are_read(ending):
                 sum(range(200_000))  # holds the interpreter most of the time
                 return np.zeros((len(indices), 2, 2, 1), np.uint8)
 
-        source = of_pictures(Busy("busy", (10, 2, 2, 1), "u1"), name="busy", image_size=2, channels=1, told_by=[])
+        source = of_pictures(Busy("busy", (10, 2, 2, 1), "u1"), name="busy", told_by=[])
         batches = Batches(source, seed=0, global_batch_size=4, places=(0, 4), position=0, threads=4, prefetch=50,
                           max_bad_fraction=0, device=None)
         next(batches)

@@ -12,7 +12,7 @@ from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.pixels import read_image, to_pixels
-from reading import all_images, opened
+from reading import opened
 
 GREEN, RED = (0, 255, 0), (255, 0, 0)
 
@@ -95,12 +95,3 @@ def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path, turned)
     assert abs(middle - GREEN).max() < 60
     with pytest.raises(BadImage, match=f"{'1002 x 1503' if turned else '1503 x 1002'} pixels, and 16 x 16 are wanted"):
         read_image("a.jpg", (tmp_path / "a.jpg").read_bytes(), 16, 3)
-
-
-def test_pictures_of_the_wanted_aspect_are_the_same_with_and_without_a_fit(tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8)
-    Image.fromarray(noise).save(tmp_path / "a.png")
-    Image.fromarray(noise.repeat(8, 0).repeat(8, 1)).save(tmp_path / "b.jpg")
-    expected = all_images(opened(tmp_path, fit="crop"))
-    for fit in (None, "pad", "stretch"):
-        np.testing.assert_array_equal(all_images(opened(tmp_path, fit=fit)), expected)

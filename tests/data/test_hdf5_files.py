@@ -5,7 +5,6 @@ Modules: data.joined_files, data.opening.
 
 import fcntl
 import itertools
-import os
 
 import h5py
 import numpy as np
@@ -18,40 +17,13 @@ from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
 ORDER = np.array([22, 0, 3, 3, 21, 10, 11])
-LAYOUTS = {
-    "contiguous": {},
-    "parts of samples": {"chunks": (4, 3, 4, 2)},
-    "gzip, shuffled, parts": {"chunks": (4, 4, 4, 3), "compression": "gzip", "shuffle": True},
-    "lzf": {"chunks": (5, 6, 7, 5), "compression": "lzf"},
-    "checksums": {"chunks": (4, 4, 4, 3), "compression": "gzip", "fletcher32": True},
-}
 
 
-def test_a_folder_gives_the_samples_of_all_its_hdf5_files_whatever_their_suffix(tmp_path):
-    (tmp_path / "below").mkdir()
-    for number, name in enumerate(("a.h5", "b.hdf5", "below/c.H5", "below/d.HDF")):
-        with h5py.File(tmp_path / name, "w") as file:
-            file["x"] = ARRAY[5 * number : 5 * number + 5]
-    (tmp_path / "notes.txt").touch()
-    source = arrays(tmp_path)
-    assert len(source) == 20
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(20)), ARRAY[:20])
-
-
-@pytest.mark.parametrize("options", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("dtype", ["<f4", ">f8"])
-def test_every_layout_gives_the_numbers_of_h5py(tmp_path, options, dtype):
-    source = arrays(hdf5(tmp_path, ARRAY.astype(dtype), **options))
+def test_threads_read_parts_of_samples_at_once(tmp_path):
+    data = hdf5(tmp_path, ARRAY.astype(">f8"), chunks=(4, 4, 4, 3), compression="gzip", shuffle=True, fletcher32=True)
+    source = arrays(data)
     np.testing.assert_array_equal(source.fetch_batch(ORDER), ARRAY[ORDER])
-    assert source.dtype == np.dtype(dtype).newbyteorder("=")
-    assert not wrong_reads_of_threads(source, ARRAY.astype(dtype), 5)
-
-
-def test_a_link_to_another_file_is_followed_by_its_name(tmp_path):
-    data = hdf5(tmp_path, ARRAY)
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        file["linked"] = h5py.ExternalLink("a.h5", data.partition(":")[2])
-    np.testing.assert_array_equal(arrays(f"{tmp_path}/b.h5:linked").fetch_batch(ORDER), ARRAY[ORDER])
+    assert source.dtype == np.float64 and not wrong_reads_of_threads(source, ARRAY.astype(np.float64), 5)
 
 
 # Numbers of other files, and numbers that mean others
@@ -131,6 +103,8 @@ def many(folder, *, bounds=(0, 5, 12, 23), **beside):
 def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
     monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 2)
     many(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "notes.txt").touch()
     settings = {"conditions": ("energy",), "constants": "ground", "constant_values": "none"}
     for data in (f"{tmp_path}/*.h5:ECAL", f"{tmp_path}:ECAL"):
         source = arrays(data, **settings)
@@ -140,16 +114,14 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
         np.testing.assert_array_equal(source.constants[..., 0], ARRAY[0, ..., 0])
         assert source.named(12) == f"{tmp_path}/2.h5[0]" and source.key(11) == b"1.h5[6]"
         assert source.values.images.units == ("MeV",) * 5
+    (tmp_path / "2.h5").rename(tmp_path / "below" / "a.HDF")  # a folder has the files of all suffixes
+    assert len(arrays(f"{tmp_path}:ECAL")) == 23
 
 
 DIFFERENT = [
-    (
-        {"ECAL": [ARRAY[:5], ARRAY[:7, :5], ARRAY[:11]]},
-        "ECAL of {}/1.h5 has samples of shape (5, 7, 5), type float32, and",
-    ),
+    ({"ECAL": [ARRAY[:5], ARRAY[:7, :5], ARRAY[:11]]}, "ECAL of {}/1.h5 has samples of shape [5, 7, 5], and"),
     ({"ECAL": [ARRAY[:5], None, ARRAY[:11]]}, "no array ECAL in {}/1.h5; it has energy, ground"),
     ({"ground": [ARRAY[0, ..., 0]] * 2 + [ARRAY[1, ..., 0]]}, "--constants ground: {}/2.h5 has other numbers"),
-    ({"ground": [1.5] * 3}, "--constants ground: a single number in {}/0.h5; expected an array"),
     ({"energy": [np.arange(5), np.arange(7), np.arange(10)]}, "--conditions energy: array of shape (22,); expected"),
 ]
 
@@ -166,24 +138,17 @@ def test_files_that_differ_are_named_on_every_rank(tmp_path, beside, problem):
     assert problem.format(tmp_path) in message and "\n" not in message
 
 
-def test_a_file_that_changes_ends_the_run_and_names_the_record(tmp_path):
-    source = arrays(hdf5(tmp_path, ARRAY))
-    os.truncate(tmp_path / "a.h5", os.path.getsize(tmp_path / "a.h5") // 2)
-    with pytest.raises(RunError, match=r"a.h5:group/ECAL\[22\] cannot be read: the file has changed since"):
-        source.fetch_batch(ORDER)
-
-
 def test_one_of_many_files_that_is_gone_or_differs_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 1)
     many(tmp_path)
     source = arrays(f"{tmp_path}/*.h5:ECAL")
     source.fetch(22)
     (tmp_path / "1.h5").unlink()
-    with pytest.raises(RunError, match=r"1.h5 has changed since the run began"):
+    with pytest.raises(RunError, match=r"1.h5 cannot be read: .*No such file"):
         source.fetch(6)
     with h5py.File(tmp_path / "1.h5", "w") as file:
         file["ECAL"] = ARRAY[:6]
-    with pytest.raises(RunError, match=r"1.h5: shape \(6, 6, 7, 5\) .* when it had \(7, 6, 7, 5\)"):
+    with pytest.raises(RunError, match=r"1.h5 cannot be read: \(6, 6, 7, 5\) .* \(7, 6, 7, 5\) when"):
         source.fetch(6)
 
 

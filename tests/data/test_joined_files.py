@@ -53,10 +53,10 @@ def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
             file.create_dataset("x", data=FIELDS[:4]).attrs["channels"] = names
         dims = ("time", "lat", "lon") if number else ("time", "lon", "lat")
         xarray.Dataset({"x": (dims, FIELDS[:4, :, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-    problem = r"x of .*/1.h5 has .*, channels v u q t, and that of .*, channels u v q t; expected the same"
+    problem = r"x of .*/1.h5 has channels \['v', 'u', .*, and that of .* \['u', 'v', .*; expected the same"
     with pytest.raises(UserError, match=problem):
         arrays(f"{tmp_path}/*.h5:x")
-    problem = r"x of .*/1.nc has .*, dimensions time lat lon, and that of .*, dimensions time lon lat; expected"
+    problem = r"x of .*/1.nc has dimensions \['time', 'lat', 'lon'\], and that of .* \['time', 'lon', 'lat'\]; expected"
     with pytest.raises(UserError, match=problem):
         arrays(f"{tmp_path}/*.nc:x")
 

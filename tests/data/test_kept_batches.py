@@ -231,7 +231,8 @@ def record():
         data.mkdir()
         write_all(data)
         table = {kind: batches(kind, [(1, STEPS)], data, Path(tempfile.mkdtemp(dir=folder))) for kind in KINDS}
-    TABLE.write_text(json.dumps(table, indent=1) + "\n")
+    lines = [f"{json.dumps(kind)}: {json.dumps(digests)}" for kind, digests in table.items()]
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__" and "--write" in sys.argv:

@@ -9,10 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from arrays_on_disk import arrays, hdf5, nameless_zarr, netcdf, npy, zarr
 from hvdgan.checkpoints import files
-from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import open_source
 from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
@@ -69,12 +68,16 @@ def test_a_full_disk(small_disk, capsys):
     assert_whole(small_disk / "run")
 
 
-def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path):
+@pytest.mark.parametrize("write", [npy, hdf5, netcdf, zarr, nameless_zarr])
+def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path, write):
     """Otherwise the run would train on the new numbers without a word."""
-    fields = np.random.default_rng(0).random((20, 4, 4), np.float32)
-    np.save(tmp_path / "a.npy", fields)
-    source = open_source(Config(data=str(tmp_path / "a.npy")))
-    source.fetch(3)
-    np.save(tmp_path / "a.npy", 1 - fields)
-    with pytest.raises(RunError, match=r"a.npy cannot be read: the file has changed since the run began"):
+    fields = np.random.default_rng(0).random((20, 4, 4, 2), np.float32)
+    source = arrays(write(tmp_path, fields))
+    np.testing.assert_array_equal(source.fetch(3), fields[3])
+    (tmp_path / "new").mkdir()
+    write(tmp_path / "new", 1 - fields)
+    for path in (tmp_path / "new").rglob("*"):
+        if path.is_file():
+            shutil.copyfile(path, tmp_path / path.relative_to(tmp_path / "new"))
+    with pytest.raises(RunError, match=r"/a\..* cannot be read: the file has changed since the run began"):
         source.fetch(3)

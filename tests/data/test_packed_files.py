@@ -41,11 +41,6 @@ def made(folder):
 # what is packed is what a run opens: makers of the data, flags of prepare, and the same for a run
 
 
-def wide_photos(path):
-    flags = {"image_size": (6, 10), "channels": 1, "fit": "pad"}
-    return write_images(path / "photos"), "--image-size 6,10 --channels 1 --fit pad", flags
-
-
 def partners(path):
     for side in "AB":
         write_images(path / "both" / side)
@@ -107,7 +102,7 @@ def own(path):
     return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
 
 
-KINDS = (wide_photos, partners, photos_with_table, float_records, everything, small_integers, several_hdf5, sea, own)
+KINDS = (partners, photos_with_table, float_records, everything, small_integers, several_hdf5, sea, own)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,26 +126,6 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     held = [hold_out(each, 0.5)[1].samples.indices.tolist() for each in (source, original)]
     assert held[0] == held[1]
-
-
-def test_broken_pictures_are_left_out_by_name(tmp_path):
-    folder = write_images(tmp_path / "photos", 12)
-    for name in ("class 0/000.png", "class 1/007.jpg"):
-        (folder / name).write_bytes(b"<html>404</html>")
-    made = pack(folder, tmp_path / "made", *"--image-size 8 --fit crop --max-bad-fraction 0.2".split())
-    assert [name for name, _ in index_of(made)["left_out"]] == ["class 0/000.png", "class 1/007.jpg"]
-    source, original = opened(made), opened(folder, **SMALL)
-    kept = np.delete(np.arange(12), [0, 9])
-    np.testing.assert_array_equal(all_of(source), original.fetch_batch(kept))
-    np.testing.assert_array_equal(source.labels, original.labels[kept])
-
-
-def test_equal_pictures_of_an_array_stay_together(tmp_path):
-    pixels = RNG.integers(0, 256, (8, 8, 8, 3), np.uint8)
-    np.save(tmp_path / "twice.npy", np.concatenate([pixels, pixels]))
-    source = opened(pack(tmp_path / "twice.npy", tmp_path / "made"))
-    assert [source.digest(index) for index in range(8)] == [source.digest(index) for index in range(8, 16)]
-    assert len({source.digest(index) for index in range(16)}) == 8
 
 
 def test_the_packed_size_is_that_of_a_run_unless_another_one_is_asked_for(folder, made, tmp_path):
@@ -208,18 +183,14 @@ def test_an_unfinished_folder_and_one_that_chooses_functions_are_refused(made, t
     said = f"--data {unfinished}: not finished; repeat the command of hvdgan.prepare"
     assert [type(error) for error in errors] == [UserError] * 2 and str(errors[0]) == str(errors[1])
     assert str(errors[0]).startswith(said)
+    for content in ("[1]", '{"format": "another"}'):
+        (unfinished / INDEX).write_text(content)
+        with pytest.raises(UserError, match=f"^--data .*{INDEX}: (cannot be read|format another)"):
+            opened(unfinished)
     arrays = pack(fields(tmp_path), tmp_path / "arrays")
     settings = {**index_of(arrays)["settings"], "values": "os:system,system"}
     with pytest.raises(UserError, match="functions of your own are not packed"):
         opened(edited(arrays, tmp_path / "other", settings=settings), arrays=ArrayConfig())
-
-
-@pytest.mark.parametrize("content", ["{}", "[1]", '{"format": "another"}'])
-def test_a_damaged_index_is_one_line(made, tmp_path, content):
-    copy = edited(made, tmp_path / "some")
-    (copy / INDEX).write_text(content)
-    with pytest.raises(UserError, match=f"^--data .*{INDEX}: (cannot be read|format another)"):
-        opened(copy)
 
 
 MISTAKES = [

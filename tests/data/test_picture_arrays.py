@@ -45,24 +45,13 @@ def test_transparent_pictures_are_laid_over_white_when_asked_for(tmp_path):
         opened(tmp_path / "clear.npy")
 
 
-def test_pictures_keep_their_own_size_unless_asked(tmp_path):
-    wide = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3), np.uint8)
-    np.save(tmp_path / "wide.npy", wide)
-    for size in (None, (4, 6)):
-        np.testing.assert_array_equal(all_images(opened(tmp_path / "wide.npy", image_size=size, fit=None)), wide)
-    with pytest.raises(UserError) as caught:
-        opened(tmp_path / "wide.npy", fit=None)
-    assert str(caught.value) == (
-        f"--data {tmp_path}/wide.npy: each picture has 6 x 4 pixels, and 8 x 8 are wanted; say what to do with "
-        "--fit crop, --fit pad or --fit stretch, or give --image-size HEIGHT,WIDTH, "
-        "and --crop for a part of each"
-    )
-
-
 def test_arrays_are_cropped_resized_and_recoloured(tmp_path):
     array = np.zeros((2, 16, 32, 3), np.uint8)
     array[:, :, 8:16, 0] = array[:, :, 16:24, 2] = 255
     np.save(tmp_path / "wide.npy", array)
+    np.testing.assert_array_equal(all_images(opened(tmp_path / "wide.npy", image_size=None, fit=None)), array)
+    with pytest.raises(UserError, match="each picture has 32 x 16 pixels, and 8 x 8 are wanted; say .* with --fit"):
+        opened(tmp_path / "wide.npy", fit=None)
     colour = all_images(opened(tmp_path / "wide.npy")).astype(int)
     assert colour.shape == (2, 8, 8, 3)
     assert abs(colour[:, :, :3] - (255, 0, 0)).max() < 25 and abs(colour[:, :, 5:] - (0, 0, 255)).max() < 25
@@ -72,7 +61,7 @@ def test_arrays_are_cropped_resized_and_recoloured(tmp_path):
     np.testing.assert_array_equal(all_images(opened(tmp_path / "grey.npy", channels=3)), np.repeat(GREY, 3, -1))
 
 
-@pytest.mark.parametrize("name", ["images", "x", "arr_0", "anything"])
+@pytest.mark.parametrize("name", ["x", "arr_0", "anything"])
 def test_npz_with_labels(tmp_path, name):
     more = {} if name == "anything" else {"other": np.zeros(3)}
     np.savez(tmp_path / "set.npz", **{name: RAMP}, **more, labels=np.array([5, 0, 7], np.uint8))

@@ -66,22 +66,7 @@ def test_what_fails_on_one_rank_ends_the_opening_on_all(folder, monkeypatch, wha
     assert ("." if name == "images" else name) in message and os.strerror(number) in message
 
 
-def test_what_is_wrong_with_one_file_makes_it_a_broken_image(folder, monkeypatch):
-    number = errno.EACCES
-    let_fail(monkeypatch, OPEN, "class 1/003.png", number)
-    source = opened(folder)
-    with pytest.raises(BadImage) as caught:
-        source.fetch(6)
-    assert caught.value.bad_file == ("class 1/003.png", os.strerror(number)) and source.fetch(5).shape == (8, 8, 3)
-
-
-def test_lost_and_found_of_a_disk_is_not_looked_at(folder, monkeypatch):
-    (folder / "lost+found").mkdir()
-    let_fail(monkeypatch, LIST, "lost+found", errno.EACCES)
-    assert opened(folder).class_names == ["class 0", "class 1"]
-
-
-def test_a_file_that_a_rank_does_not_see_is_no_broken_image_and_a_link_that_leads_nowhere_is(folder):
+def test_a_file_that_a_rank_does_not_see_is_no_broken_image_and_a_link_that_leads_nowhere_is(folder, monkeypatch):
     source = opened(folder)
     (folder / "class 1" / "003.png").unlink()
     with pytest.raises(RunError) as caught:
@@ -90,8 +75,15 @@ def test_a_file_that_a_rank_does_not_see_is_no_broken_image_and_a_link_that_lead
     assert message.startswith(f"--data {folder}: class 1/003.png was listed by rank 0, and is gone, or ")
     assert f"{os.uname().nodename} does not see it: No such file or directory" in message and "\n" not in message
     (folder / "class 1" / "003.png").symlink_to("nothing")
+    (folder / "lost+found").mkdir()
+    let_fail(monkeypatch, LIST, "lost+found", errno.EACCES)  # it is not looked at
+    source = opened(folder)
     with pytest.raises(BadImage, match=r"^class 1/003\.png: No such file or directory$"):
-        opened(folder).fetch(6)
+        source.fetch(6)
+    let_fail(monkeypatch, OPEN, "class 1/003.png", errno.EACCES)
+    with pytest.raises(BadImage, match=rf"^class 1/003\.png: {os.strerror(errno.EACCES)}$"):
+        source.fetch(6)
+    assert source.fetch(5).shape == (8, 8, 3)
 
 
 def test_what_is_done_in_turn_fails_on_all_ranks():

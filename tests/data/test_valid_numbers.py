@@ -53,8 +53,7 @@ DECLARED = {
     "valid_max": (1.5, {"valid_max": np.float32(1)}),
 }
 ROWS = [("h5", name) for name in DECLARED if name != "never written"]
-ROWS += [("nc", name) for name in DECLARED if name != "_FillValue"]
-ROWS += [("nc3", "never written"), ("nc3", "missing_value"), ("zarr", "missing_value"), ("zarr", "valid_range")]
+ROWS += [("nc", "never written"), ("nc", "valid_range"), ("nc3", "missing_value"), ("zarr", "valid_range")]
 """xarray itself decodes _FillValue; only NetCDF leaves numbers of its own where nothing was written"""
 
 

@@ -119,12 +119,6 @@ def wrong_reads_of_threads(source, expected, times):
     return wrong
 
 
-def handed(array):
-    """Samples (N, ..., C) in the type that the step gets without a map: their own if it is narrower than float32."""
-    like_pictures = array.dtype == np.uint8 and array.ndim == 4 and array.shape[-1] in (1, 3)
-    return array if array.dtype.itemsize < 4 and not like_pictures else array.astype(np.float32)
-
-
 def seen(source):
-    """The source as networks see it, except for what the step maps."""
+    """The source as networks see it."""
     return source.mapped(source.values)

@@ -51,8 +51,6 @@ def numbered(num_images: int = 5000, *, bad_files: Sequence[tuple[str, str]] = (
     return of_pictures(
         Numbered(num_images, **others),
         name="numbered",
-        image_size=2,
-        channels=1,
         told_by=[],
         labels=np.arange(num_images, dtype=np.int32) * 2,
         bad_files=[BadFile(*each) for each in bad_files],

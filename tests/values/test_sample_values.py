@@ -36,7 +36,6 @@ def test_records_are_joined_and_divided(layout, record):
 @pytest.mark.parametrize(
     ("layout", "dtype", "maps", "pixels"),
     [
-        (Layout((8, 6, 3)), "u1", ["range:0,255"], True),
         (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "range:0,255"], True),
         (Layout((8, 6, 2)), "u1", ["range:0,255"], False),
         (Layout((8, 6, 3)), "u2", ["range:0,255"], False),
@@ -55,12 +54,6 @@ def test_arrays_are_pixels_with_the_type_shape_and_map_of_pictures(layout, dtype
     assert sample_values.are_pixels(SampleValues(*values), layout, np.dtype(dtype)) == pixels
 
 
-def test_parts_of_different_types_are_joined_in_a_common_one():
-    layout = Layout((2, 2, 1), (2, 2, 1))
-    joined = layout.joined(np.full((1, 2, 2, 1), 300, np.uint16), np.full((1, 2, 2, 1), 0.5), np.dtype(np.float64))
-    assert joined.dtype == np.float64 and joined[0, 0, 0].tolist() == [300, 0.5]
-
-
 def test_a_crop_cuts_the_input_by_the_same_factor():
     layout = Layout((64, 96, 2), (16, 48, 5), crop=(32, 32))
     assert (layout.factors, layout.seen, layout.input_seen) == ((4, 2), (32, 32, 2), (8, 16, 5))
@@ -77,8 +70,7 @@ def test_maps_are_made_again_from_json_and_described():
     assert values.lines() == ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
 
 
-@pytest.mark.parametrize("paired", [False, True])
-def test_pixels_become_minus_one_to_one(paired):
-    values = sample_values.of_pixels(3, paired=paired)
+def test_pixels_become_minus_one_to_one():
+    values = sample_values.of_pixels(3, paired=True)
     np.testing.assert_allclose(values.images.forward(np.array([[0, 51, 255]], np.uint8)), [[-1, -0.6, 1]], atol=1e-7)
-    assert (values.inputs == values.images) == paired
+    assert values.inputs == values.images

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import sys
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.values import steps
-from hvdgan.values.steps import NUMPY, Log1p, Power, Range, Standard
+from hvdgan.values.steps import NUMPY, Log1p, Range, Standard
 
 NUMBERS = np.array([[-3.0, 0.0], [0.25, 2.0], [7.5, 1000.0]])
 
@@ -28,12 +27,7 @@ def test_a_step_follows_its_formula_and_is_undone(text, formula):
     mapped = step.forward(NUMBERS, NUMPY)
     np.testing.assert_allclose(mapped, formula(NUMBERS), rtol=1e-14)
     np.testing.assert_allclose(step.inverse(mapped, NUMPY), NUMBERS, rtol=1e-12, atol=1e-13)
-
-
-def test_log1p_keeps_small_numbers():
-    mapped = Log1p().forward(np.array([1e-12, 0.0, math.e - 1]), NUMPY)
-    np.testing.assert_allclose(mapped, [1e-12, 0, 1], rtol=1e-11)
-    np.testing.assert_allclose(Log1p().inverse(mapped, NUMPY), [1e-12, 0, math.e - 1], rtol=1e-12)
+    assert steps.of(step.name, step.arguments()) == step
 
 
 def test_standard_has_its_own_numbers_for_each_channel_and_a_range_clips_nothing():
@@ -42,11 +36,6 @@ def test_standard_has_its_own_numbers_for_each_channel_and_a_range_clips_nothing
     np.testing.assert_allclose(mapped, [[-8, 0.2], [-1.5, 0.4], [13, 100.2]])
     np.testing.assert_allclose(step.inverse(mapped, NUMPY), NUMBERS)
     assert Range(10, 30).forward(np.array([10.0, 20.0, 30.0, 50.0, -10.0]), NUMPY).tolist() == [-1, 0, 1, 3, -3]
-
-
-@pytest.mark.parametrize("step", [Range(-1.5, 2), Standard((1.0, 2.0), (3.0, 4.0)), Standard(), Log1p(), Power(0.5)])
-def test_a_step_is_made_again_from_its_name_and_arguments(step):
-    assert steps.of(step.name, step.arguments()) == step
 
 
 def test_steps_are_joined_by_plus_in_their_order_and_written_as_they_are_read():
@@ -63,11 +52,8 @@ REFUSED = [
     ("range:1", "range:1: expected range:LOW,HIGH with LOW below HIGH, such as range:0,1"),
     ("range:1,1", "LOW below HIGH"),
     ("range:0,inf", "LOW below HIGH"),
-    ("range:0,x", "LOW below HIGH"),
     ("power:", "power:: expected power:EXPONENT with a number above 0, such as power:0.85"),
     ("power:0", "above 0"),
-    ("power:nan", "above 0"),
-    ("log1p+", "'' is no value map"),
     ("a_module:only_one", "'a_module:only_one' is no value map"),
 ]
 

@@ -80,26 +80,6 @@ def test_a_constant_channel_is_named():
     assert not made.with_statistics([0, 7, 7], [1, 0, 2]).lacks_statistics  # u needs none
 
 
-def outside(made, values):
-    """How many numbers lie outside, by the words for it."""
-    return int(made.outside_in_words(values).partition(" ")[0] or 0)
-
-
-def test_numbers_outside_a_range_are_counted():
-    """After other steps the declared range is that of the steps before it; the type of the data rounds its ends."""
-    values = np.array([[-1.0, 5.0], [0.0, 11.0], [10.5, 12.0], [np.nan, 10.0]])
-    assert outside(parse("range:0,10", "--values", ("a", "b")), values) == 4
-    assert outside(parse("a=none;b=range:0,11.5", "--values", ("a", "b")), values) == 1
-    assert outside(parse("range:0.1,0.7", "--values", ("0",)), np.array([[0.1], [0.7]], np.float16)) == 0
-    values = np.array([[0.0, 1.0], [1.7, 1.8], [np.e, 300.0]])
-    made = parse("log1p+range:0,1", "--values", ("a", "b"))
-    assert outside(made, values) == np.count_nonzero(np.abs(made.forward(values)) > 1) == 3
-    whole = parse("power:0.5+range:0,10", "--values", ("a", "b"))
-    assert [outside(whole, values.astype(dtype)) for dtype in (np.uint16, np.int32, np.float16)] == [1, 1, 1]
-    each = parse("a=none;b=standard+range:-3,3", "--values", ("a", "b")).with_statistics([0, 1], [1, 0.25])
-    assert outside(each, values) == 2
-
-
 @pytest.mark.parametrize("text", ["none", "log1p+standard+range:-3,3", "t=standard;u=none;q=power:0.5"])
 def test_a_map_is_made_again_from_json(text):
     made = ValueMap(resolved(text, np.abs(MAGNITUDES)).chains, CHANNELS, ("K", "m/s", ""))
