@@ -305,7 +305,7 @@ def test_an_array_of_settings(cluster, capsys, name):
     ("text", "arguments", "said"),
     [
         ('[{}, {"learning_rat": 1}]', "", "sweep.json, run 1: Unknown option: --learning-rat. Did you mean"),
-        ('[{}, {"nf": 0}]', "", "sweep.json, run 1: Invalid value for --nf"),
+        ('[{}, {"nf": 0}]', "", 'sweep.json, run 1: Invalid value "0" for --nf'),
         ('[{"run_dir": "a"}, {"run_dir": "a"}]', "", "sweep.json: two runs have one run_dir"),
         ("[]", "", "sweep.json: expected a list of tables of settings, or a table of lists"),
         ("[3]", "", "sweep.json, run 0: expected settings by their names, found int"),
