@@ -48,7 +48,7 @@ def test_the_commands_of_the_page_on_photographs(tmp_path):
     commands = re.findall(r"^python .*", page, re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        for whole, small in (("--steps 4000", "--steps 2"), ("-size 32 --nf 32", "-size 2 --nf 2"), ("s 64", "s 4")):
+        for whole, small in (("--steps 3000", "--steps 2"), ("-size 32 --nf 32", "-size 2 --nf 2"), ("s 64", "s 4")):
             command = command.replace(whole, small)
         done = run(shlex.split(command), tmp_path, forked=True)
         assert done.returncode == 0, done.stderr
