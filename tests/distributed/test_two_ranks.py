@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from launching import CONTROLLERS, EACH_CONTROLLER, ROOT, launcher, run
+from launching import CONTROLLERS, ROOT, launcher, run
 
 FOLDER = ROOT / "tests" / "parallel"
 
@@ -17,24 +17,27 @@ def run_on_two_ranks(controller, *chosen, seconds=900):
 
 
 # Of these the controller matters: Gloo and MPI reduce, gather and fail in code of their own.
-OF_CONTROLLERS = [FOLDER / f"test_{name}.py" for name in ("collectives", "guards", "reduction", "sync_batch_norm")]
+CORE = [FOLDER / f"test_{name}.py" for name in ("collectives", "reduction")]
+OF_CONTROLLERS = [*CORE, *(FOLDER / f"test_{name}.py" for name in ("guards", "sync_batch_norm"))]
 
 
 @pytest.mark.core
-def test_the_core_on_two_ranks():
-    """Ownership, the gradient of the whole batch and its bytes, collectives, in one launch."""
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_reduction.py", FOLDER / "test_collectives.py")
-
-
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("controller", EACH_CONTROLLER)
-def test_two_ranks(controller):
-    run_on_two_ranks(controller, *OF_CONTROLLERS)
+def test_two_ranks():
+    """Ownership, the gradient of the whole batch and its bytes, and collectives."""
+    run_on_two_ranks(CONTROLLERS[-1], *CORE)
 
 
 @pytest.mark.timeout(1000)
 def test_data_recipes_and_errors():
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER, *(f"--ignore={file}" for file in OF_CONTROLLERS))
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER, *(f"--ignore={file}" for file in CORE))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1000)
+@pytest.mark.skipif(len(CONTROLLERS) == 1, reason="Horovod has one controller here")
+def test_the_other_controller():
+    run_on_two_ranks(CONTROLLERS[0], *OF_CONTROLLERS)
 
 
 @pytest.mark.long
