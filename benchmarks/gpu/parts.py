@@ -210,10 +210,15 @@ def speed(setting: Setting) -> Iterator[Check]:
         for images in ((2,) if setting.small else (128, 64, 16)) if precision in setting.precisions else ():
             name = f"speed-{precision}-{images}"
             words = f"--device {'cpu' if setting.cpu else 'gpu'} --ranks {setting.here} --precision {precision} {sizes}"
+            words += f" --timeout {setting.timeout:.0f}"
             command = [sys.executable, ROOT / "benchmarks" / "peers" / "bench.py", *words.split()]
             files = ["--json", setting.out / f"{name}.json", "--runs", setting.out / name]
-            done = setting.run(name, [*command, "--batch-size", str(images), *files])
-            yield judged(f"{precision}, {images} images a rank", done, table=table_of(done, "| precision"))
+            done = setting.run(name, [*command, "--batch-size", str(images), *files], limits=20)
+            yield judged(
+                f"{precision}, {images} images a rank",
+                done,
+                table=table_of(done, "| precision | images | ranks | program | images"),
+            )
 
 
 def bench(setting: Setting) -> Iterator[Check]:
@@ -226,15 +231,15 @@ def bench(setting: Setting) -> Iterator[Check]:
             words = f"--recipe {recipe} --data synthetic --scaling weak --ranks {ranks} --precision {precision} {size}"
             words += f" --local-batch-size {4 if setting.small else images} {flags} --timeout {setting.timeout}"
             command = [sys.executable, "-m", "hvdgan.bench", *words.split(), "--json", setting.out / f"{name}.json"]
-            done = setting.run(name, command)
+            done = setting.run(name, command, limits=10)
             yield judged(f"{recipe}, {precision} {flags}".strip(), done, table=table_of(done, "Efficiency"))
 
 
 def table_of(done: Done, head: str) -> list[str]:
-    """Return the lines of an output from the one that begins with a word on."""
+    """Return the lines of an output from the last one that begins with a word on."""
     lines = done.text.splitlines()
     begins = [number for number, line in enumerate(lines) if line.startswith(head)]
-    return lines[begins[0] :] if begins else []
+    return lines[begins[-1] :] if begins else []
 
 
 def recipes(setting: Setting) -> Iterator[Check]:

@@ -89,14 +89,15 @@ class Setting:
         """Run a module with its command line on a number of ranks to its end."""
         return self.run(name, [*launcher(ranks, self.nodes, module), *words], **more)
 
-    def run(self, name: str, command: Sequence[str | Path], **more: str) -> processes.Done:
-        """Run a command to its end, in the folder of the results; raises TimeIsUp if the time budget is spent."""
+    def run(self, name: str, command: Sequence[str | Path], limits: int = 1, **more: str) -> processes.Done:
+        """Run a command, which may take some time limits, in the folder of the results; raises TimeIsUp."""
         if time.monotonic() > self.deadline:
             raise TimeIsUp(name)
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if self.cpu else {}
         # A test that computes in pytest's own process would otherwise take all memory of the GPUs.
         env = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", **hidden, **more}
-        return processes.run(command, self.out / "logs" / f"{name}.txt", self.timeout, self.out, env)
+        seconds = min(limits * self.timeout, max(self.deadline - time.monotonic(), self.timeout))
+        return processes.run(command, self.out / "logs" / f"{name}.txt", seconds, self.out, env)
 
 
 def launcher(ranks: int, nodes: int, module: str) -> list[str]:

@@ -83,8 +83,9 @@ def main() -> int:
                     print(f"failed: {failure}", flush=True)
                 facts = {"machine": machine(), "repeats": given.repeats, **sizes, "runs": runs, "failures": failures}
                 given.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    print(f"\n{given.steps} steps after {given.warm_up}, {machine()}\n\n{table(runs)}\n\nfigures: {given.json}")
-    print(f"logs: {folder}")
+        # After each round, because a time limit may end this program.
+        print(f"\n{given.steps} steps after {given.warm_up}, {machine()}\n\n{table(runs)}\n", flush=True)
+    print(f"figures: {given.json}\nlogs: {folder}")
     return 1 if failures else 0
 
 
@@ -153,7 +154,7 @@ def ranks_of(program: str, ranks: int) -> int:
 
 def clean_environment() -> None:
     """Remove variables of launchers and libraries; oneDNN's kernels are on for all, as hvdgan turns them on."""
-    foreign = ("HOROVOD_", "OMPI_MCA", "OMPI_COMM", "PMI", "SLURM_", "OMP_", "TORCH", "XLA_")
+    foreign = ("HOROVOD_", "TF_NUM_", "OMPI_MCA", "OMPI_COMM", "PMI", "SLURM_", "OMP_", "TORCH", "XLA_")
     for name in [name for name in os.environ if name.startswith(foreign)]:
         del os.environ[name]
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
