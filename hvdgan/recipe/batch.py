@@ -91,7 +91,13 @@ def shrunk(images: tf.Tensor, size: int | Sequence[int]) -> tf.Tensor:
 
 
 class Domain(NamedTuple):
-    """Samples of one domain, of a recipe that has several, and their descriptions, each as in Batch."""
+    """Samples of one domain of a recipe that has several: `batch.domains["B"]`.
+
+    Args:
+        images: samples as networks see them, (B, *self.data.domains[name].shape) float32.
+        labels: classes of the samples, (B,) int32; None if the domain has no classes.
+        conditions: numbers that describe each sample, (B, k) float32; None if there are none.
+    """
 
     images: tf.Tensor
     labels: tf.Tensor | None = None
