@@ -23,7 +23,7 @@ def apply_gradients(
     update: Update,
     gradients: Sequence[tf.Tensor],
     norm: tf.Tensor,
-    rates: Callable[[float | LearningRate], tf.Tensor],
+    rates: Callable[[float | LearningRate | str], tf.Tensor],
 ) -> None:
     """Clip the gradients, and let the optimizer of each owned network make one step."""
     if update.clip_norm is not None:
@@ -91,6 +91,16 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
                 raise Mistake(
                     f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "
                     "one out",
+                    update,
+                )
+            declared = state.kept.declared.get(rate) if isinstance(rate := update.learning_rate, str) else None
+            if isinstance(rate, str) and (declared is None or declared.per_sample or declared.initial.shape):
+                known = [
+                    key for key, each in state.kept.declared.items() if not (each.per_sample or each.initial.shape)
+                ]
+                raise Mistake(
+                    f'{where}: its learning rate is "{rate}", and state() declares {", ".join(known) or "no number"}; '
+                    "name a state of one number for all ranks",
                     update,
                 )
             has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))

@@ -19,7 +19,7 @@ from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe, ada
 from hvdgan.recipe.results import controlled, decision_of, grown_of
 from hvdgan.recipe.schedule import Position
-from hvdgan.recipe.stages import LEVEL, Stage, Update
+from hvdgan.recipe.stages import LEVEL, LearningRate, Stage, Update
 from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
@@ -139,7 +139,12 @@ class StageStep:
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
         factor = rate_factor(self._config)
-        rates = functools.partial(rate_at, stage_step=stage_step, steps=self.stage.steps, factor=factor)
+
+        def rates(rate: float | LearningRate | str) -> tf.Tensor:
+            if isinstance(rate, str):
+                return factor * getattr(self._state.kept.values(), rate)
+            return rate_at(rate, stage_step, self.stage.steps, factor)
+
         apply_gradients(self._state, update, gradients, norm, rates)
 
     def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
