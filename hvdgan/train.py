@@ -35,6 +35,7 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training import session
+from hvdgan.training.as_if_ranks import as_if
 from hvdgan.training.loggers import Logger, LoggerChoice, StopRun, choice_of, find, name_of
 from hvdgan.training.page import Page
 from hvdgan.training.resume_point import Commits
@@ -114,6 +115,8 @@ def _describe(command: Command, ranks: Ranks) -> bool:
     devices = everyones_devices(ranks)
     if ranks.is_root:
         print(describe(run, devices))
+        for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
+            print(line)
     return True
 
 

@@ -83,6 +83,7 @@ class Command:
     options: Any
     resume: Resume
     dry_run: bool
+    as_if_ranks: int | None
     print_config: bool
     expect_size: int | None
     time_budget: float | None
@@ -92,7 +93,17 @@ class Command:
 
 
 _OTHERS = [field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)]
-_OTHERS += ["config", "dry_run", "print_config", "expect_size", "time_budget", "metrics", "help", "help_all"]
+_OTHERS += [
+    "config",
+    "dry_run",
+    "as_if_ranks",
+    "print_config",
+    "expect_size",
+    "time_budget",
+    "metrics",
+    "help",
+    "help_all",
+]
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
@@ -225,6 +236,7 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
         resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),
         dry_run: Annotated[bool, _COMMAND] = False,
+        as_if_ranks: Annotated[Count | None, _COMMAND] = None,
         print_config: Annotated[bool, _COMMAND] = False,
         expect_size: Annotated[Count | None, _COMMAND] = None,
         time_budget: Annotated[Positive | None, _COMMAND] = None,
@@ -241,6 +253,8 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
             settings (.toml, .yaml, .json); flags override them
         dry_run:
             print the networks, stages and ranks; write nothing
+        as_if_ranks:
+            with --dry-run: also what so many ranks would have to do, and whether they could
         print_config:
             print all settings as TOML, for --config, and do nothing else
         expect_size:
@@ -250,7 +264,10 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         metrics:
             fid50k_full: FID of 50,000 samples to all real ones
         """
-        return Command(config, recipe, options, resume, dry_run, print_config, expect_size, time_budget, elastic)
+        if as_if_ranks is not None and not dry_run:
+            raise UserError(f"--as-if-ranks {as_if_ranks}: is for --dry-run; add it")
+        others = dry_run, as_if_ranks, print_config, expect_size, time_budget
+        return Command(config, recipe, options, resume, *others, elastic)
 
     return command
 

@@ -62,7 +62,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     """Make the parts of a run; contains no collective."""
     prepare_keras(config.precision, config.seed, "__init__()")
     recipe = make_recipe(recipe_class, options, spec)
-    _check_packs(ranks, config, recipe)
+    check_packs(ranks, config, recipe)
     prepare_keras(config.precision, config.seed)
     if config.ema_half_life is not None and not recipe.ema:
         raise UserError(
@@ -249,7 +249,7 @@ def build(
         RunError: the ranks would build different runs.
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
-    _check_micro_batches(ranks, config)
+    check_micro_batches(ranks, config)
     source, held_out, evaluated = _open(config, recipe_class, ranks, known)
     for each in source.domains.values():
         check_augmentations(config, each.layout.seen, each.layout.input_seen)
@@ -363,7 +363,8 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
 
 
-def _check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
+def check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
+    """Refuse a slice of the global batch that the recipe's losses cannot cut into packs."""
     first, past = ranks.slice_of(config.global_batch_size)
     if (count := (past - first) // config.accumulate) % recipe.pack:
         unit = ranks.size * config.accumulate * recipe.pack
@@ -374,7 +375,8 @@ def _check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
         )
 
 
-def _check_micro_batches(ranks: Ranks, config: Config) -> None:
+def check_micro_batches(ranks: Ranks, config: Config) -> None:
+    """Refuse a slice of the global batch that --accumulate cannot cut."""
     first, past = ranks.slice_of(config.global_batch_size)
     if (past - first) % config.accumulate:
         raise UserError(
