@@ -31,7 +31,7 @@ def as_if(run: Run, size: int) -> Iterator[str]:
     for step in run.steps:
         sent = _bytes(step, 2 if config.compression == "fp16" else 4)
         times = (f"{2e3 * (size - 1) / size * sent / (gbits * 1.25e8):.3g} ms at {gbits} Gbit/s" for gbits in _GBITS)
-        yield f"stage {step.stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}, if nothing is late"
+        yield f"stage {step.stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}, if none is late"
 
 
 def _bytes(step: StageStep, each: int) -> float:
