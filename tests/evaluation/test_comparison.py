@@ -149,3 +149,14 @@ def test_a_damaged_file_is_written_anew(kept, tmp_path):
         path.write_bytes(damage)
         assert kept() == (first, False)
         assert kept() == (first, True)
+
+
+def test_pytorch_fid_can_read_the_file(kept, tmp_path):
+    """It takes the arrays mu and sigma."""
+    kept()
+    with np.load(tmp_path / "run" / "cache" / "real.npz") as file:
+        mean, covariance = file["mu"], file["sigma"]
+    pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
+    blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
+    assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
+    assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)

@@ -244,3 +244,17 @@ def test_a_file_of_inception_that_is_missing_or_broken(file, graph, tmp_path, mo
     ):
         path.write_bytes(content)
         assert said in refused("inception", RGB, path)
+
+
+def test_opening_does_not_change_networks_that_are_built_later(tmp_path):
+    """Neither their initial weights nor the names that their tensors have in checkpoints."""
+    path = saved(tmp_path, network(outputs=lambda flat, classes: layers.Dropout(0.5)(classes)))
+    built = []
+    for opens in (False, True):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(3)
+        if opens:
+            opened(path)
+        later = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.Dense(3)])
+        built.append({variable.path: variable.numpy().tobytes() for variable in later.variables})
+    assert built[0] == built[1]

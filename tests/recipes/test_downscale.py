@@ -115,3 +115,23 @@ def rings(images):
             number = round(min(height, width) * np.hypot(*waves))
             powers.setdefault(number, []).append(np.abs(modes[:, down, across]) ** 2)
     return np.stack([np.mean(powers[number], axis=0) for number in range(1, min(height, width) // 2 + 1)])
+
+
+@pytest.mark.parametrize(("periodic", "axis"), [("both", 1), ("width", 2)])
+def test_on_periodic_axes_a_moved_input_gives_the_moved_field_and_the_same_score(periodic, axis):
+    recipe = recipe_of((16, 32, 2), (4, 8, 3), periodic=periodic)
+    batch, networks = batch_of(recipe, "sample"), recipe.networks()
+
+    def moved(tensor, pixels):
+        return tf.roll(tensor, pixels * tensor.shape[axis] // batch.inputs.shape[axis], axis)
+
+    given = [batch.inputs, batch.latents, batch.constants]
+    fields = networks["generator"](given)
+    np.testing.assert_allclose(
+        networks["generator"]([moved(each, 1) for each in given]), moved(fields, 1), rtol=1e-4, atol=1e-5
+    )
+    # The last features of the critic are 4 pixels high, so a move by half the height is one by whole features.
+    half = batch.inputs.shape[axis] // 2
+    judged = [fields, batch.inputs, batch.constants]
+    scores, others = (networks["critic"]([moved(each, by) for each in judged]) for by in (0, half))
+    np.testing.assert_allclose(others, scores, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.networks.sngan import sngan_discriminator, sngan_generator
+from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
 from hvdgan.networks.spectral import Spectral
 from hvdgan.recipe import Nets, Random
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
@@ -68,3 +68,19 @@ def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
     np.testing.assert_allclose(metrics["discriminator/loss"], by_hand, rtol=1e-4)
     np.testing.assert_allclose(metrics["discriminator/real_logits"], real_logits.mean(), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(metrics["discriminator/fake_logits"], fake_logits.mean(), rtol=1e-3, atol=1e-5)
+
+
+def test_conditional_batch_norm_scales_and_shifts_by_class():
+    layer = ConditionalBatchNormalization(3)
+    images = np.random.default_rng(0).normal(2, 3, size=(4, 5, 5, 2)).astype(np.float32)
+    classes = np.array([2, 0, 1, 2], np.int32)
+    layer.build([images.shape, classes.shape])
+    layer.gamma.assign([[1, 2], [3, 4], [5, 6]])
+    layer.beta.assign([[0, 1], [2, 3], [4, 5]])
+    mean, variance = images.mean(axis=(0, 1, 2)), images.var(axis=(0, 1, 2))
+    normal = (images - mean) / np.sqrt(variance + 1e-5)
+    expected = normal * layer.gamma.numpy()[classes][:, None, None] + layer.beta.numpy()[classes][:, None, None]
+    np.testing.assert_allclose(
+        layer([tf.constant(images), tf.constant(classes)], training=True), expected, rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(layer.norm.moving_mean, 0.1 * mean, rtol=1e-4)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
-from hvdgan.recipe import DataSpec, Nets, Random
+from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 
 SMALL = {"nf": 2, "latent_size": 8, "mapping_layers": 2}
@@ -123,3 +123,25 @@ def test_path_lengths_are_equation_4():
     mean = float(model.path_length)
     assert mean == pytest.approx(0.01 * np.mean(lengths), rel=0.05)
     np.testing.assert_allclose(penalties, (lengths - mean) ** 2, rtol=0.05)
+
+
+def test_the_samples_heed_the_truncation():
+    own = StyleGAN2Options(**SMALL)
+    recipe = StyleGAN2(own, DataSpec((32, 32, 1), 1))
+    nets = Nets(recipe.networks(), training=False)
+    drawn = {**draw(own, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
+    random = Random(0, tf.constant(0, tf.int64), 0, 4)
+    spread = []
+    for psi in (0.0, 1.0):
+        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn)
+        batch.truncation = psi
+        spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
+    assert spread[0] < 1e-5 < 1e-2 < spread[1]
+
+
+def test_upsampled_pixels_are_three_quarters_their_nearest_and_one_quarter_the_next():
+    row = np.array([0, 4, 8, 4], np.float32)
+    image = np.broadcast_to(row[None, None, :, None], (1, 4, 4, 3))
+    result = networks.upsample(tf.constant(image)).numpy()
+    assert result.shape == (1, 8, 8, 3)
+    np.testing.assert_allclose(result[0, 3, :, 1], [0, 1, 3, 5, 7, 7, 5, 3], atol=1e-6)  # beyond the edge is 0

@@ -10,7 +10,7 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
-from hvdgan.training.command import parse, to_json
+from hvdgan.training.command import parse, parse_saved, to_json
 
 
 def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
@@ -107,3 +107,9 @@ def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, compl
     with pytest.raises(UserError, match=complaint) as caught:
         parse(arguments.split())
     assert "\n" not in str(caught.value)
+
+
+def test_saved_options_have_their_types_again():
+    command = parse("--recipe tiny:Conditional --widths 5 --widths 6 --weights a/b --learning-rate 0.5".split())
+    saved = json.loads(json.dumps(to_json(command.config, command.options)))
+    assert parse_saved(saved, "run") == command

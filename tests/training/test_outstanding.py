@@ -13,6 +13,8 @@ import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.networks import device
 from hvdgan.recipe.stages import Stage, Update
+from hvdgan.training.step import StageStep
+from hvdgan.training.stopping import STOPPED
 from readings import recorded
 from tiny import Exploding, Tiny, TinyOptions
 
@@ -100,3 +102,20 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
             for lines in (plain, waiting)
         ]
         assert figures[0] and figures[0] == figures[1], step
+
+
+def test_a_request_to_stop_waits_for_all_steps(tmp_path, monkeypatch):
+    """The checkpoint has counted every update that was skipped."""
+    begin = StageStep.__call__
+
+    def stopping(compute, step, *more):
+        if step == 4:
+            (tmp_path / "stop").touch()
+        return begin(compute, step, *more)
+
+    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(StageStep, "__call__", stopping)
+    flags = ["--recipe", "test_observations:Infinite", *saved.TINY[2:-2], "--log-every", "50"]
+    with device.computing_as(dataclasses.replace(device.CPU, steps_behind=4)):
+        assert saved.train(tmp_path, flags=flags) == STOPPED
+    assert saved.manifest(tmp_path, 5)["progress"]["bad_updates"] == {"adversarial/fool": 5}

@@ -206,3 +206,33 @@ def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
         run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
         stage_step(run)(0, 0, data_of(run))
         assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
+
+
+class ExplodingGenerator(Tiny):
+    """A loss that is not finite in the third step."""
+
+    def fool(self, nets, batch):
+        loss, metrics = super().fool(nets, batch)
+        return loss * tf.where(tf.equal(batch.random.step, 2), tf.constant(float("nan")), 1.0), metrics
+
+
+def test_an_update_that_is_not_finite_leaves_the_averages():
+    run = tiny_run(ExplodingGenerator, options=TinyOptions(norm="batch"))
+    step = stage_step(run)
+    for number in range(3):
+        before = values_of(run)
+        _, (_, finite) = step(number, number, data_of(run))
+        averages = [name for name in changed(before, values_of(run)) if name.startswith("ema/generator/")]
+        assert bool(averages) == bool(finite) == (number < 2)
+
+
+def test_an_update_has_its_own_betas_and_leaves_the_optimizers():
+    run = _with_update(betas=(0.0, 0.5))
+    stage_step(run)(0, 0, data_of(run))
+    plain = _with_update()
+    stage_step(plain)(0, 0, data_of(plain))
+    name = "optimizers/discriminator/discriminator/dense_2/kernel"
+    own, other = values_of(run), values_of(plain)
+    np.testing.assert_allclose(own[f"{name}/momentum"] * 0.1, other[f"{name}/momentum"], rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(own[f"{name}/velocity"] * 0.001, other[f"{name}/velocity"] * 0.5, rtol=1e-3, atol=1e-12)
+    assert run.state.optimizers["discriminator"].beta_1 == 0.9
