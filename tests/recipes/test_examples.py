@@ -59,12 +59,13 @@ def test_data_without_classes_are_one_line_for_the_example_that_needs_some(tmp_p
     assert "recipe MyConvGAN: it needs --data with classes and an --image-size that 4 divides" in done.stderr
 
 
-def test_the_example_in_python_trains_draws_and_goes_on(tmp_path):
+def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
-    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1(\d)00", r"stages='warmup=2,both=\1', log_every=1", text))
+    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1([02])00", r"warmup_steps=2, steps=3\1, log_every=1", text))
     done = run([sys.executable, "in_python.py"], tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["(16, 16, 16, 1) uint8", "34"]
 
 
 def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_path):
