@@ -26,10 +26,19 @@ import hvdgan
 assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 assert callable(hvdgan.train)
 import hvdgan.train
+import numpy as np
 from tiny import Tiny
 
 class Mine(Tiny):
     pass
+
+class Photos:
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return np.full((8, 8, 1), index, np.uint8)
+
+photos = Photos()
 
 class Ranks(hvdgan.train.Logger):
     def __init__(self, run_dir):
@@ -37,7 +46,7 @@ class Ranks(hvdgan.train.Logger):
 
 settings = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "report": "never", "logger": Ranks}
 one = hvdgan.train(recipe=Mine, run_dir="one", **settings)
-two = hvdgan.train(recipe=Mine, run_dir="two", seed=1, **settings)
+two = hvdgan.train(recipe=Mine, data="__main__:photos", run_dir="two", seed=1, **settings)
 try:
     hvdgan.train(recipe=Mine, run_dir="three", **{**settings, "global_batch_size": 7})
 except hvdgan.train.UserError as error:

@@ -85,4 +85,4 @@ def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_
     done = run([sys.executable, "-m", "hvdgan.report", "runs/optuna", "--out", "sweep.html"], tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "sweep.html").read_text()
-    assert all(word in page for word in ("trial-0", "trial-1", "learning_rate", "sliced_wasserstein"))
+    assert all(word in page for word in ("trial-0", "trial-1", "--learning-rate", "eval/sliced_wasserstein"))
