@@ -55,6 +55,25 @@ differ = one.metrics["fool/loss"] != two.metrics["fool/loss"]
 print("trained", one.step, two.step, differ, one.sample(3).shape, flush=True)
 """
 
+NOTEBOOK = """
+import hvdgan
+from tiny import Tiny
+
+class Mine(Tiny):
+    pass
+
+class Bad(Tiny):
+    def judge(self, nets, batch):
+        return nets.generatr(batch.latents), {}
+
+settings = {"image_size": 8, "global_batch_size": 8, "steps": 2, "report": "never"}
+print(hvdgan.train(recipe=Mine, run_dir="run", **settings).sample(3).shape)
+try:
+    hvdgan.train(recipe=Bad, run_dir="bad", **settings)
+except hvdgan.train.UserError as error:
+    print(error)
+"""
+
 
 def test_the_run_is_that_of_the_command(tmp_path):
     found = hvdgan.train(recipe=Tiny, run_dir=tmp_path / "called", flip=True, **TINY)
@@ -121,6 +140,13 @@ def test_a_second_interrupt_does_not_end_the_program(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         assert stopping.is_time()
+
+
+def test_classes_of_a_notebook_which_has_no_file(tmp_path):
+    done = run([sys.executable, "-c", NOTEBOOK], tmp_path)
+    assert done.returncode == 0, done.stderr
+    drawn, refused = done.stdout.splitlines()
+    assert drawn == "(3, 8, 8, 1)" and "generatr" in refused
 
 
 def test_a_script_on_two_ranks_trains_twice(tmp_path):
