@@ -16,6 +16,6 @@ print(run.run_dir, run.step, run.metrics["fool/loss"])
 pictures = run.sample(16, seed=1)
 print(pictures.shape, pictures.dtype)
 
-# %% The same call again resumes: with more steps the run goes on.
+# %% The same call resumes the run; here with more steps.
 run = hvdgan.train(recipe=MyGAN, data="digits", image_size=16, steps=1200, run_dir="runs/in_python")
 print(run.step)

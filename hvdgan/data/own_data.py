@@ -38,7 +38,8 @@ def names_own(data: str) -> bool:
         return False
     if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
         sys.path.insert(0, os.getcwd())
-    return importlib.util.find_spec(data.partition(":")[0].partition(".")[0]) is not None
+    module = data.partition(":")[0].partition(".")[0]
+    return module in sys.modules or importlib.util.find_spec(module) is not None  # a notebook's __main__ has no spec
 
 
 class OwnData(Container):

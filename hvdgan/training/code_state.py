@@ -14,7 +14,10 @@ _SECONDS = 5.0
 def folder_of_code(recipe: "Recipe") -> Path:
     """Return the folder of a recipe of the user's own; for a recipe of hvdgan, the working folder."""
     is_own = not type(recipe).__module__.startswith("hvdgan.")
-    return Path(inspect.getfile(type(recipe))).absolute().parent if is_own else Path.cwd()
+    try:
+        return Path(inspect.getfile(type(recipe))).absolute().parent if is_own else Path.cwd()
+    except (TypeError, OSError):  # a class of a notebook
+        return Path.cwd()
 
 
 def git_state(folder: Path) -> str:

@@ -26,10 +26,19 @@ import hvdgan
 assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 assert callable(hvdgan.train)
 import hvdgan.train
+import numpy as np
 from tiny import Tiny
 
 class Mine(Tiny):
     pass
+
+class Photos:
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return np.full((8, 8, 1), index, np.uint8)
+
+photos = Photos()
 
 class Ranks(hvdgan.train.Logger):
     def __init__(self, run_dir):
@@ -37,13 +46,32 @@ class Ranks(hvdgan.train.Logger):
 
 settings = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "report": "never", "logger": Ranks}
 one = hvdgan.train(recipe=Mine, run_dir="one", **settings)
-two = hvdgan.train(recipe=Mine, run_dir="two", seed=1, **settings)
+two = hvdgan.train(recipe=Mine, data="__main__:photos", run_dir="two", seed=1, **settings)
 try:
     hvdgan.train(recipe=Mine, run_dir="three", **{**settings, "global_batch_size": 7})
 except hvdgan.train.UserError as error:
     print("refused:", error, flush=True)
 differ = one.metrics["fool/loss"] != two.metrics["fool/loss"]
 print("trained", one.step, two.step, differ, one.sample(3).shape, flush=True)
+"""
+
+NOTEBOOK = """
+import hvdgan
+from tiny import Tiny
+
+class Mine(Tiny):
+    pass
+
+class Bad(Tiny):
+    def judge(self, nets, batch):
+        return nets.generatr(batch.latents), {}
+
+settings = {"image_size": 8, "global_batch_size": 8, "steps": 2, "report": "never"}
+print(hvdgan.train(recipe=Mine, run_dir="run", **settings).sample(3).shape)
+try:
+    hvdgan.train(recipe=Bad, run_dir="bad", **settings)
+except hvdgan.train.UserError as error:
+    print(error)
 """
 
 
@@ -112,6 +140,13 @@ def test_a_second_interrupt_does_not_end_the_program(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         assert stopping.is_time()
+
+
+def test_classes_of_a_notebook_which_has_no_file(tmp_path):
+    done = run([sys.executable, "-c", NOTEBOOK], tmp_path)
+    assert done.returncode == 0, done.stderr
+    drawn, refused = done.stdout.splitlines()
+    assert drawn == "(3, 8, 8, 1)" and "generatr" in refused
 
 
 def test_a_script_on_two_ranks_trains_twice(tmp_path):

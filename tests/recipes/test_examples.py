@@ -51,12 +51,13 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
         assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
 
 
-def test_the_example_in_python_trains_draws_and_goes_on(tmp_path):
+def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
-    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1(\d)00", r"stages='warmup=2,both=\1', log_every=1", text))
+    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1([02])00", r"warmup_steps=2, steps=3\1, log_every=1", text))
     done = run([sys.executable, "in_python.py"], tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == ["(16, 16, 16, 1) uint8", "34"]
 
 
 def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_path):
@@ -76,4 +77,4 @@ def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_
     done = run([sys.executable, "-m", "hvdgan.report", "runs/optuna", "--out", "sweep.html"], tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "sweep.html").read_text()
-    assert all(word in page for word in ("trial-0", "trial-1", "learning_rate", "sliced_wasserstein"))
+    assert all(word in page for word in ("trial-0", "trial-1", "--learning-rate", "eval/sliced_wasserstein"))
