@@ -13,7 +13,7 @@ setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 min
 demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
 	@bash launch/demo.sh $(ARGS)
 
-check: setup  ## run the quick tests before a commit, two at a time: one process, no launcher, and the core on two ranks (3 minutes)
+check: setup  ## run the quick tests before a commit, two at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
 	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster)" $(ARGS)
 
 test: setup  ## run the tests of all promises, two at a time (15 minutes); ARGS='-k checkpoint -x' goes to pytest

@@ -19,6 +19,12 @@ from messages import Messages  # noqa: E402
 start.imported()
 
 STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
+TRAINS = {
+    ("hvdgan.train", "main"),
+    ("hvdgan.training.run", "build"),
+    ("hvdgan.training.run", "make_parts"),
+    ("hvdgan.training.state", "build_state"),
+}
 QUICK_SECONDS = 20
 """CPU time of a test that is not marked as slow, at most, also on a slow machine; most take less than 1 s"""
 
@@ -29,7 +35,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what starts processes or whole runs as slow, by what a test and its fixtures call: no list goes stale."""
+    """Mark what starts processes or builds a run as slow, by what a test and its fixtures call: no list goes stale."""
     known = {}
     for item in items:
         fixtures = [each.func for several in item._fixtureinfo.name2fixturedefs.values() for each in several]  # noqa: SLF001
@@ -38,7 +44,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _is_slow(function, known):
-    """Whether a function or class of the tests starts processes or whole runs, itself or in what it calls."""
+    """Whether a function or class of the tests starts processes or builds a run, itself or in what it calls."""
     function = inspect.unwrap(function) if inspect.isroutine(function) else function
     if not isinstance(function, type | types.FunctionType):
         return False
@@ -59,8 +65,8 @@ def _is_slow(function, known):
     modules = [each for each in values if isinstance(each, types.ModuleType)]
     values += [vars(module)[name] for module in modules for name in names if name in vars(module)]
     starts = any(module.__name__.partition(".")[0] in STARTS_PROCESSES for module in modules)
-    starts = starts or any(each is getattr(sys.modules.get("hvdgan.train"), "main", "") for each in values)
-    known[function] = starts or any(_is_slow(each, known) for each in values)
+    trains = any((getattr(each, "__module__", ""), getattr(each, "__name__", "")) in TRAINS for each in values)
+    known[function] = starts or trains or any(_is_slow(each, known) for each in values)
     return known[function]
 
 

@@ -120,7 +120,7 @@ CASES = {
     "a million keys": (_million_keys, ["lines of more than 1,048,576 bytes are left out (1)"]),
     "many metrics": (_lines(record(1, **{f"key{number}": 1.0 for number in range(30_000)})), ["beyond 100 metrics"]),
     "not finite": (
-        _lines(*(record(1, loss=value) for value in (1.0, float("nan"), float("inf"), None))),
+        _lines(*(record(at, loss=value) for at, value in enumerate((1.0, float("nan"), float("inf"), None, 2.0)))),
         ["Without a finite value: loss (3)."],
     ),
     "cut in a line": (

@@ -22,6 +22,8 @@ from hvdgan.training.state import TrainState
 from hvdgan.training.step import StageStep
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
+pytestmark = pytest.mark.core
+
 
 def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
     """At step 7, its stage's first: Adam's mean of the gradients is (1 - beta_1) times the gradient, beta_1 = 0.9."""
