@@ -20,7 +20,7 @@ from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
 from hvdgan.train import main
 from hvdgan.training.samples import Sampler
-from launching import train
+from launching import ROOT, train
 
 G, POOL = 6, 3
 OPTIONS = {"nf": 2, "blocks": 1, "pool": POOL, "steps": 5, "decay_steps": 2}
@@ -187,6 +187,14 @@ def test_losses_are_those_of_the_paper():
         expected += fool + 10 * cycle + 5 * identity
         assert float(metrics[f"cycle_{mine}"]) == pytest.approx(cycle, rel=1e-4)
     assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_options_of_the_page_have_these_defaults():
+    page = (ROOT / "docs" / "unpaired.md").read_text()
+    table = "".join(line for line in page.splitlines(keepends=True) if line.startswith("| `--"))
+    found = re.findall(r"`--([\w-]+) ([\d.]+)`", table)
+    defaults = CycleGANOptions()
+    assert len(found) == 5 and all(getattr(defaults, name.replace("-", "_")) == float(value) for name, value in found)
 
 
 def test_a_grid_has_rows_there_and_back_of_each_domain():
