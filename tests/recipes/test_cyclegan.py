@@ -94,7 +94,7 @@ def test_the_start_says_what_each_domain_holds(whole):
 def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool_half_full(tmp_path, whole, launches):
     """Each launch has a number of ranks, and a last step.
 
-    The means of Adam are those of the gradients. Where a gradient is 0 up to the rounding, Adam steps as far as elsewhere,
+    The means of Adam are those of the gradients. Where a gradient is 0 up to the rounding, Adam steps as far as ever,
     so the learning rate is small.
     """
     write_pictures(tmp_path)
