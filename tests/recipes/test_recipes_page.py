@@ -109,7 +109,7 @@ def test_names_of_the_page_are_there():
     methods = re.findall(r"^\| `(\w+)\(", page.partition("## Losses")[0], re.MULTILINE)
     assert set(methods) <= set(vars(recipe.Recipe))
     attributes = re.findall(r"^\| `(\w+) = ", page, re.MULTILINE)
-    assert len(attributes) == 5 and all(hasattr(recipe.Recipe, name) for name in attributes)
+    assert len(attributes) == 6 and all(hasattr(recipe.Recipe, name) for name in attributes)
     (rate,) = re.findall(r"`LearningRate\((.*?)\)`", page)
     assert rate.split(", ") == list(inspect.signature(stages.LearningRate).parameters)
 
