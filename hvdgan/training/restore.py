@@ -151,6 +151,7 @@ def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
     if is_from_elsewhere or resume_point.step < run.last_step:
         if is_new:
             run_folder.lock(run, resume_point)
+        run_folder.check_progress(run.run_dir, resume_point.step)
         run_folder.note_launch(run.run_dir, new=is_new)
         write_json(run.config_path, run.settings(), indent=2)
     if named is not None:

@@ -1,5 +1,6 @@
 """A run's folder on rank 0: its lock, the checkpoint from which it resumes, and where and by what it was begun."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.cli import events
-from hvdgan.cli.errors import UserError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.in_place import check_regular
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import write_json
@@ -18,6 +19,8 @@ from hvdgan.training.run import Run
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"
+_STARTS = 3
+"""starts of a requeued job at one step, after which it ends"""
 
 
 def is_new(run: Run) -> bool:
@@ -94,6 +97,28 @@ def begun_by_this_command(run_dir: Path) -> bool:
 def of_this_launch(run_dir: Path) -> bool:
     """Check whether the elastic launch of this process was the last one to work on a folder's run."""
     return _launch() is not None and _read(run_dir)["launch"] == _launch()
+
+
+def check_progress(run_dir: Path, step: int) -> None:
+    """Refuse to begin once more where a requeued job has begun three times: something ends it before a checkpoint.
+
+    Raises:
+        RunError: the last three starts were at this step; Slurm does not requeue a job that fails so.
+    """
+    again = requeued()
+    if again is None or again[1] < _STARTS:
+        return
+    with (
+        contextlib.suppress(OSError, ValueError, RecursionError),
+        open(run_dir / events.FILE, encoding="utf-8") as lines,
+    ):
+        found = [events.of_json(json.loads(line)) for line in lines if '"start"' in line]
+        if [each.step for each in found if isinstance(each, events.Start)][-_STARTS:] == [step] * _STARTS:
+            raise RunError(
+                f"job {again[0]} was requeued {again[1]} times, and began at step {step} the last {_STARTS} times, so "
+                f"no checkpoint was written since; {run_dir / events.LOG} says how each ended; raise --time-limit, or "
+                "lower --checkpoint-every, and submit it again"
+            )
 
 
 def _job() -> str | None:

@@ -139,3 +139,19 @@ def test_a_checkpoint_in_a_new_folder_has_its_settings_next_to_it_also_where_not
     assert settings["steps"] == 8 and settings["run_dir"] == str(tmp_path / "b")
     assert train(tmp_path / "b", "--steps", "6") == 0
     assert "resuming at step 4 of 6" in capsys.readouterr().err
+
+
+def test_a_job_that_was_requeued_three_times_without_a_checkpoint_ends(begun, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "3")
+    path = begun / "events.jsonl"
+    (start,) = (json.loads(line) for line in path.read_text().splitlines() if '"start"' in line)
+    with open(path, "a") as events:
+        for step in (0, 4, 4):
+            print(json.dumps({**start, "step": step}), file=events)
+    copy = shutil.copytree(begun, begun.with_name("b"))
+    assert train(copy, "--steps", "5") == 0  # began at step 4 only twice
+    with open(path, "a") as events:
+        print(json.dumps({**start, "step": 4}), file=events)
+    assert train(begun, "--steps", "5") == 1
+    assert "began at step 4 the last 3 times, so no checkpoint was written since" in capsys.readouterr().err
