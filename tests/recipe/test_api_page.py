@@ -18,7 +18,7 @@ def test_the_page_shows_each_name_that_a_recipe_can_import():
 
 def test_the_names_that_a_recipe_imports():
     assert hvdgan.recipe.__all__ == [
-        *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Fraction", "LearningRate", "Loss", "Nets"),
+        *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Domain", "Fraction", "LearningRate", "Loss", "Nets"),
         *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "State"),
         *("Update", "UserError", "Words", "losses", "measures"),
     ]
