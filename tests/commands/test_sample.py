@@ -38,7 +38,7 @@ def runs(tmp_path_factory):
     photos = {"data": str(folder / "photos"), "channels": 1}
     untrained(folder / "completion", "completion", options, DataSpec((32, 32, 1), 6), **photos)
     for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
-        untrained(folder / name, recipe, data=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
+        untrained(folder / name, recipe, spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 
