@@ -37,7 +37,7 @@ def runs(tmp_path_factory):
     untrained(folder / "dcgan", "dcgan", DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10), 0.1)
     options = load_recipe("completion").Options(nf=2)
     photos = {"data": str(folder / "photos"), "channels": 1}
-    spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1))
+    spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1, paired=False))
     untrained(folder / "completion", "completion", options, spec, **photos)
     for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
         untrained(folder / name, recipe, spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
