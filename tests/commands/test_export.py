@@ -171,7 +171,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
         if run == "pairs":
             data = dataclasses.replace(data, values=sample_values.of_pixels(1, paired=True))
         untrained(tmp_path / "runs" / run, name, small(name)[1], data, 0.2)
-    untrained(tmp_path / "runs" / "noisy", "tiny:Conditional", data=DataSpec((8, 8, 1), 100, 10), scale=0.2)
+    untrained(tmp_path / "runs" / "noisy", "tiny:Conditional", spec=DataSpec((8, 8, 1), 100, 10), scale=0.2)
     runs = tmp_path / "runs"
     energies = np.stack([np.linspace(20, 90, 6), np.linspace(1, 2, 6)], axis=1).astype(np.float32)
     np.save(tmp_path / "rows.npy", energies)
@@ -224,7 +224,7 @@ class Residual(Tiny):
 
 def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
     maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
-    untrained(tmp_path / "r", "test_export:Residual", data=DataSpec((2,), 100, values=maps))
+    untrained(tmp_path / "r", "test_export:Residual", spec=DataSpec((2,), 100, values=maps))
     assert export.main([str(tmp_path / "r"), "--only", "generator", "--out", str(tmp_path / "g")]) == 0
     assert "in the units of the data" not in capsys.readouterr().out
     assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0

@@ -22,6 +22,7 @@ from hvdgan.recipe.drawing import SampleRandom
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.showing import to_uint8
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
+from hvdgan.values import sample_values
 from launching import run as run_process
 from messages import refused
 from saved import untrained
@@ -37,9 +38,10 @@ def runs(tmp_path_factory):
     untrained(folder / "dcgan", "dcgan", DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10), 0.1)
     options = load_recipe("completion").Options(nf=2)
     photos = {"data": str(folder / "photos"), "channels": 1}
-    untrained(folder / "completion", "completion", options, DataSpec((32, 32, 1), 6), **photos)
+    spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1, paired=False))
+    untrained(folder / "completion", "completion", options, spec, **photos)
     for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
-        untrained(folder / name, recipe, data=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
+        untrained(folder / name, recipe, spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 

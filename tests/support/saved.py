@@ -38,15 +38,15 @@ def manifest(run_dir: Path, step: int) -> dict:
     return json.loads((run_dir / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
 
 
-def untrained(folder: Path, name: str, options=None, data: DataSpec | None = None, scale=0.02, **settings) -> None:
+def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = None, scale=0.02, **settings) -> None:
     """Write a checkpoint as after two steps of a recipe, each number of which is another than at the beginning."""
     keras.utils.clear_session()
-    recipe, data = load_recipe(name), data or DataSpec((8, 8, 1), 100)
+    recipe, spec = load_recipe(name), spec or DataSpec((8, 8, 1), 100)
     options = options or recipe.Options()
-    state = build_state(recipe(options, data), 0.9)
+    state = build_state(recipe(options, spec), 0.9)
     random, tensors = np.random.default_rng(0), state.tensors()
     for variable in tensors.values():
         variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
-    config = Config(recipe=name, image_size=data.shape[0], run_dir=folder, **settings)
-    facts = {"config": to_json(config, options), "data": {"spec": data.to_json()}}
+    config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
+    facts = {"config": to_json(config, options), "data": {"spec": spec.to_json()}}
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
