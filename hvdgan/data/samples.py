@@ -212,7 +212,8 @@ class Samples:
         if field is not None:
             constants = field if constants is None else np.concatenate([constants, field], axis=-1)
         conditions, remarks = self._mapped_part(values, "conditions"), list(self.remarks)
-        if values.conditions is not None and (words := values.conditions.outside_in_words(conditions)):
+        known = values.conditions
+        if known is not None and conditions is not None and (words := known.outside_in_words(conditions)):
             remarks.append(f"conditions: {words}")
         changes: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants}
         return self.replace(remarks=remarks, is_mapped=True, **changes)

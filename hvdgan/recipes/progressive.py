@@ -1,7 +1,6 @@
 """Progressive growing of GANs (Karras et al. 2018, arXiv:1710.10196)."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -64,6 +63,7 @@ class Progressive(Recipe):
         return {"generator": self.layers.generator(last), "discriminator": self.layers.discriminator(last)}
 
     def grown(self, size: int | tuple[int, ...]) -> dict[str, keras.Model]:
+        assert isinstance(size, tuple)  # as stages() names them
         number = self.sizes.index(size)
         first = max(number - 1, 0)
         generator, discriminator = self.layers.generator(number, first), self.layers.discriminator(number, first)
@@ -76,7 +76,7 @@ class Progressive(Recipe):
             for name in ("generator", "discriminator")
         }
 
-    def stages(self) -> Sequence[Stage]:
+    def stages(self) -> list[Stage]:
         o, last = self.options, len(self.sizes) - 1
         updates = [Update("judge", ["discriminator"], self.judge), Update("fool", ["generator"], self.fool)]
         stages = []
