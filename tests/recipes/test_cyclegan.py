@@ -203,7 +203,7 @@ def test_the_options_of_the_page_have_these_defaults():
     table = "".join(line for line in page.splitlines(keepends=True) if line.startswith("| `--"))
     found = re.findall(r"`--([\w-]+) ([\d.]+)`", table)
     defaults = CycleGANOptions()
-    assert len(found) == 5 and all(getattr(defaults, name.replace("-", "_")) == float(value) for name, value in found)
+    assert len(found) == 6 and all(getattr(defaults, name.replace("-", "_")) == float(value) for name, value in found)
 
 
 def test_a_grid_has_rows_there_and_back_of_each_domain():
