@@ -1,189 +1,250 @@
-"""Measures how fast images are read: 256 x 256 JPEG files to 64 x 64 pixels, against other readers, on 1 and 2 cores.
+"""Measures how fast data are read, against other readers, on one and two cores: python benchmarks/input.py
 
-    python benchmarks/input.py --torch-python /path/to/python --json input.json      11 minutes
-
-Every figure is the median of the rounds, with the smallest and the largest. In a round each contender runs once, in a
-process of its own that is bound to its cores. The files are crops of the two photographs of scikit-learn; after the
-first round all are in the system's page cache.
-
-The rates are those that a run gets. Packed files are fast because hvdgan.prepare has decoded and resized the images
-once: they hold pixels. Decoding the files alone, in memory, is the upper bound of reading files.
+Pictures are 256 x 256 JPEG files that become 64 x 64 pixels, in batches of 64: crops of the two photographs of
+scikit-learn. Arrays are fields of 64 x 64 x 8 float32 numbers, in shuffled batches of 32, from .npy, HDF5 (one sample
+per chunk, as it is and by gzip, and contiguous) and packed files; a bare read takes one sample after another from NumPy
+or h5py and stacks them. In a round each contender runs once, in a process of its own that is bound to its cores;
+samples per second are counted by the processor's time and by the clock. All files are in the system's page cache.
 """
 
 import argparse
+import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-HERE = Path(__file__).parent
-OTHERS = {"tf.data": "(a) tf.data, plain", "keras": "(b) Keras, from directory", "torch": "(c) PyTorch DataLoader"}
-NAMES = {
-    "packed": "packed files",
-    "folder": "folder",
-    "memory": "folder, cache memory",
-    **OTHERS,
-    "decode-files": "(d) decoding the files alone",
-}
-Figures = dict[str, list[float]]
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+SIZE, SHAPE = 64, (64, 64, 8)
+PICTURES = ("folder", "packed", "tf.data", "keras", "torch", "decode")
+"""contenders for pictures; decode: decoding the files alone, the most that is possible"""
+ARRAYS = {"npy": "a.npy", "hdf5": "a.h5:images", "gzip": "g.h5:images", "contiguous": "c.h5:images", "packed": "packed"}
+READERS = ("hvdgan", "bare", "generator")
+Batches = Iterator[Any]
 
 
 def main() -> None:
-    """Make the data, measure in alternation, print a table."""
+    """Make the data, measure in turn, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--images", type=int, default=2000, help="number of JPEG files")
+    parser.add_argument("--megabytes", type=int, default=400, help="size of the arrays")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of each measurement")
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--contenders", nargs="+", choices=list(NAMES), default=list(NAMES), metavar="NAME")
-    parser.add_argument("--steps", type=int, default=40, help="steps of each DCGAN run; 0: none")
-    parser.add_argument(
-        "--records",
-        type=int,
-        nargs="+",
-        default=[1000, 100_000],
-        help="set sizes for the memory; 0: none",
-    )
     parser.add_argument("--torch-python", default=sys.executable, help="Python with torch and Pillow")
     parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--one", nargs=4, metavar=("HOW", "PATH", "CORES", "SECONDS"), help=argparse.SUPPRESS)
     given = parser.parse_args()
-    contenders = [name for name in given.contenders if name != "torch" or _has_torch(given.torch_python)]
-    if contenders != given.contenders:
-        print(f"{given.torch_python} has no torch: (c) is left out", file=sys.stderr)
+    if given.one:
+        print(json.dumps(one(given.one[0], given.one[1], int(given.one[2]), float(given.one[3]))))
+        return
+    figures: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory(prefix="hvdgan-input-") as made:
         folder = Path(made)
-        make_images(folder / "images", given.images)
-        prepare(folder / "images", folder / "packed", 64)
-        results: dict[str, Any] = {}
-        for cores in given.cores:
-            measure = _measuring(folder, cores, given.seconds, given.torch_python)
-            results[f"images_per_sec, {cores} cores"] = in_turn(contenders, measure, given.rounds)
-        if given.steps:
-            data = {"synthetic": "synthetic", "packed": str(folder / "packed")}
-            results["dcgan step_seconds"] = in_turn(
-                list(data),
-                lambda name, number: train(data[name], folder / f"{name} {number}", given.steps),
-                given.rounds,
-            )
-        if any(given.records):
-            results["resident megabytes"] = {
-                f"{count:,}": [resident(folder / f"records-{count}", count)] for count in given.records
-            }
-    results["verdicts"] = verdicts(results)
-    print(table(results))
+        make_pictures(folder, given.images)
+        make_arrays(folder / "arrays", given.megabytes)
+        asked = [
+            (f"picture, {how}", how, folder / ("packed" if how == "packed" else "images"), c)
+            for c in given.cores
+            for how in PICTURES
+        ]
+        for kind, file in ARRAYS.items():
+            for how in READERS[: 2 if kind == "packed" else 3]:
+                asked.append((f"array, {kind}, {how}", f"array {how}", folder / "arrays" / file, given.cores[0]))
+        for number in range(given.rounds):
+            for name, how, path, cores in asked[:: 1 if number % 2 == 0 else -1]:
+                python = given.torch_python if how == "torch" else sys.executable
+                found = run(python, __file__, "--one", how, path, cores, given.seconds, may_fail=how == "torch")
+                if found:
+                    figures.setdefault(f"{name}, {cores} cores", []).append(json.loads(found))
+    print(table(figures))
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def make_images(folder: Path, count: int) -> None:
-    """Write crops of two photographs, 256 x 256, as JPEG files of quality 90 (about 25 kB), into one subfolder."""
+def make_pictures(folder: Path, count: int) -> None:
+    """Write JPEG files of quality 90 (about 25 kB) into images/all, and pack them."""
     from sklearn.datasets import load_sample_images
 
     photographs = [Image.fromarray(image) for image in load_sample_images().images]
-    rng = np.random.default_rng(0)
-    (folder / "all").mkdir(parents=True)
+    random = np.random.default_rng(0)
+    (folder / "images" / "all").mkdir(parents=True)
     for number in range(count):
         photograph = photographs[number % 2]
-        side = int(rng.integers(256, min(photograph.size) + 1))
-        left, top = (int(rng.integers(0, length - side + 1)) for length in photograph.size)
+        side = int(random.integers(256, min(photograph.size) + 1))
+        left, top = (int(random.integers(0, length - side + 1)) for length in photograph.size)
         crop = photograph.resize((256, 256), box=(left, top, left + side, top + side))
-        crop.save(folder / "all" / f"{number:06d}.jpg", quality=90)
+        crop.save(folder / "images" / "all" / f"{number:06d}.jpg", quality=90)
+    run(sys.executable, "-m", "hvdgan.prepare", folder / "images", folder / "packed", "--image-size", SIZE)
 
 
-def prepare(source: Path, target: Path, image_size: int) -> None:
-    """Pack images with hvdgan.prepare."""
-    _run([sys.executable, "-m", "hvdgan.prepare", source, target, "--image-size", image_size, "--shards", 8])
+def make_arrays(folder: Path, megabytes: int) -> None:
+    """Write the same numbers to every kind of file: whole ones, since gzip finds nothing in random fractions."""
+    import h5py
 
-
-def in_turn(names: Sequence[str], measure: Callable[[str, int], float], rounds: int) -> Figures:
-    """Measure each contender once per round, so that disturbances affect all; every other round runs backwards."""
-    figures: Figures = {name: [] for name in names}
-    for number in range(rounds):
-        for name in names if number % 2 == 0 else list(reversed(names)):
-            figures[name].append(measure(name, number))
-            print(f"round {number + 1}: {NAMES.get(name, name).strip()}: {figures[name][-1]:.4g}", file=sys.stderr)
-    return figures
-
-
-def train(data: str, run_dir: Path, steps: int) -> float:
-    """Measure the median seconds of a step of DCGAN at 64 pixels, including the wait for images."""
-    flags = f"--recipe dcgan --image-size 64 --global-batch-size 16 --max-steps {steps} --log-every 10 --sample-every 0"
-    command = [sys.executable, "-m", "hvdgan.train", *flags.split(), "--checkpoint-every", "0", "--holdout", "0"]
-    _run([*command, "--data", data, "--run-dir", run_dir])
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    seconds = [record["step_seconds"] for record in records if "step_seconds" in record]
-    return statistics.median(seconds[1:] or seconds)  # the first record includes the time to fill the queue
-
-
-def resident(folder: Path, count: int) -> float:
-    """Measure the resident megabytes of a process after 500 batches from a set of `count` small images."""
     folder.mkdir()
-    shades = np.arange(count, dtype=np.uint32)[:, None, None, None] * 7 % 251
-    ramp = np.arange(16, dtype=np.uint32)[None, :, None, None] * np.array([1, 2, 3], np.uint32)
-    np.save(folder / "a.npy", np.broadcast_to((shades + ramp) % 256, (count, 16, 16, 3)).astype(np.uint8))
-    prepare(folder / "a.npy", folder / "packed", 16)
-    return json.loads(_run([sys.executable, HERE / "input_contenders.py", "resident", folder / "packed"]))["RSS"]
+    count = megabytes * 10**6 // (4 * int(np.prod(SHAPE)))
+    numbers = np.random.default_rng(0).integers(0, 99, (count, *SHAPE)).astype(np.float32)
+    np.save(folder / "a.npy", numbers)
+    options = {"a": {"chunks": (1, *SHAPE)}, "g": {"chunks": (1, *SHAPE), "compression": "gzip"}, "c": {}}
+    for name, how in options.items():
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file.create_dataset("images", data=numbers, **how)
+    run(sys.executable, "-m", "hvdgan.prepare", folder / "a.npy", folder / "packed")
 
 
-def verdicts(results: dict[str, Any]) -> dict[str, str]:
-    """Compare the figures with the goals."""
-    found = {}
-    for title, figures in results.items():
-        median = {name: statistics.median(values) for name, values in figures.items()}
-        if title.startswith("images_per_sec"):
-            best = max((median[name] for name in OTHERS if name in median), default=0.0)
-            if best and "packed" in median:
-                found[f"{title}: packed files / best of a to c (goal 1.5)"] = f"{median['packed'] / best:.2f}"
-        if title.startswith("dcgan"):
-            found["DCGAN step: packed files / synthetic (goal 1.03)"] = f"{median['packed'] / median['synthetic']:.3f}"
-        if title.startswith("resident"):
-            least, *_, most = median.values()
-            found["resident memory: most records / fewest (goal: no growth)"] = f"{most / least:.3f}"
-    return found
+def one(how: str, path: str, cores: int, seconds: float) -> Any:
+    """Measure one contender: samples per second by the processor's time and by the clock."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    readers: dict[str, Callable[[str, int], Batches]] = {
+        **dict.fromkeys(("folder", "packed"), pictures),
+        "array hvdgan": arrays,
+        "tf.data": plain,
+        "keras": keras_folder,
+        "torch": torch_loader,
+        "decode": decoding,
+        "array bare": bare,
+        "array generator": generator,
+    }
+    batches, batch = readers[how](path, cores), 32 if how.startswith("array") else 64
+    for duration in (min(1.0, seconds), seconds):  # first a warm-up, in which tf.data tunes itself
+        begin, worked, count = time.perf_counter(), time.process_time(), 0
+        while time.perf_counter() < begin + duration:
+            next(batches)
+            count += batch
+    return [count / (time.process_time() - worked), count / (time.perf_counter() - begin)]
 
 
-def table(results: dict[str, Any]) -> str:
-    """Format all figures as Markdown."""
-    lines = []
-    for title, figures in results.items():
-        if title == "verdicts":
-            continue
-        lines += ["", f"| {title} | median | least | greatest |", "|---|---|---|---|"]
-        for name, values in figures.items():
-            numbers = (statistics.median(values), min(values), max(values))
-            lines.append(
-                " | ".join([f"| {NAMES.get(name, name).strip()}", *(f"{value:.4g}" for value in numbers)]) + " |"
-            )
-    lines += ["", *(f"- {what}: {value}" for what, value in results["verdicts"].items())]
-    return "\n".join(lines)
+def pictures(path: str, cores: int) -> Batches:
+    """Read pictures as hvdgan.train does, with one rank."""
+    from hvdgan.cli.config import Config
+    from hvdgan.data import open_source
+
+    return batches_of(open_source(Config(data=path, image_size=SIZE)), 64, cores)
 
 
-def _measuring(folder: Path, cores: int, seconds: float, torch_python: str) -> Callable[[str, int], float]:
-    def measure(name: str, number: int) -> float:
-        python = torch_python if name == "torch" else sys.executable
-        command = [python, HERE / "input_contenders.py", name, folder, "--cores", cores, "--seconds", seconds]
-        return json.loads(_run(command))
+def arrays(path: str, cores: int) -> Batches:
+    """Read arrays as hvdgan.train does, with one rank."""
+    from hvdgan.cli.config import Config
+    from hvdgan.cli.data_config import ArrayConfig
+    from hvdgan.data import open_source
 
-    return measure
-
-
-def _has_torch(python: str) -> bool:
-    return subprocess.run([python, "-c", "import torch, PIL"], capture_output=True, check=False).returncode == 0
+    source = open_source(Config(data=path, arrays=ArrayConfig(values="none")))
+    return batches_of(source.mapped(source.values), 32, cores)
 
 
-def _run(command: Sequence[Any]) -> str:
+def batches_of(source: Any, size: int, cores: int) -> Batches:
+    """Open the batches of a run."""
+    from hvdgan.data import batches
+
+    where = {"seed": 0, "global_batch_size": size, "places": (0, size), "position": 0, "max_bad_fraction": 0.0}
+    return batches.Batches(source, **where, threads=cores, prefetch=2, device=None)
+
+
+def plain(path: str, cores: int) -> Batches:
+    """Read with tf.data in its usual form."""
+    import tensorflow as tf
+
+    def read(file: tf.Tensor) -> tf.Tensor:
+        image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+        return tf.cast(tf.image.resize(image, (SIZE, SIZE)), tf.uint8)
+
+    files = tf.data.Dataset.list_files(f"{path}/*/*.jpg").repeat()
+    return iter(files.map(read, num_parallel_calls=tf.data.AUTOTUNE).batch(64).prefetch(tf.data.AUTOTUNE))
+
+
+def keras_folder(path: str, cores: int) -> Batches:
+    """Read with keras.utils.image_dataset_from_directory."""
+    import keras
+
+    sizes = {"image_size": (SIZE, SIZE), "batch_size": 64}
+    return iter(keras.utils.image_dataset_from_directory(path, labels=None, verbose=False, **sizes).repeat())
+
+
+def torch_loader(path: str, cores: int) -> Batches:
+    """Read with PyTorch's DataLoader and Pillow, one worker per core."""
+    import torch
+
+    files = sorted(Path(path).glob("*/*.jpg"))
+
+    class Images(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(files)
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            with Image.open(files[index]) as image:
+                pixels = np.array(image.convert("RGB").resize((SIZE, SIZE)))
+            return torch.from_numpy(pixels).permute(2, 0, 1)
+
+    how = {"shuffle": True, "num_workers": cores, "drop_last": True, "persistent_workers": True}
+    loader = torch.utils.data.DataLoader(Images(), 64, **how)
+    return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
+def decoding(path: str, cores: int) -> Batches:
+    """Decode the files, which are in memory, and do nothing else."""
+    import tensorflow as tf
+
+    files = [file.read_bytes() for file in sorted(Path(path).glob("*/*.jpg"))]
+    data = tf.data.Dataset.from_tensor_slices(files).repeat()
+    decoded = data.map(lambda file: tf.io.decode_jpeg(file, channels=3, dct_method="INTEGER_ACCURATE"), cores)
+    return iter(decoded.batch(64).prefetch(2))
+
+
+def bare(path: str, cores: int) -> Batches:
+    """Read sample after sample into a batch, and do nothing else."""
+    import h5py
+
+    file, _, name = path.partition(":")
+    if Path(file).is_dir():
+        parts = [h5py.File(each)["images"] for each in sorted(Path(file).glob("*.h5"))]
+    else:
+        parts = [np.load(file, mmap_mode="r") if file.endswith(".npy") else h5py.File(file)[name]]
+    places = [(part, place) for part in parts for place in range(len(part))]
+    random = np.random.default_rng(0)
+    order = itertools.chain.from_iterable(random.permutation(len(places)) for _ in itertools.count())
+    while True:
+        chosen = [places[next(order)] for _ in range(32)]
+        yield np.stack([part[place] for part, place in chosen])
+
+
+def generator(path: str, cores: int) -> Batches:
+    """Read as most people do with tf.data: a Python generator of samples, batched."""
+    import tensorflow as tf
+
+    def samples() -> Iterator[np.ndarray]:
+        for batch in bare(path, cores):
+            yield from batch
+
+    signature = tf.TensorSpec(SHAPE, tf.float32)
+    return iter(tf.data.Dataset.from_generator(samples, output_signature=signature).batch(32).prefetch(2))
+
+
+def run(*command: object, may_fail: bool = False) -> str:
     """Run a command and return its last line; if it fails, exit with its errors."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(str(word) for word in command)}: exit code {done.returncode}\n{done.stderr}")
+    if done.returncode and not may_fail:
+        raise SystemExit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr}")
     return (done.stdout.splitlines() or [""])[-1]
+
+
+def table(figures: dict[str, list[Any]]) -> str:
+    """Format the medians with their ranges as Markdown."""
+    lines = ["| what | samples per processor second | samples per second |", "|---|---|---|"]
+    for name, found in figures.items():
+        columns = list(zip(*found, strict=True))
+        cells = [f"{statistics.median(each):,.0f} ({min(each):,.0f} to {max(each):,.0f})" for each in columns]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
