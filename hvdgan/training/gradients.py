@@ -16,7 +16,7 @@ from hvdgan.networks.device import to_device
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
-from hvdgan.recipe.batch import Parts
+from hvdgan.recipe.batch import Domain, Parts
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -57,7 +57,7 @@ class Forward:
         if not axes:
             return prepared
         domains = {
-            name: each._replace(images=flip(Parts(each.images), axes, of_data.scoped(name)).images)
+            name: Domain(flip(Parts(each.images), axes, of_data.scoped(name)).images, each.labels, each.conditions)
             for name, each in prepared.domains.items()
         }
         return dataclasses.replace(prepared, parts=flip(prepared.parts, axes, of_data), domains=domains)

@@ -163,7 +163,7 @@ def test_a_pool_is_filled_then_gives_one_of_its_own_for_the_new_one_in_half_of_t
         batch, fake = Batch(None, None, random, {}), tf.random.stateless_normal((G, 8, 8, 1), (step, 1))
         batch.state = StateValues({"pool_A": pool, "pooled": count})
         before = pool.numpy()
-        seen, pool = recipe._pooled(batch, fake, "A")
+        seen, pool = recipe.seen(batch, fake, "A")
         for place in range(G):
             held = [picture.tobytes() for picture in before[place]]
             mine, shown, after = fake[place].numpy(), seen[place].numpy().tobytes(), pool[place].numpy()
