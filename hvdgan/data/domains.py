@@ -63,7 +63,7 @@ def _inside(data: str, name: str) -> str | None:
 
 
 def joined(parts: Mapping[str, Samples]) -> Samples:
-    """The samples of the first domain with those of the others beside them, and the fingerprint and remarks of all."""
+    """The samples of the first domain together with those of the others, and fingerprint and remarks of all."""
     (_, first), *others = parts.items()
     if not others:
         return first
@@ -75,7 +75,7 @@ def joined(parts: Mapping[str, Samples]) -> Samples:
 
 
 def seed_of(seed: int, number: int) -> int:
-    """The seed of the order of a domain, by its number: domains of one size are not ordered alike."""
+    """The seed of the order of a domain, by its number: domains of one size have different orders."""
     return seed + number * 2**31  # --seed is less
 
 
@@ -86,7 +86,7 @@ def bad_files_of(source: Samples) -> list[BadFile]:
 
 def in_domain(bad: BadFile, domain: str) -> BadFile:
     """A broken file under the name that it has beside those of other domains."""
-    return bad._replace(name=f"{domain}/{bad.name}") if domain else bad
+    return BadFile(f"{domain}/{bad.name}", bad.reason) if domain else bad
 
 
 def named(domain: str, parts: Mapping[str, T]) -> dict[str, T]:

@@ -125,7 +125,7 @@ class CycleGAN(Recipe):
         for name in self.domains:
             fake = self._fake(nets, batch, name)
             if self.options.pool:
-                fake, state[f"pool_{name}"] = self._pooled(batch, fake, name)
+                fake, state[f"pool_{name}"] = self.seen(batch, fake, name)
             judge = getattr(nets, f"discriminator_{name}")
             real_logits, fake_logits = judge(batch.domains[name].images), judge(fake)
             metrics[f"judge_{name}"] = 0.5 * (
@@ -177,7 +177,7 @@ class CycleGAN(Recipe):
     def _fake(self, nets: Any, batch: Batch, name: str) -> tf.Tensor:
         return self._to(nets, name)(batch.domains[_OTHER[name]].images)
 
-    def _pooled(self, batch: Batch, fake: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    def seen(self, batch: Batch, fake: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
         """What a discriminator sees of each fake, (B, H, W, C), and the new pool, (B, pool, H, W, C).
 
         A pool that is not full takes the fake. After that, in half of the cases, a fake of the pool is seen, and the

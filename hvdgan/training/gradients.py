@@ -15,7 +15,7 @@ from hvdgan.networks.device import to_device
 from hvdgan.recipe import Batch, Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
-from hvdgan.recipe.batch import Parts, scoped, shrunk
+from hvdgan.recipe.batch import Domain, Parts, scoped, shrunk
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -56,9 +56,9 @@ class Forward:
             batch.images = shrunk(batch.images, self._stage.size)
         parts, axes = Parts(batch.images, batch.inputs, batch.constants), flip_axes(self._config)
         batch.images, batch.inputs, batch.constants = flip(parts, axes, of_data)
-        for number, (name, domain) in enumerate(batch.domains.items()):
-            flipped = flip(Parts(domain.images), axes, of_data.scoped(name)).images if number else batch.images
-            batch.domains[name] = domain._replace(images=flipped)
+        for number, (name, each) in enumerate(batch.domains.items()):
+            flipped = flip(Parts(each.images), axes, of_data.scoped(name)).images if number else batch.images
+            batch.domains[name] = Domain(flipped, each.labels, each.conditions)
         return batch
 
     def loss(

@@ -163,7 +163,7 @@ def test_a_pool_is_filled_then_gives_one_of_its_own_for_the_new_one_in_half_of_t
         batch, fake = Batch(None, None, random, {}), tf.random.stateless_normal((G, 8, 8, 1), (step, 1))
         batch.state = StateValues({"pool_A": pool, "pooled": count})
         before = pool.numpy()
-        seen, pool = recipe._pooled(batch, fake, "A")
+        seen, pool = recipe.seen(batch, fake, "A")
         for place in range(G):
             held = [picture.tobytes() for picture in before[place]]
             mine, shown, after = fake[place].numpy(), seen[place].numpy().tobytes(), pool[place].numpy()
@@ -204,6 +204,21 @@ def test_the_options_of_the_page_have_these_defaults():
     found = re.findall(r"`--([\w-]+) ([\d.]+)`", table)
     defaults = CycleGANOptions()
     assert len(found) == 6 and all(getattr(defaults, name.replace("-", "_")) == float(value) for name, value in found)
+
+
+def test_each_domain_is_mirrored_by_draws_of_its_own():
+    settings = {"data": "digits", "other_data": ("synthetic",), "channels": 1, "flip": True}
+    run, mirrored = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), **settings), {}
+    data = data_of(run)
+    batch = run.steps[0].forward.prepare(tf.constant(0, tf.int64), data).batch("make")
+    np.testing.assert_array_equal(batch.images, batch.domains["A"].images)
+    for name, key in (("A", "images"), ("B", "B/images")):
+        plain, found = data[key].numpy() / np.float32(127.5) - 1, batch.domains[name].images.numpy()
+        mirrored[name] = [not np.array_equal(one, other) for one, other in zip(plain, found, strict=True)]
+        wanted = np.where(np.array(mirrored[name])[:, None, None, None], plain[:, :, ::-1], plain)
+        np.testing.assert_array_equal(found, wanted)
+        assert len({*mirrored[name]}) == 2
+    assert mirrored["A"] != mirrored["B"]
 
 
 def test_a_grid_has_rows_there_and_back_of_each_domain():
