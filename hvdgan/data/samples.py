@@ -202,8 +202,9 @@ class Samples:
         if field is not None:
             constants = field if constants is None else np.concatenate([constants, field], axis=-1)
         conditions, remarks = self._mapped_part(values, "conditions"), list(self.remarks)
-        if values.conditions is not None and (words := values.conditions.outside_in_words(conditions)):
-            remarks.append(f"conditions: {words}")
+        if conditions is not None and values.conditions is not None:
+            words = values.conditions.outside_in_words(conditions)
+            remarks += [f"conditions: {words}"] * bool(words)
         changes: dict[str, Any] = {"values": values, "conditions": conditions, "constants": constants}
         return self.replace(remarks=remarks, is_mapped=True, **changes)
 
