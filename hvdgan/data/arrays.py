@@ -194,13 +194,13 @@ def _arrays(
     looked_at = {part: each.readable(spread(count)) for part, each in parts.items()}
     given = {"inputs": ("--input-values", settings.input_values), "images": ("--values", settings.values)}
     maps = {part: _map_of(*given[part], each, looked_at[part], each.channel_names) for part, each in parts.items()}
-    remarks = [
-        f"{given[part][0]}: in {len(some)} samples looked at, {words}"
-        for part, some in looked_at.items()
-        if given[part][1]
-        and not (maps[part].lacks_statistics or maps[part].own_functions())
-        and (words := maps[part].outside_in_words(maps[part].forward(some)))
-    ]
+    remarks = list[str]()
+    for part, some in looked_at.items():
+        flag, declared = given[part]
+        if declared and not maps[part].lacks_statistics and not maps[part].own_functions():
+            with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
+                words = maps[part].outside_in_words(maps[part].forward(some))
+            remarks += [f"{flag}: in {len(some)} samples looked at, {words}"] * bool(words)
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)

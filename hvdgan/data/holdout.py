@@ -83,7 +83,7 @@ class HeldOut:
         return len(self.samples)
 
     def some(self, most: int) -> Samples:
-        """At most so many images, or all for 0, in the same order; a smaller choice is part of a larger one."""
+        """At most `most` images, or all for 0, in the same order; a smaller choice is part of a larger one."""
         if not most or most >= len(self):
             return self.samples
         return self.samples.chosen(np.sort(np.argsort(self.places, kind="stable")[:most]))

@@ -211,19 +211,22 @@ def _locked(folder: Path) -> Iterator[None]:
 def _begun(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
     """Begin DST, or continue it if it was begun by the same command from the same data.
 
-    Without a file another command may begin it anew: the first one may have been refused.
+    As long as no file of it holds a sample, another command may begin it anew: the first one may have been refused.
     """
-    if is_packed(os.fspath(folder)) and any(folder.glob("packed-*.h5")):
-        before = read_index(folder)
+    if is_packed(os.fspath(folder)):
+        before, problem, files = read_index(folder), "", sorted(folder.glob("packed-*.h5"))
+        if before["source"] != index["source"]:
+            problem = "from other data, or files of SRC have changed; name a new folder"
         for name, now in index["settings"].items():
             if (was := before["settings"].get(name)) != now:
                 flag = f"--{name.replace('_', '-')}"
-                raise UserError(
-                    f"{folder}: begun with {flag} {was}, and now {now}; give the same value, or name a new folder"
-                )
-        if before["source"] != index["source"]:
-            raise UserError(f"{folder}: begun from other data, or files of SRC have changed; name a new folder")
-        return before
+                problem = f"with {flag} {was}, and now {now}; give the same value, or name a new folder"
+        if not problem:
+            return before
+        if any(_facts_of(path)[0]["count"] for path in files):
+            raise UserError(f"{folder}: begun {problem}")
+        for path in files:
+            path.unlink()
     _write_index(folder, index)
     return index
 

@@ -52,12 +52,12 @@ class EncodedPictures(Store):
         """Name and content of the image's file; for a pair in two files, those of the input come first."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        decoded = self._pair if self._paired else self._picture
+        decoded = self._pair if self._paired else self._single
         return np.stack([decoded(self.files(index)) for index in indices.tolist()])
 
-    def _picture(self, files: list[tuple[str, bytes]]) -> np.ndarray:
-        (name, content), (image_size, channels, fit) = files[0], self._to
-        return read_image(name, content, image_size, channels, fit)
+    def _single(self, files: list[tuple[str, bytes]]) -> np.ndarray:
+        ((name, content),) = files
+        return read_image(name, content, *self._to)
 
     def _pair(self, files: list[tuple[str, bytes]]) -> np.ndarray:
         images = [_whole(*each) for each in files]

@@ -38,7 +38,7 @@ def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape
     assert opened("digits", image_size=16, crop=(8, 12)).layout.seen == (8, 12, 1)  # pictures are cropped, too
 
 
-def test_one_of_several_is_named_and_others_may_lie_beside_it(tmp_path):
+def test_one_of_several_is_named_and_others_describe_it(tmp_path):
     beside = {"energy": np.arange(6.0), "ground": FLOATS[0, ..., 0], "labels": np.arange(6).reshape(6, 1)}
     np.savez(tmp_path / "a.npz", ECAL=FLOATS, **beside)
     source = opened(tmp_path / "a.npz", conditions=("energy",), constants="ground")
