@@ -7,7 +7,6 @@ import types
 import pytest
 
 from hvdgan.cli import start
-from hvdgan.cli.launcher import launched
 
 # As a command starts: each run that is built looks for garbage, and among modules that took a third of a second.
 start.begin("__main__")
@@ -25,8 +24,6 @@ TRAINS = {
     ("hvdgan.training.run", "make_parts"),
     ("hvdgan.training.state", "build_state"),
 }
-QUICK_SECONDS = 20
-"""CPU time of a test that is not marked as slow, at most, also on a slow machine; most take less than 1 s"""
 
 
 def pytest_addoption(parser):
@@ -68,17 +65,6 @@ def _is_slow(function, known):
     trains = any((getattr(each, "__module__", ""), getattr(each, "__name__", "")) in TRAINS for each in values)
     known[function] = starts or trains or any(_is_slow(each, known) for each in values)
     return known[function]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    before = os.times()
-    yield
-    seconds = sum(os.times()[:4]) - sum(before[:4])
-    is_alone = launched()[1] == 1  # ranks run what is slow by nature
-    marks = {mark.name for mark in item.iter_markers()}
-    if seconds > QUICK_SECONDS and is_alone and not {"slow", "long", "cluster"} & marks:
-        pytest.fail(f"it took {seconds:.1f} s of CPU time: mark it with pytest.mark.slow, or make it quicker")
 
 
 @pytest.fixture
