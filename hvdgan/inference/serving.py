@@ -174,7 +174,7 @@ class _Calls:
 
     def __init__(self, nets: Nets) -> None:
         self.made: list[tuple[str, list[Any]]] = []
-        self._nets = nets
+        self._nets, self._state = nets, nets._state
 
     def __getattr__(self, name: str) -> Any:
         def called(*inputs: Any, **keywords: Any) -> Any:

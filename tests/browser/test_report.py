@@ -279,7 +279,9 @@ def test_hostile_contents_are_never_executed(browser, tmp_path):
 
 def test_the_checks_find_faults(browser, tmp_path):
     page = tmp_path / "bad.html"
-    page.write_text("<h1>a</h1><p style='color:#999'>pale</p><img src=x><button></button><div style='width:3000px'>")
+    page.write_text(
+        "<!doctype html><h1>a</h1><p style='color:#999'>pale</p><img src=x><button></button><div style='width:3000px'>"
+    )
     browser.open(page)
     broken = {each.partition(":")[0] for each in browser.violations()}
     assert {"button-name", "color-contrast", "html-has-lang", "image-alt", "it scrolls sideways"} <= broken

@@ -20,7 +20,7 @@ from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
 from messages import refused
 
-TINY = "--recipe tiny:Tiny --image-size 8 --data synthetic".split()
+TINY = "--recipe dcgan --image-size 32 --nf 2 --data synthetic".split()
 SMALL = "--ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak --controller gloo".split()
 
 

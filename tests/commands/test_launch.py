@@ -231,9 +231,12 @@ def test_flags_of_each_mpi(machine):
     assert "PATH" in words[7].split(",") and "SECRET_TOKEN" not in words[7]
     assert words[8:10] == ["-prepend-pattern", "[%r]<stdout>:"]
     assert found["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
+
+
+def test_an_mpirun_of_the_users_choice(machine):
     machine.mpi("broken")
     machine.has("other", f"#!/bin/sh\n{VERSIONS['Open MPI 5.0.11']}\n")
-    other = str(machine.bin / "other")  # of the user's choice
+    other = str(machine.bin / "other")
     assert machine.printed("-np", "2", MPIRUN=other)[:5] == [other, "-np", "2", "-H", "localhost:2"]
 
 

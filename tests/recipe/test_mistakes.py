@@ -55,7 +55,7 @@ def line_of(name):
         ("If", "tf.where or tf.cond for an if"),
         (
             "UnknownDraw",
-            "the batch has no noise; it has augment, conditions, constants, images, index, inputs, lab",
+            "the batch has no noise; it has augment, conditions, constants, domains, images, index",
         ),
         (
             "ScalesLossesByItself",

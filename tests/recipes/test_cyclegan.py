@@ -210,7 +210,7 @@ def test_each_domain_is_mirrored_by_draws_of_its_own():
     settings = {"data": "digits", "other_data": ("synthetic",), "channels": 1, "flip": True}
     run, mirrored = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), **settings), {}
     data = data_of(run)
-    batch = run.steps[0].forward.prepare(tf.constant(0, tf.int64), data).batch("make")
+    batch = run.steps[0].forward.prepare(tf.constant(0, tf.int64), data)
     np.testing.assert_array_equal(batch.images, batch.domains["A"].images)
     for name, key in (("A", "images"), ("B", "B/images")):
         plain, found = data[key].numpy() / np.float32(127.5) - 1, batch.domains[name].images.numpy()

@@ -1,5 +1,6 @@
 """A real browser: Debian's Chromium, headless, in a profile of its own."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -66,6 +67,13 @@ class Browser:
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
         return [url for url in sent if not url.startswith("data:")]
+
+    def picture(self, path: Path, height: int | None = None) -> None:
+        """Write a screenshot of the page, from its top to a height (pixels) or to its end."""
+        width, whole = self.run("return [window.innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height or whole, "scale": 1}
+        taken = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        path.write_bytes(base64.b64decode(taken["data"]))
 
     def close(self) -> None:
         """End the browser and its driver."""
