@@ -47,7 +47,7 @@ class TrainedNetworks:
     @functools.cached_property
     def grown(self) -> dict[str, keras.Model]:
         """The networks of the size of the checkpoint's stage; empty if it names none."""
-        stages = [each for each in stages_of(self.recipe) if each.name == self.manifest["stage"]]
+        stages = [each for each in stages_of(self.recipe) if each.name == self.manifest.get("stage")]
         return grown_of(self.recipe, self.state.networks, stages[0]) if stages else {}
 
 

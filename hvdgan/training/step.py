@@ -95,7 +95,7 @@ class StageStep:
         forward, ranks, config = self.forward, self._ranks, self._config
         if self.stage.level is not None:
             first, last = self.stage.level
-            done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
+            done = tf.cast(to_device(stage_step), tf.float32) / max(self.stage.steps - 1, 1)
             self._state.kept.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
         whole = config.accumulate == 1 and not config.jit
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)

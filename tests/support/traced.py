@@ -67,6 +67,8 @@ def _batch(spec: DataSpec, stored: str | None) -> dict[str, tf.TensorSpec]:
     kind = stored or ("uint8" if spec.is_pictures else "float32")
     batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), kind)}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
+    for name in [*spec.domains][1:]:
+        batch |= {f"{name}/images": batch["images"], f"{name}/numbers": batch["numbers"]}
     if spec.num_classes:
         batch["labels"] = tf.TensorSpec((BATCH,), tf.int64)  # as it is on a GPU
     if spec.conditions:
