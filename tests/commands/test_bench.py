@@ -69,8 +69,8 @@ def test_the_parts_of_a_step_add_up(measured):
 
 def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing_else(measured):
     updates = run_of(measured[2], "ranks", 2)["stages"]["adversarial"]["updates"]
-    pixels = 8 * 8 * 3
-    expected = {"judge": 4 * (pixels * 16 + 16 + 16 + 1), "fool": 4 * (8 * 16 + 16 + 16 * pixels + pixels)}
+    # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator too
+    expected = {"generator": 4 * 13567, "discriminator": 4 * 891}
     assert {name: update["bytes_reduced"] for name, update in updates.items()} == expected
     assert all(update["bytes_owned"] == update["bytes_reduced"] for update in updates.values())
     alone = run_of(measured[2], "ranks", 1)["stages"]["adversarial"]["updates"]
