@@ -65,8 +65,8 @@ class Config:
     """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
     your own as my_module:source"""
     other_data: Annotated[Words, DATA] = ()
-    """data of the second and each further domain, for recipes of several domains; --data that is repeated means this;
-    default: what --data holds under the names of the domains"""
+    """data of the second and each further domain, for recipes of several domains; --data that is repeated means this.
+    By default --data holds all of them, under the names of the domains"""
     data_options: Annotated[Words, DATA] = ()
     """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None

@@ -82,7 +82,7 @@ def scoped(batch: Batch, scope: str) -> Batch:
 
 
 def shrunk(images: tf.Tensor, size: int | Sequence[int]) -> tf.Tensor:
-    """Images (B, ..., C) as means over blocks, with so many pixels along each axis of space, or along all."""
+    """Images (B, ..., C) as means over blocks, with this many pixels along each axis of space, or along all."""
     sizes = [size] * (images.shape.rank - 2) if isinstance(size, int) else size
     for axis, pixels in enumerate(sizes, 1):
         before, after = images.shape[:axis], images.shape[axis + 1 :]

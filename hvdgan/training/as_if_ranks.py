@@ -11,10 +11,10 @@ _GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
 
 
 def as_if(run: Run, size: int) -> Iterator[str]:
-    """Describe the slices of so many ranks, what each holds, and the time of the all-reduce, in lines.
+    """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines.
 
     Raises:
-        UserError: so many ranks cannot share the global batch.
+        UserError: this many ranks cannot share the global batch.
     """
     config, ranks = run.config, Ranks(size=size)
     first, past = ranks.slice_of(config.global_batch_size)

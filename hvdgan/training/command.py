@@ -254,7 +254,7 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         dry_run:
             print the networks, stages and ranks; write nothing
         as_if_ranks:
-            with --dry-run: also what so many ranks would have to do, and whether they could
+            with --dry-run: also what this many ranks would have to do, and whether they could
         print_config:
             print all settings as TOML, for --config, and do nothing else
         expect_size:

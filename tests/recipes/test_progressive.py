@@ -24,7 +24,7 @@ WORDS = (
 
 
 def trained(folder, *launches):
-    """The tensors after launches, each of so many ranks up to so many steps: 2 of size_4, 4 of fade_8, 2 of size_8."""
+    """The tensors after launches, each a pair of ranks and steps: 2 of size_4, 4 of fade_8, 2 of size_8."""
     folder.mkdir(exist_ok=True)
     for ranks, steps in launches:
         train(folder, *WORDS, "--max-steps", str(steps), ranks=ranks)

@@ -11,7 +11,7 @@ from tiny import Tiny
 
 
 def trained(folder, *launches, recipe="Local", norm="none"):
-    """The tensors of the last checkpoint after launches, each of so many ranks to so many steps."""
+    """The tensors of the last checkpoint after launches, each a pair of ranks and steps."""
     folder.mkdir(exist_ok=True)
     for ranks, steps in launches:
         words = f"--recipe stateful:{recipe} --image-size 8 --global-batch-size 6 --sample-every 0 --norm {norm}"
