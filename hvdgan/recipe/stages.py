@@ -62,8 +62,8 @@ class Update:
         only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
             among them; returns a scalar boolean tensor: whether the optimizers step. The loss is computed and the
             BatchNorm statistics move in any case. None: the optimizers always step.
-        reduce: False to train the owned networks on each rank's own samples alone, so that every rank has weights,
-            slots and statistics of its own of them (SAGIPS, arXiv:2407.00051, whose discriminators are such).
+        reduce: False to train the owned networks on each rank's own samples alone. Their weights, slots and statistics
+            then differ between the ranks, as those of the discriminators of SAGIPS do (arXiv:2407.00051).
     """
 
     name: str
@@ -137,8 +137,8 @@ class Stage:
         until: plateau that ends the stage before `steps`; None: no plateau.
         size: number of pixels along each axis of space, or a tuple of these, of batch.images in this stage: means over
             the pixels of the data. The recipe's grown() makes the networks of this size. None: the size of the data.
-        level: values at the stage's first and last step of `batch.state.level`, which is in between in the others; for
-            a resolution that fades in, and what else sample() must know of the stage. None: the level stays.
+        level: two numbers: `batch.state.level` at the stage's first step and at its last; in between it changes
+            linearly. Losses and sample() read it, such as the share of a size that fades in. None: the level stays.
     """
 
     name: str

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.run import Run, check_micro_batches, check_packs
-from hvdgan.training.step import StageStep
+from hvdgan.training.summary import reduced_bytes
 
 _GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
 
@@ -29,13 +29,7 @@ def as_if(run: Run, size: int) -> Iterator[str]:
     held = sum(math.prod(each.shape) * each.value.dtype.size for each in run.state.tensors().values())
     yield f"each rank holds {held / 1e6:,.1f} MB of weights, slots and averages, and what the step computes"
     for step in run.steps:
-        sent = _bytes(step, 2 if config.compression == "fp16" else 4)
+        each = 2 if config.compression == "fp16" else 4
+        sent = sum(reduced_bytes(step, update, each) / update.every for update in step.stage.updates)
         times = (f"{2e3 * (size - 1) / size * sent / (gbits * 1.25e8):.3g} ms at {gbits} Gbit/s" for gbits in _GBITS)
         yield f"stage {step.stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}, if none is late"
-
-
-def _bytes(step: StageStep, each: int) -> float:
-    """What a stage reduces in a step, on average over the steps."""
-    sizes = {name: sum(math.prod(v.shape) for v in net.trainable_variables) for name, net in step.networks.items()}
-    due = (u for u in step.stage.updates if u.reduce)
-    return sum(each * sizes[name] / update.every for update in due for name in update.owns)

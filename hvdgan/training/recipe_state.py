@@ -32,6 +32,10 @@ class RecipeState:
         """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
         return self._named(per_sample=False)
 
+    def seen_in_samples(self) -> dict[str, keras.Variable]:
+        """The same variables by the names that the recipe gives them, for its sample() and evaluate()."""
+        return {name: self._variables[name] for name, state in self.declared.items() if not state.per_sample}
+
     def own(self) -> dict[str, keras.Variable]:
         """This rank's slices of the state per sample, by the names that a checkpoint gives the whole."""
         return self._named(per_sample=True)

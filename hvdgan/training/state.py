@@ -208,8 +208,8 @@ class TrainState:
 
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
-        kept = {name.partition("/")[2]: variable for name, variable in self.kept.shared().items()}
-        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=kept)
+        state = self.kept.seen_in_samples()
+        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state)
 
 
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:

@@ -25,6 +25,7 @@ from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.stages import Update
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
 from hvdgan.training.code_state import folder_of_code, git_state
@@ -218,18 +219,22 @@ def _samples_of(source: Samples) -> str:
 def _stage(run: Run, step: StageStep) -> StageFacts:
     """A stage, and the bytes of the all-reduce of its updates: 4 for each parameter, or 2 in float16."""
     bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
-    sizes = {name: bytes_each * _trainable(network) for name, network in step.networks.items()}
     updates = [
         UpdateFacts(
             name=each.name,
             owns=[*each.owns],
             every=each.every,
-            bytes=sum(sizes[name] for name in each.owns if each.reduce),
+            bytes=reduced_bytes(step, each, bytes_each),
             reduce=each.reduce,
         )
         for each in step.stage.updates
     ]
     return StageFacts(name=step.stage.name, steps=step.stage.steps, updates=updates)
+
+
+def reduced_bytes(step: StageStep, update: Update, bytes_each: int) -> int:
+    """What an update of a stage all-reduces, with this many bytes for each parameter."""
+    return bytes_each * sum(_trainable(step.networks[name]) for name in update.owns) if update.reduce else 0
 
 
 def _update(update: UpdateFacts) -> str:

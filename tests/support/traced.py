@@ -28,7 +28,6 @@ def steps_of(
     spec: DataSpec | None = None,
     ranks: Ranks | None = None,
     options: dict | None = None,
-    stored: str | None = None,
     **settings,
 ) -> Iterator["tf.types.experimental.ConcreteFunction"]:
     """The step of each stage, with all its updates, traced as on a GPU.
@@ -38,7 +37,6 @@ def steps_of(
         spec: facts about the data; None: those that suit the recipe.
         ranks: ranks of the run; None: one.
         options: options of the recipe besides the small ones.
-        stored: type of the numbers of the samples, which reach the device as they are stored; None: see _batch().
         settings: settings of a Config.
     """
     ranks = ranks or Ranks()
@@ -50,7 +48,7 @@ def steps_of(
     with device.computing_as(device.GPU):
         parts = make_parts(config, kind, dataclasses.replace(given, **(options or {})), spec, ranks)
         for step in parts.steps:
-            yield step.function(step.stage.due(0)).get_concrete_function(number, number, _batch(spec, stored))
+            yield step.function(step.stage.due(0)).get_concrete_function(number, number, _batch(spec))
 
 
 def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
@@ -59,12 +57,9 @@ def on_host(function: "tf.types.experimental.ConcreteFunction") -> int:
     return _NUMBERS
 
 
-def _batch(spec: DataSpec, stored: str | None) -> dict[str, tf.TensorSpec]:
-    """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32.
-
-    Arrays of 8 and 16 bits come as they are stored if their map is one step of arithmetic.
-    """
-    kind = stored or ("uint8" if spec.is_pictures else "float32")
+def _batch(spec: DataSpec) -> dict[str, tf.TensorSpec]:
+    """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
+    kind = "uint8" if spec.is_pictures else "float32"
     batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), kind)}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     for name in [*spec.domains][1:]:
@@ -77,10 +72,7 @@ def _batch(spec: DataSpec, stored: str | None) -> dict[str, tf.TensorSpec]:
 
 
 def fields(crop: int | None = None) -> DataSpec:
-    """Fields of 32 x 32 pixels with inputs of 8 x 8 and two constant fields, for the recipe downscale.
-
-    Both have maps of one step, so that they may be stored in any type.
-    """
+    """Fields of 32 x 32 pixels with inputs of 8 x 8 and two constant fields, for the recipe downscale."""
     size = crop or 32
     return DataSpec(
         (size, size, 1),
