@@ -209,7 +209,8 @@ def test_ranks_with_other_settings_refuse_to_run_and_name_the_field(tmp_path, fl
     done = run([*launcher(2), "sh", "-c", script, "sh", *command], tmp_path, forked=True)
     field = flag.split()[0].strip("-").replace("-", "_")
     assert done.returncode != 0
-    assert all(f"rank {rank}: the ranks disagree on what to train: {field} is" in done.stderr for rank in range(2))
+    # The launcher may end a rank that has not spoken yet as soon as the other one has ended.
+    assert re.search(rf"rank [01]: the ranks disagree on what to train: {field} is", done.stderr), done.stderr
     assert "<stderr>:Traceback" not in done.stderr and not (tmp_path / "runs").exists()
 
 
