@@ -77,8 +77,8 @@ class Config:
     """channels of the images: 1 (grey) or 3 (RGB); default: 1 for digits, those of an array, else 3"""
     max_bad_fraction: Annotated[Fraction, DATA] = 0.01
     """largest fraction of files that may be unreadable; above it the run stops"""
-    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009  # noqa: RUF009
-    arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009  # noqa: RUF009
+    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009
+    arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009
 
     ema_decay: Annotated[Decay | None, _TRAINING] = None
     """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -49,6 +50,35 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
     assert any("eval/psnr" in record for record in records)
     with Image.open(path / "samples" / "step-00000003.png") as grid:
         assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "flags", "shape"),
+    [
+        (
+            "my_table_gan",
+            "MyTableGAN",
+            "--pack 2 --values 0=standard;1=log1p+standard;2=none;3=none;4=none;5=none;6=none",
+            (7,),
+        ),
+        ("my_audio_gan", "MyAudioGAN", "--axes WC --n-critic 1", (1024, 1)),
+    ],
+)
+def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sampled(tmp_path, name, recipe, flags, shape):
+    shutil.copy(ROOT / "examples" / f"{name}.py", tmp_path)
+    for words in (
+        ["-m", name, "data.npy"],
+        ["-m", "hvdgan.sample", "runs", "--samples", "4", "--out", "drawn.npy"],
+    ):
+        if "hvdgan.sample" in words:
+            short = "--width 2 --max-steps 3 --global-batch-size 8 --run-dir runs --data data.npy".split()
+            train(tmp_path, "--recipe", f"{name}:{recipe}", *short, *flags.split(), ranks=2)
+        done = run([sys.executable, *words], tmp_path, forked="hvdgan.sample" in words)
+        assert done.returncode == 0, done.stderr
+    drawn = np.load(tmp_path / "drawn.npy")
+    assert drawn.shape == (4, *shape) and np.isfinite(drawn).all()
+    if name == "my_table_gan":
+        assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
 
 
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
