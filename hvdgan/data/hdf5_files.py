@@ -76,18 +76,15 @@ class Hdf5Array(Store):
 
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
-        inner, are_runs = self.shape[1:], all(isinstance(selection(each), slice) for each in (places, indices))
-        count = len(indices) if are_runs else 1
-        begin, space, memory = (0,) * len(inner), self._dataset.id.get_space(), h5py.h5s.create_simple((count, *inner))
-        for place, index in zip(places[::count].tolist(), indices[::count].tolist(), strict=True):
+        runs = [selection(each) for each in (places, indices)] if len(indices) > 1 else []
+        are_runs = bool(runs) and all(isinstance(each, slice) for each in runs)
+        for place, index in [runs] if are_runs else zip(places.tolist(), indices.tolist(), strict=True):
             try:
-                # Without the copy of dataset[index]; dataset.read_direct() takes twice as long for one sample.
-                space.select_hyperslab((index, *begin), (count, *inner))
-                self._dataset.id.read(memory, space, out[place : place + count])
+                out[place] = self._dataset[index]
             except (OSError, ValueError, RuntimeError, KeyError) as error:  # of a damaged file
-                if count == 1:
+                if not are_runs:
                     raise failed(self.named(index), error) from error
-                for each in range(count):
+                for each in range(len(indices)):
                     self.read_to(out, places[each : each + 1], indices[each : each + 1])
         if self._valid.declares:
             out[places] = self._valid.checked(out[places], lambda place: self.named(int(indices[place])))

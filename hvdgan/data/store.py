@@ -53,10 +53,10 @@ def failed(named: str, reason: Exception | str) -> RunError:
 def refuse_changed(stamp: Sequence[Any], named: str) -> None:
     """Refuse a file that was written to since it was opened."""
     try:
-        is_same = identity(stamp[0]) == stamp
+        status = os.stat(stamp[0])
     except OSError as error:
         raise failed(named, str(error.strerror)) from error
-    if not is_same:
+    if [status.st_size, status.st_mtime_ns] != stamp[1:]:
         raise failed(named, "the file has changed since the run began")
 
 
