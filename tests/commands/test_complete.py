@@ -3,8 +3,6 @@
 Modules: inference.filling.
 """
 
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -124,20 +122,6 @@ def test_folders_are_matched_by_stem_and_written_over_on_request(runs, tmp_path)
         np.testing.assert_array_equal(after[~inside], before[~inside])
 
 
-def test_a_photograph_is_turned_as_its_exif_says_and_keeps_its_colour_profile(runs, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise by 90 degrees
-    pixels = photo(40, 60)
-    image = save(tmp_path / "photo.png", pixels, exif=exif, icc_profile=b"a profile")
-    inside = hole(60, 40, np.s_[30:40], np.s_[8:20])
-    after = fill(runs / "rgb", image, save(tmp_path / "mask.png", inside), tmp_path / "filled.png")
-    np.testing.assert_array_equal(after[~inside], np.rot90(pixels, -1)[~inside])
-    assert Image.open(tmp_path / "filled.png").info["icc_profile"] == b"a profile"
-    grey = save(tmp_path / "grey.png", np.repeat(photo(60, 40, 1), 3, axis=-1))  # and grey saved as RGB is grey
-    after = fill(runs / "grey", grey, tmp_path / "mask.png", tmp_path / "f.png")
-    assert after.shape == (60, 40, 3) and (after == after[..., :1]).all()
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with pictures of every kind."""
@@ -162,12 +146,6 @@ def test_a_mistake_is_one_line_and_nothing_is_written(runs, folder, messages, ar
     defaults = {"--image": "good.png", "--mask": "mask.png", "--out": "filled.png"}
     words = [word for flag, value in defaults.items() if flag not in arguments for word in (flag, value)]
     messages.refuses("complete", complete.main, arguments, *words, folder=folder)
-
-
-def test_poisson_without_opencv_names_the_extra(runs, folder, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    assert complete.main("rgb --image good.png --mask mask.png --out filled.png --blend poisson".split()) == 2
-    assert "pip install 'hvdgan[poisson]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("blend", "at_the_edge", "inside"), [("none", 30, 30), ("feather", 8, 30), ("poisson", 5, 6)])

@@ -76,9 +76,7 @@ def test_a_broken_place_is_reported_in_full_and_is_exit_code_1(tmp_path):
 @pytest.mark.parametrize(
     ("module", "text", "check", "found"),
     [
-        ("tensorflow", "raise ImportError('libcudart is missing')", "TensorFlow", "libcudart is missing"),
         ("tensorflow", "import os; os.kill(os.getpid(), 11)", "TensorFlow", "it ended with signal 11"),
-        ("tensorflow", "import time; time.sleep(600)", "TensorFlow", "no answer in 3 s"),
         ("horovod", "raise ImportError('libmpi.so.40 is missing')", "Horovod", "libmpi.so.40 is missing"),
     ],
 )
@@ -87,9 +85,7 @@ def test_what_cannot_be_imported_is_a_row_and_not_the_end(tmp_path, module, text
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(text)
     path = os.pathsep.join([str(tmp_path / "broken"), str(ROOT)])
-    seconds = "3" if "sleep" in text else "120"
-    words = [*DOCTOR, "--timeout", seconds, "--json", "-"]
-    done = run(words, tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
+    done = run([*DOCTOR, "--json", "-"], tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
     assert done.returncode == 1, done.stdout + done.stderr
     rows = rows_of(json.loads(done.stdout))
     assert rows[check]["verdict"] == "fail" and found in rows[check]["found"]

@@ -20,8 +20,6 @@ from hvdgan.inference.inputs import data_inputs
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
 from hvdgan.values import sample_values
-from hvdgan.values.steps import Standard
-from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
@@ -204,37 +202,6 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
 
 
-class Residual(Tiny):
-    """Vectors whose network does not end in samples, but in what is added to noise."""
-
-    ema = ()
-
-    def networks(self):
-        return {"generator": keras.Sequential([keras.Input((2,), name="latents"), layers.Dense(2, name="change")])}
-
-    def optimizers(self):
-        return {"generator": keras.optimizers.SGD()}
-
-    def draw(self, random):
-        return {"latents": random.normal("latents", (2,))}
-
-    def sample(self, nets, batch):
-        return batch.latents + nets.generator(batch.latents)
-
-
-def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
-    maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
-    untrained(tmp_path / "r", "test_export:Residual", spec=DataSpec((2,), 100, values=maps))
-    assert export.main([str(tmp_path / "r"), "--only", "generator", "--out", str(tmp_path / "g")]) == 0
-    assert "in the units of the data" not in capsys.readouterr().out
-    assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0
-    assert "in the units of the data: samples (standard" in capsys.readouterr().out
-    latents = np.ones((3, 2), np.float32)
-    network, served = (tf.saved_model.load(tmp_path / name) for name in ("g", "s"))
-    change, samples = network.serve(latents), served.serve(latents=latents)["samples"]
-    np.testing.assert_allclose(samples, 5 + 2 * (latents + change), rtol=1e-5)
-
-
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path):
     saved = load_file(trained_in(runs / "dcgan") / "state.safetensors")
     for weights, kind in (("averaged", "ema"), ("trained", "networks")):
@@ -286,21 +253,3 @@ def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, argument
     messages.refuses(
         "export", export.main, arguments, *([] if "--out" in arguments else ["--out", "new.keras"]), folder=folder
     )
-
-
-@pytest.mark.parametrize("out", ["there.keras", "model"])
-def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
-    def fail(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    def contents():
-        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    command = ["dcgan", "--only", "generator", "--out", out, "--overwrite"]
-    before = contents()
-    assert export.main(command) == 0 and (written := contents()) != before
-    for name in ("save", "export"):
-        monkeypatch.setattr(keras.Model, name, fail)
-    capsys.readouterr()
-    assert export.main(command) == 1 and contents() == written
-    assert capsys.readouterr().err == f"hvdgan: {out} cannot be written: [Errno 28] No space left on device\n"

@@ -113,14 +113,3 @@ def test_a_failed_download_is_one_line_and_leaves_the_old_file(server, folder, c
         features.MEMBER: "old",
         f"{features.MEMBER}.sha256": "old",
     }
-
-
-def test_mistakes(server, folder, capsys):
-    for words, said, code in (
-        ("http://127.0.0.1:1/x.tgz", "run this on a machine with internet", 1),
-        ("file:///etc/passwd", "expected an address that begins with https://", 2),
-    ):
-        assert said in fetch(capsys, "--url", words, code=code) and list(folder.iterdir()) == []
-    (folder / features.MEMBER).write_text("old")
-    assert "--overwrite" in fetch(capsys, "--url", f"{server}/whole.tgz", code=2)
-    assert features.main(["show"]) == features.main([]) == 2

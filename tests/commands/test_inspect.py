@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import inspect
-from hvdgan.checkpoints import contents
 from hvdgan.train import main as train
 from launching import run as run_process
 from messages import refused
@@ -96,22 +95,6 @@ def test_a_checkpoint_is_shown_alone_and_json_says_the_same(run, capsys):
     assert shown["optimizers"]["generator"]["slots"] == {"momentum": 6, "velocity": 6}
     whole = told(capsys, "run", "--json")
     assert [entry["step"] for entry in whole["checkpoints"]] == [1, 2] and whole["checkpoint"]["step"] == 2
-
-
-@pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}, {"tensors": []}])
-def test_a_fact_of_another_kind_is_damage(run, capsys, fact):
-    change(run / FIRST, **fact)
-    assert inspect.main([f"run/{FIRST}"]) == 1 and f"its {next(iter(fact))} is " in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_a_running_training_removes_is_not_damaged(run, capsys, monkeypatch):
-    def verified(checkpoint):
-        if checkpoint.name in FIRST:
-            checkpoint.rename(checkpoint.with_name(".removed"))
-        return contents.verified(checkpoint)
-
-    monkeypatch.setattr(inspect, "verified", verified)
-    assert told(capsys, "run")[0] == f"run/{SECOND}: step 2, verified"
 
 
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):

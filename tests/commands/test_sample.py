@@ -65,17 +65,6 @@ def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
         assert all((first[i] != other[i]).any() for i in range(10))
 
 
-def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
-    singles = draw(runs / "dcgan", tmp_path / "singles", "--samples", 5)
-    assert sample.main([str(runs / "dcgan"), "--samples", "5", "--out", str(tmp_path / "new" / "grid.png")]) == 0
-    grid = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
-    assert grid.shape == (2 * 34 - 2, 3 * 34 - 2)
-    np.testing.assert_array_equal(grid[34:66, 34:66], singles[4])
-    newest = runs / "dcgan" / "checkpoints" / "step-00000002"
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"{tmp_path / 'new' / 'grid.png'}: 5 samples from {newest}, step 2"
-
-
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
     checkpoint = runs / "dcgan" / "checkpoints" / "step-00000002"
@@ -117,12 +106,6 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     ]
     np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
-
-
-def test_a_recipe_may_name_its_draws_as_it_likes(runs, tmp_path):
-    """A draw that is no integer (B,) does not stand in for the labels, which are counted."""
-    means = draw(runs / "one_hot", tmp_path / "out", "--samples", 3).astype(float).mean(axis=(1, 2))
-    np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
 
 
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
@@ -167,13 +150,6 @@ def folder(tmp_path, monkeypatch, runs):
 def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, arguments):
     out = [] if "--out" in arguments else ["--out", "new/grid.png"]
     messages.refuses("sample", sample.main, arguments, *out, folder=folder)
-
-
-def test_it_overwrites_on_request(folder):
-    assert sample.main("dcgan --samples 4 --out there.png --overwrite".split()) == 0
-    assert Image.open("there.png").size == (66, 66) and not list(folder.glob(".*"))
-    assert sample.main("dcgan --samples 2 --out used --separate --overwrite".split()) == 0
-    assert sorted(path.name for path in (folder / "used").iterdir()) == ["000000.png", "000001.png", "a.txt"]
 
 
 def test_the_command_needs_no_horovod(folder):

@@ -52,12 +52,6 @@ def test_each_recipe_in_each_precision(recipe):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("recipe", small.RECIPES)
-def test_each_recipe_compiled_by_xla(recipe):
-    assert faults(recipe, ("float16", "bfloat16", "float32"), precision="mixed_float16", jit=True) == []
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_options(name):
     recipe, settings = CASES[name]

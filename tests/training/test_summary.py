@@ -5,16 +5,10 @@ Modules: training.code_state.
 
 import re
 import shlex
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-import saved
-import tiny
-from hvdgan.pages.reading import journal
-from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.training.code_state import git_state
 from hvdgan.training.command import parse
 from hvdgan.training.summary import changed_flags
@@ -71,10 +65,8 @@ def test_completion_with_holdout_on_two_ranks(folder):
 @pytest.mark.parametrize(
     ("words", "flags"),
     [
-        ("--recipe dcgan --seed 0 --nf 64 --ema-decay 0.995", ""),  # the defaults
         ("--data=-x --run-dir 'it'\\''s'", "--run-dir 'it'\"'\"'s' --data=-x"),
         ("--recipe tiny:Conditional --widths 5 --widths 6", "--recipe tiny:Conditional --widths 5,6"),
-        ("--no-flip", ""),
     ],
 )
 def test_the_flags_give_the_same_settings(words, flags):
@@ -108,21 +100,3 @@ def test_commit_and_changes_are_named(repository):
     assert git_state(repository) == f"git commit {commit}"
     (repository / "recipe.py").write_text("a = 2\n")
     assert git_state(repository) == f"git commit {commit}, with changes that are not committed"
-
-
-def test_a_program_that_the_repository_names_is_not_run(repository):
-    (repository / "monitor").write_text(f"#!/bin/sh\ntouch {repository / 'struck'}\n")
-    (repository / "monitor").chmod(0o755)
-    git(repository, "config", "core.fsmonitor", str(repository / "monitor"))
-    assert git_state(repository).startswith("git commit ")
-    assert not (repository / "struck").exists()
-
-
-def test_the_first_lines_of_a_run_and_its_report_name_it(repository, monkeypatch, capsys):
-    shutil.copy(tiny.__file__, repository / "recipe.py")
-    monkeypatch.chdir(repository)
-    monkeypatch.syspath_prepend(repository)
-    assert saved.train(Path("run"), "--recipe", "recipe:Tiny") == 0
-    said = f"; {git_state(repository)}"
-    assert said.endswith("not committed") and said in " ".join(capsys.readouterr().err.split())
-    assert said in journal.read(Folder(Path("run"))).start.machine[0]
