@@ -25,12 +25,6 @@ def saved(tmp_path):
     return save
 
 
-def test_the_default_is_the_decay_unless_there_is_a_half_life():
-    assert of() == (0.995, None)
-    assert of("--ema-decay", "0") == (0.0, None)
-    assert of("--ema-half-life", "1e4") == (None, 1e4)
-
-
 @pytest.mark.parametrize("flags", [[], ["--ema-decay", "0"], ["--ema-decay=0.9"], ["--ema-half-life", "5000"]])
 def test_what_is_saved_is_read_back(saved, flags):
     assert of(*saved(*flags)) == of(*flags)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.training.command import parse, parse_saved, to_json
 
 FLAGS = (
@@ -35,32 +34,8 @@ def test_flags_are_flat_in_the_saved_settings_and_read_again():
     assert parse_saved(saved, "run") == command
 
 
-def test_nothing_given_is_saved_and_read_again():
-    command = parse([])
-    saved = json.loads(json.dumps(to_json(command.config, command.options)))
-    assert (saved["crop"], saved["flip_axes"], saved["image_size"], saved["fit"]) == ([], [], None, None)
-    assert parse_saved(saved, "run") == command
-
-
 @pytest.mark.parametrize(("text", "size"), [("64", 64), ("64,96", (64, 96)), ("64x96", (64, 96))])
 def test_the_size_of_pictures_is_one_number_or_two(text, size):
     command = parse(["--image-size", text])
     assert command.config.image_size == size
     assert parse_saved(json.loads(json.dumps(to_json(command.config, command.options))), "run") == command
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--image-size 1,2,3", '"1,2,3" is not one length, nor HEIGHT,WIDTH'),
-        ("--image-size 8,0", '"0" is not a whole number above 0'),
-        ("--crop 8,x", "is not a whole number above 0"),
-        ("--crop -8,8", "--crop"),
-        ("--fit middle", "--fit"),
-        ("--channels 4", "--channels"),
-    ],
-)
-def test_a_wrong_value_is_one_line(flags, message):
-    with pytest.raises(UserError) as caught:
-        parse(flags.split())
-    assert message in str(caught.value) and "\n" not in str(caught.value)

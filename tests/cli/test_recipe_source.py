@@ -29,12 +29,6 @@ def test_the_source_tells_what_the_class_has(name, monkeypatch):
         assert default == field.default or str(field.default) in str(default)
 
 
-def test_choices_and_meanings_are_found():
-    found = options_in_source("sngan").__annotations__
-    assert found["conditional"].__origin__.__args__ == ("auto", "none")
-    assert "Adam's step size" in found["learning_rate"].__metadata__[0].help
-
-
 MADE_AT_RUN_TIME = """
 import dataclasses
 from hvdgan.recipe import Recipe

@@ -61,12 +61,6 @@ def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
         assert reading_threads(3, ranks) == 3  # --pipeline.threads wins
 
 
-def test_a_rank_with_a_quota_is_not_bound_to_cores_that_other_containers_use(host, monkeypatch):
-    host(64, ALL, quota={"job/step": "800000 100000"})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("bound"))
-    affinity.bind(1, 4, 2)
-
-
 @pytest.mark.parametrize(
     ("mine", "ranks", "cores", "expected"),
     [

@@ -157,11 +157,3 @@ def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again_and_is_one_l
 def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
     return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
-
-
-def test_the_same_number_on_two_hosts_is_another_gpu_and_each_host_has_a_line():
-    devices.check([of("a", 0), of("a", 1), of("b", 0), of("b", 1)])
-    places = [of("a", 0), of("a", 1), of("b", None)]
-    assert devices.by_host(places) == ["a: ranks 0-1: GPUs 0-1 (A100)", "b: rank 2: CPU, 4 cores"]
-    places = [of("a", 2), of("b", None), of("a", 0), of("b", None)]
-    assert devices.by_host(places) == ["a: ranks 0, 2: GPUs 2, 0 (A100)", "b: ranks 1, 3: CPU, 4 cores each"]

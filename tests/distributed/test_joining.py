@@ -4,14 +4,12 @@ have several of them."""
 import os
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed import backend, joining
-from hvdgan.distributed.joining import Membership, set_defaults
-from hvdgan.distributed.ranks import Ranks
+from hvdgan.distributed import joining
+from hvdgan.distributed.joining import set_defaults
 from launching import BIN, run
 
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
@@ -29,43 +27,6 @@ def test_one_process_joins_nobody(no_launcher):
 def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
     with pytest.raises(UserError, match="--expect-size 4: there are 1 ranks"):
         joining.start(expect_size=4)
-
-
-def test_a_member_listens_once_and_forgets_a_notice_unless_it_arrives_while_it_joins(monkeypatch):
-    calls, during = [], []
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    notices = SimpleNamespace(
-        init=lambda: calls.append("init"),
-        register_listener=lambda listener: calls.append("register"),
-        remove_listener=lambda listener: calls.append("remove"),
-    )
-    names = vars(notices).keys()
-    assert all(callable(getattr(backend.host_notices(), name)) for name in names), "Horovod has other names"
-
-    def join():
-        calls.append("join")
-        for member in during:
-            member.on_hosts_updated(1, None)
-
-    functions = {"gloo_built": True, "mpi_built": False, "rank": 0, "size": 1, "local_rank": 0, "local_size": 1}
-    hvd = {name: lambda value=value: value for name, value in functions.items()}
-    hvd |= {"init": join, "shutdown": lambda: calls.append("shutdown")}
-    monkeypatch.setattr(backend, "host_notices", lambda: notices)
-    monkeypatch.setattr(backend, "horovod", lambda: SimpleNamespace(**hvd))
-    with Membership(4):
-        pass
-    assert calls == []
-    with Membership(4) as member:
-        assert member.join() == member.ranks == Ranks(launcher="horovodrun", slice_unit=4)
-        assert not member.hosts_changed()
-        member.on_hosts_updated(0, None)
-        assert member.hosts_changed()
-        member.join()
-        assert not member.hosts_changed()
-        during.append(member)
-        member.join()
-        assert member.hosts_changed()
-    assert calls == ["join", "init", "register", *2 * ("shutdown", "join"), "remove"]
 
 
 @pytest.mark.skipif(not CAN_RENAME, reason="no right to change the name of the host")

@@ -2,10 +2,8 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 import pytest
-from keras import layers
 
 from building import tiny_run
 from hvdgan.cli.errors import RankFailed, RunError
@@ -36,14 +34,6 @@ def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(rank
     run.held_out.fetch = run.held_out.fetch_batch = broken
     with pytest.raises(RunError, match="none of the 100 images held out can be read; the first: 0: broken"):
         evaluator()
-
-
-def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
-    """The file of the same name is another one on rank 1."""
-    monkeypatch.chdir(tmp_path)
-    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save("local.keras")
-    with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
-        tiny_run(ranks=ranks, eval_samples=40, eval_features="local.keras")
 
 
 def test_an_error_on_one_rank_is_raised_on_both(ranks):

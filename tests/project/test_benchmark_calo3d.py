@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from hvdgan.recipe.loading import load_recipe
 from launching import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -24,11 +23,6 @@ def truth():
 def judged(truth, made):
     true, energy, theta = truth
     return calo3d_quality.judge(true, made, energy, calo3d_quality.profiles_of(true, made, energy, theta))
-
-
-def test_the_truth_reaches_the_goal(truth):
-    figures = judged(truth, truth[0].copy())
-    assert figures["reached"] and figures["worst"] == 0
 
 
 @pytest.mark.parametrize(
@@ -55,8 +49,3 @@ def test_its_command_runs_and_a_goal_that_is_missed_is_reported(tmp_path, monkey
         calo3d_quality.main()
     figures = json.loads((tmp_path / "o.json").read_text())
     assert figures["worst"] > 0.05 and len(figures["largest_errors"]["response"]) == 5
-
-
-def test_its_command_is_that_of_the_recipe():
-    described = " ".join(load_recipe("calo3d").__doc__.replace('"', "").split())
-    assert calo3d_quality.COMMAND in described and calo3d_quality.DATA in described

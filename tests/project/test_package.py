@@ -3,8 +3,6 @@
 Modules: __main__.
 """
 
-import configparser
-import email
 import os
 import sys
 import sysconfig
@@ -59,24 +57,6 @@ def test_the_wheel_and_the_sdist_hold_the_package_and_no_more(built):
     with tarfile.open(built / f"{NAME}.tar.gz") as opened:
         packed = {name.removeprefix(f"{NAME}/") for name in opened.getnames()}
     assert tracked | {"hvdgan/py.typed", "LICENSE", "README.md", "setup.cfg", "pyproject.toml"} <= packed
-
-
-def test_the_metadata_say_what_a_package_index_shows(built):
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as opened:
-        said = email.message_from_bytes(opened.read(f"{NAME}.dist-info/METADATA"))
-    assert (said["Name"], said["Version"], said["License-Expression"] or said["License"]) == (
-        "hvdgan",
-        __version__,
-        "Apache-2.0",
-    )
-    assert said["Summary"] and said["Keywords"] and said["Author"] and "# hvdgan" in said.get_payload()
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(said.get_all("Classifier"))
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    assert set(said.get_all("Provides-Extra")) == set(settings["options.extras_require"])
-    asked = [line for line in said.get_all("Requires-Dist") if "extra ==" not in line]
-    assert asked and not [line for line in asked if line.startswith(("tensorflow", "horovod", "mpi4py"))]
 
 
 def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_path):

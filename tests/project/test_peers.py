@@ -83,13 +83,3 @@ def test_programs_are_compared_within_each_repeat():
     rows = bench.table([*runs, alone]).splitlines()
     assert rows[-1] == "| float32 | 16 | 2 | hvdgan-mpi | ddp | 2.00 (1.50 to 2.00) |"
     assert "| float32 | 16 | 2 | ddp | 40.0 (20.0 to 60.0) |  |  |  |" in rows and "keras" not in rows[-1]
-
-
-def test_a_program_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "TORCH", ROOT / "nowhere")
-    for words, message in (("--only hvdgam", "--only hvdgam: no such program"), ("--only ddp", "none of these")):
-        monkeypatch.setattr(sys, "argv", ["bench.py", *words.split()])
-        with pytest.raises(SystemExit) as left:
-            bench.main()
-        assert left.value.code == 2 and message in capsys.readouterr().err

@@ -68,37 +68,6 @@ def test_the_orography_modulates_the_variance_and_the_expected_spectrum_says_how
     assert heights.min() == 0 and heights.max() == 2000 and heights.dtype == np.float32
 
 
-def test_each_two_channels_have_the_stated_correlation(heights):
-    images = random_fields.fields(NUM, heights, channels=3, correlation=0.7, modulation=0)
-    found = np.corrcoef(images.reshape(-1, 3).T)
-    np.testing.assert_allclose(found, 0.7 + 0.3 * np.eye(3), atol=0.05)
-
-
-def test_an_input_is_the_mean_of_each_block():
-    images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype(np.float32)
-    inputs = random_fields.coarsened(images, 4)
-    assert inputs.shape == (2, 2, 3, 3) and inputs.dtype == np.float32
-    for row in range(2):
-        for column in range(3):
-            block = images[:, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
-            np.testing.assert_allclose(inputs[:, row, column], block.mean(axis=(1, 2)), rtol=1e-5, atol=1e-7)
-
-
-def test_radial_means_are_those_of_the_loop(heights):
-    images = random_fields.fields(2, heights)
-    powers = random_fields.spectrum(images)
-    np.testing.assert_allclose(powers.sum(axis=(1, 2)), np.square(images).mean(axis=(1, 2)), rtol=1e-5)
-    sums, counts = radial(powers[1, ..., 1])
-    np.testing.assert_allclose(random_fields.radial(powers)[1, :, 1], sums / counts, rtol=1e-6)
-
-
-def test_a_sample_is_the_same_among_any_others_and_another_with_another_seed(heights):
-    many = random_fields.fields(5, heights, seed=3)
-    np.testing.assert_array_equal(random_fields.fields(2, heights, seed=3, first=3), many[3:])
-    assert not np.isclose(many[0], many[1]).all()
-    assert not np.isclose(random_fields.fields(1, heights, seed=4), many[:1]).all()
-
-
 def test_the_command_writes_the_arrays(tmp_path, monkeypatch, capsys):
     words = ["random_fields.py", "--num", "3", "--size", "16", "--factor", "2", "--seed", "5", "--out"]
     contents = []

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from machines import COMPILER, GPU, MPICH, OPEN_MPI_4, OPEN_MPI_5, PYTHON, RANKS, Machine, kinds, pack
+from machines import COMPILER, GPU, MPICH, OPEN_MPI_4, OPEN_MPI_5, PYTHON, Machine, kinds, pack
 
 
 @pytest.fixture
@@ -81,24 +81,6 @@ def test_horovod_is_compiled_for_the_gpus_here_and_those_of_other_nodes(machine)
     assert capabilities(machine, **cuda, HOROVOD_BUILD_CUDA_CC_LIST="all")[1] == [[]]
 
 
-@pytest.mark.parametrize("gpus", [[], ["12.0, NVIDIA GeForce RTX 5090"], ["[N/A], NVIDIA"]])
-def test_where_the_gpus_are_not_known_or_newer_than_nvcc_it_is_compiled_for_all(machine, gpus):
-    cuda = machine.has_gpus(*gpus, nvcc="echo compute_50; echo compute_90")
-    assert capabilities(machine, CUDA_HOME=str(cuda), HVDGAN_GPU="1")[:2] == (["all"], [[]])
-
-
-def test_a_gpu_too_old_for_nvcc_is_one_line(machine):
-    """Also where another node has built for its own GPU; with an older CUDA that node's choice is no more."""
-    cuda = machine.has_gpus("9.0, NVIDIA H100")
-    machine.succeeds(CUDA_HOME=str(cuda))
-    machine.has_gpus("7.0, Tesla V100-SXM2-16GB")
-    complaint = f"{cuda}/bin/nvcc is too new for Tesla V100-SXM2-16GB (sm_70): it compiles for sm_75 and newer only. "
-    assert machine.fails(CUDA_HOME=str(cuda)).startswith(f"setup: {complaint}")
-    older = cuda.rename(cuda.with_name("cuda-12"))
-    (older / "bin" / "nvcc").write_text("#!/bin/sh\necho compute_50; echo compute_70; echo compute_90\n")
-    assert capabilities(machine, CUDA_HOME=str(older))[:2] == (["70"], [["70"]])
-
-
 def test_wrong_python(machine):
     machine.lacks("python3.11")
     machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.14.0"})
@@ -121,16 +103,6 @@ def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
     assert ".venv was made by HVDGAN_TF=2.20; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
     output, calls = machine.succeeds(HVDGAN_TF="2.21")
     assert kinds(calls)[0] == "venv" and "constraints-2.21.txt" in calls[kinds(calls).index("packages")]
-
-
-def test_a_tensorflow_has_its_own_pythons_and_another_is_refused(machine):
-    machine.lacks("python3.11")
-    machine.has(**{"python3.13": "echo 3.13.0; echo fits"})
-    assert "Python 3.13.0 (python3.13)" in machine.succeeds("--plan")[0]
-    complaint = "TensorFlow 2.19 needs Python 3.11 to 3.12 and found none (python3.13 is 3.13.0)"
-    assert complaint in machine.fails(HVDGAN_TF="2.19")
-    for series in ("2.17", "../2.18"):
-        assert f"HVDGAN_TF={series}: expected one of 2.18, " in machine.fails(HVDGAN_TF=series)
 
 
 def test_missing_tools(machine):
@@ -195,15 +167,6 @@ def test_horovod_is_built_from_its_patched_source(machine):
     assert calls[1].endswith(" zero one two ranks.resize(); four ")
 
 
-def test_a_patch_that_does_not_fit_is_one_line(machine):
-    pack(machine.source, RANKS.replace("two", "2"))
-    complaint = "01-ranks.patch does not fit: ranks.cc, line 3: the source differs there from what the patch expects"
-    assert machine.fails() == f"setup: patching Horovod failed (error: {complaint}); its output is in {machine.log}\n"
-    machine.patch.write_text("Only words.\n")
-    assert "(error: 01-ranks.patch changes no file; expected a unified diff" in machine.fails()
-    assert "build" not in kinds(machine.calls())
-
-
 def test_another_source_than_the_tested_one_is_refused(machine):
     """By the real pip, which finds an archive of that name in a folder; nothing in it may run."""
     pack(machine.source, "open('has-run', 'w')\n", name="setup.py")
@@ -250,36 +213,6 @@ def test_only_what_changed_is_made_again(machine):
     _, calls = machine.succeeds(CUDA_HOME="/nowhere")
     assert kinds(calls)[0] == "venv"
     assert " tensorflow[and-cuda] " in calls[2]
-
-
-def test_gpu_setup_outlives_a_login_node(machine):
-    machine.has(**GPU)
-    machine.succeeds()
-    machine.lacks("nvidia-smi")
-    output, calls = machine.succeeds()
-    assert calls == []
-    assert "tensorflow[and-cuda]" in output
-    assert kinds(machine.succeeds(HVDGAN_GPU="0")[1])[0] == "venv"
-
-
-def test_another_venv_is_left_alone(machine):
-    (machine.checkout / ".venv").mkdir()
-    assert "was not made by this script" in machine.fails()
-    assert os.listdir(machine.checkout / ".venv") == []
-
-
-def test_own_mpirun_is_not_the_machines(machine):
-    """PyPI's Open MPI, which mpi4py may have in .venv, is no reason to build Horovod with MPI."""
-    own = machine.checkout / ".venv" / "bin"
-    machine.succeeds()
-    (own / "mpirun").symlink_to(machine.bin / "old-mpirun")
-    machine.has(**{"old-mpirun": OPEN_MPI_4["mpirun"], "mpicxx": ""})
-    assert machine.succeeds(PATH=f"{own}:{machine.bin}", VIRTUAL_ENV=str(own.parent))[1] == []
-
-
-def test_arguments(machine):
-    assert "usage: launch/setup.sh" in machine.succeeds("--help")[0]
-    assert "unknown argument --plans" in machine.fails("--plans")
 
 
 EXISTING = """

@@ -45,27 +45,6 @@ def test_the_mean_depth_is_that_of_the_gamma_profile_and_grows_with_the_logarith
     assert depths[1] - depths[0] > 0.7 * np.log(20) * np.sin(theta)
 
 
-def test_the_mean_radius_of_a_layer_is_twice_lambda():
-    """Of showers of one shape; rows are 1/32 of the width, so that the radius within a cell hardly matters."""
-    alpha, peak = np.array([5.0]), np.array([9.0])
-    cells = showers.expected(np.array([100.0]), np.array([np.pi / 2]), alpha, peak, 64)[0]
-    places = (np.arange(64) - 31.5) * 8 / 64  # R_M
-    radius = np.hypot(places[:, None], places[None])
-    for layer in (10, 22, 40):
-        scale = 0.15 + 0.10 * (layer + 0.5) * 25 / 64 / 9.0
-        mean = (cells[layer] * radius).sum() / cells[layer].sum()
-        assert mean == pytest.approx(2 * scale, rel=0.03)
-        inside = gamma.cdf(1, 2, scale=scale)  # r exp(-r / lambda) / lambda^2 is a Gamma density
-        assert cells[layer][radius < 1].sum() / cells[layer].sum() == pytest.approx(inside, abs=0.02)
-
-
-def test_the_axis_is_tilted_by_theta_around_a_depth_of_ten():
-    cells = drawn(200.0, np.pi / 3).sum(axis=(0, 2), dtype=np.float64)  # (D, W)
-    middles = cells @ ((np.arange(16) - 7.5) * 8 / 16) / cells.sum(axis=1)  # R_M
-    expected = ((np.arange(16) + 0.5) * 25 / 16 - 10) * 3.5 / 9.3 / np.sqrt(3)
-    np.testing.assert_allclose(middles[1:13], expected[1:13], atol=0.08)
-
-
 def test_the_sum_of_deposits_fluctuates_as_stated_and_cells_are_sparse():
     for energy in (20.0, 400.0):
         cells = drawn(energy, np.pi / 2, num=2000)
@@ -75,16 +54,6 @@ def test_the_sum_of_deposits_fluctuates_as_stated_and_cells_are_sparse():
             assert response.std() == pytest.approx(0.15 / np.sqrt(energy), rel=0.1)
         assert not ((cells > 0) & (cells < 0.005)).any()
         assert 0.02 < (cells > 0).mean() < 0.25
-
-
-def test_the_same_seed_gives_the_same_showers_and_another_seed_others():
-    first, again, other = (drawn(50.0, 1.5, num=3, seed=seed) for seed in (0, 0, 1))
-    assert first.tobytes() == again.tobytes() != other.tobytes()
-    particles = [showers.particles(1000, seed) for seed in (0, 0, 1)]
-    assert np.array_equal(particles[0], particles[1]) and not np.array_equal(particles[0], particles[2])
-    energy, theta = particles[0]
-    assert energy.min() >= 10 and energy.max() <= 500 and np.median(energy) == pytest.approx(np.sqrt(5000), rel=0.2)
-    assert np.pi / 3 <= theta.min() and theta.max() <= 2 * np.pi / 3
 
 
 def test_the_command_writes_both_kinds_of_files_with_the_same_showers(tmp_path):
