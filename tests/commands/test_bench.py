@@ -67,16 +67,6 @@ def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing
     assert {update["bytes_reduced"] for update in alone.values()} == {0}
 
 
-def test_efficiency_is_against_copies_and_against_one_rank(measured):
-    one, two = measured[2]["efficiency"]
-    assert (one["ranks"], two["ranks"]) == (1, 2)
-    assert one["of_one_rank"]["median"] == one["of_copies"]["median"] == 1.0
-    rates = [each["images_per_sec"]["median"] for each in (one, two)]
-    copies = run_of(measured[2], "copies", 2)["stages"]["adversarial"]["images_per_sec"]["median"]
-    assert two["of_one_rank"]["median"] == pytest.approx(rates[1] / (2 * rates[0]))
-    assert two["of_copies"]["median"] == pytest.approx(rates[1] / copies)
-
-
 def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp_path, monkeypatch, capsys):
     """Launches of four processes would take minutes: here a step takes 1 ms, and 1 ms for each image."""
 

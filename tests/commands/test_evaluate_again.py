@@ -6,11 +6,9 @@ Modules: inference.evaluating, inference.inputs, evaluation.comparison.
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from hvdgan.data.store import spread
@@ -54,41 +52,6 @@ def test_other_weights_at_the_same_step_are_measured_anew(tmp_path):
     before, after = records(tmp_path)
     assert (before["run_id"], before["step"]) == (after["run_id"], after["step"])
     assert before["eval/histogram"] != after["eval/histogram"]
-
-
-JUDGING = """
-import numpy as np
-import tensorflow as tf
-from tiny import Tiny
-
-network = tf.saved_model.load("network")
-
-class Judging(Tiny):
-    def features(self, nets, batch):
-        features = np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
-        return features, network.signatures["serving_default"](batch.images)["output_0"]
-
-    def sample(self, nets, batch):
-        return {scale} * nets.generator(batch.latents)
-"""
-
-
-def test_a_recipe_that_was_edited_or_whose_features_have_other_weights_is_measured_anew(tmp_path):
-    """The features have class probabilities of a SavedModel."""
-    given = tf.keras.Input((8, 8, 1))
-    outputs = tf.keras.layers.Softmax()(tf.keras.layers.Flatten()(given))
-    tf.keras.Model(given, outputs).export("network", verbose=False)
-    for scale, stored in ((1, 1), (1, 1), (10, 1), (10, 1), (10, 3), (10, 3)):
-        (tmp_path / "judging_recipe.py").write_text(JUDGING.format(scale=scale))
-        np.save("scale.npy", np.float32(stored))
-        sys.modules.pop("judging_recipe", None)
-        if not (tmp_path / "run").exists():
-            trained("judging_recipe:Judging", "--eval-samples", "60", "--eval-features", "recipe")
-        assert evaluate(["run", *FEW]) == 0
-    in_training, first, edited, weighted = [record["eval/frechet"] for record in records(tmp_path)]
-    assert in_training == pytest.approx(first, rel=1e-3) and edited != pytest.approx(first, rel=0.1)
-    assert weighted == pytest.approx(9 * edited, rel=1e-3)
-    assert all(1 < record["eval/inception_score"] < 64 for record in records(tmp_path))
 
 
 def write(folder, suffix, most=256, numbers=range(COUNT)):

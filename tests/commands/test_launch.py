@@ -204,25 +204,6 @@ def test_ranks_on_other_hosts_get_what_they_need_and_no_secret(machine, way):
     assert found["SECRET_TOKEN"] == "x"  # on this machine a rank has all that its user has
 
 
-def test_flags_of_each_mpi(machine):
-    """Those of Open MPI are the same for 4 and 5: two dashes, which both know."""
-    for flavour in ("Open MPI 4.1.4", "Open MPI 5.0.11"):
-        machine.mpi(flavour)
-        words, found = machine.started("--mpi", "-H", "a:2,b:2")
-        assert words[:8] == ["-np", "4", "-H", "a:2,b:2", "--map-by", "slot", "--bind-to", "none"]
-        assert not [word for word in words if word.startswith("-") and len(word) > 3 and not word.startswith("--")]
-        assert found["OMPI_MCA_mpi_yield_when_idle"] == "1"
-        (tags,) = (place for place, word in enumerate(words) if word in ("--tag-output", "--output"))
-        expected = ["--tag-output"] if flavour.startswith("Open MPI 4") else ["--output", "tag"]
-        assert words[tags : words.index("-m") - 1] == expected
-    machine.mpi("MPICH 4.2.0")
-    words, found = machine.started("--mpi", "-H", "a:2,b:2", SECRET_TOKEN="x")
-    assert words[:7] == ["-n", "4", "-hosts", "a:2,b:2", "-bind-to", "none", "-genvlist"]
-    assert "PATH" in words[7].split(",") and "SECRET_TOKEN" not in words[7]
-    assert words[8:10] == ["-prepend-pattern", "[%r]<stdout>:"]
-    assert found["MPIR_CVAR_POLLS_BEFORE_YIELD"] == "1"
-
-
 def test_an_elastic_run(machine):
     machine.has("hosts", "a:2\nb slots=2\n")
     words = ["--elastic", "--hostfile", str(machine.bin / "hosts"), "--min-np", "2", "--max-np", "3"]

@@ -217,23 +217,6 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
 
 
-def test_staging(cluster):
-    data = cluster.folder / "some images"
-    data.mkdir()
-    (data / "a.png").write_text("a")
-    cluster.has(
-        "srun",
-        'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; for last; do :; done; note "$last"; cat "$last/a.png"',
-    )
-    done = cluster.job("multi_node", STAGE_DATA=str(data))
-    assert (done.returncode, done.stdout) == (0, "a"), done.stderr
-    assert cluster.called() == [[str(cluster.folder / "disk/hvdgan-5/some images")]]
-    assert list((cluster.folder / "disk").iterdir()) == []
-    done = cluster.job("multi_node", "--data=x", STAGE_DATA=str(data))
-    assert done.returncode == 2 and "--data: --stage-data sets it; leave it out" in done.stderr
-    assert cluster.called() == []
-
-
 def test_an_array_of_seeds(cluster):
     more = {"SLURM_ARRAY_JOB_ID": "4", "SLURM_ARRAY_TASK_ID": "3"}
     assert cluster.job("array", "--recipe", "dcgan", RUNS="my runs", **more).returncode == 0
@@ -277,27 +260,6 @@ def test_mistakes_in_an_array_of_settings(tmp_path, capsys, monkeypatch, text, a
     assert main(["--array", "sweep.json", "--", *arguments.split()]) == 2
     error = capsys.readouterr()
     assert error.out == "" and error.err.count("\n") == 1 and said in error.err
-
-
-def test_an_elastic_job(cluster):
-    assert "\n#SBATCH --no-kill\n" in file_of("elastic")
-    fake = cluster.folder / "fake" / "horovod"
-    for folder in ("runner", "tensorflow"):
-        (fake / folder).mkdir(parents=True)
-    (fake / "__init__.py").touch()
-    (fake / "tensorflow" / "mpi_lib.so").write_text("N4gloo")
-    cluster.has("horovodrun", 'note horovodrun "$@"; eval "$HVDGAN_SAYS"; exit "$HVDGAN_CODE"')
-    (fake / "runner" / "launch.py").write_text("import os, sys\nos.execvp('horovodrun', ['horovodrun', *sys.argv[1:]])")
-    more = {"PYTHONPATH": os.pathsep.join([str(fake.parent), environment()["PYTHONPATH"]]), "MIN_NP": "2"}
-    ends = {"HVDGAN_CODE": "0", "HVDGAN_SAYS": f"NOTES='{cluster.folder}/notes'; note horovodrun \"$@\""}
-    done = cluster.job("elastic", "--run-dir", "it is", **more, **ends)
-    assert done.returncode == 0, done.stderr
-    (command,) = cluster.called()
-    assert command[:6] == ["horovodrun", "--gloo", "-np", "2", "--min-np", "2"]
-    assert command[-5:] == [*TRAIN, "--run-dir", "it is"]
-    assert "-m hvdgan.launch --list-hosts" in " ".join(command)
-    done = cluster.job("elastic", **more, HVDGAN_CODE="1", HVDGAN_SAYS="echo 'Exit code: 75' >&2")
-    assert done.returncode == 75 and ["scontrol", "requeue", "5"] in cluster.called()
 
 
 def test_containers(cluster):
