@@ -19,16 +19,6 @@ def test_a_process_is_killed_only_if_it_is_still_the_one():
     assert hosts.process_id(os.getpid())[0] == os.getpid()
 
 
-def test_a_process_is_running_until_it_dies_even_if_nobody_waits_for_it():
-    process = subprocess.Popen(["sleep", "60"])
-    assert hosts.is_running(process.pid) and hosts.is_running(os.getpid()) and hosts.is_running(2**70)
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and its number still in use
-    assert not hosts.is_running(process.pid)
-    process.wait(60)
-    assert not hosts.is_running(process.pid)
-
-
 def test_the_control_groups_are_those_of_this_process_and_all_above(monkeypatch, tmp_path):
     text = ["0::/slurm/job_7/step_0"]
     read = Path.read_text

@@ -109,16 +109,6 @@ def test_a_living_process_of_this_host_is_named_at_once(tmp_path, holder, capsys
     assert error.count("\n") == 1 and f"(host {os.uname().nodename}, pid {process.pid})" in error
 
 
-def test_the_wait_is_bounded(tmp_path, holder, monkeypatch):
-    from hvdgan.cli.files.lock import wait_for_lock
-
-    monkeypatch.setattr("hvdgan.cli.files.lock.LEASE_SECONDS", 0.5)
-    monkeypatch.setattr("hvdgan.cli.files.lock.POLL_SECONDS", 0.01)
-    holder("host lost-node, pid 7\n")
-    with pytest.raises(UserError, match=r"another run writes into it \(host lost-node, pid 7\), still after"):
-        wait_for_lock(tmp_path / "run")
-
-
 def test_without_flock_another_kind_of_lock_keeps_others_out_and_the_log_says_so(tmp_path, holder, monkeypatch):
     fail(monkeypatch, errno.ENOSYS, "flock")
     run_dir = tmp_path / "run"

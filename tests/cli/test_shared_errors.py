@@ -50,8 +50,3 @@ def test_other_exceptions_are_one_class_on_all_ranks_and_the_cause_where_they_ar
     _, errors = run(on_all, failing(2, error))
     assert [(type(each), str(each)) for each in errors] == [(RankFailed, "rank 2 failed: KeyError('data')")] * 3
     assert [each.__cause__ for each in errors] == [None, None, error]
-
-
-def test_the_rank_that_failed_is_named_to_the_others():
-    _, errors = run(on_all, failing(1, UserError("no file")), names_rank=True)
-    assert [str(each) for each in errors] == ["rank 1: no file", "no file", "rank 1: no file"]

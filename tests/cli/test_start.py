@@ -1,15 +1,12 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them."""
 
-import ast
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-import hvdgan
 from launching import environment, run
 
 # Python reads it in every process that has its folder on the path.
@@ -69,10 +66,6 @@ def test_help_and_a_missing_path_need_no_tensorflow(tmp_path, words, code, said)
     assert done.stderr.count("\n") == (code == 2)
 
 
-COMMANDS = [path for path in Path(hvdgan.__file__).parent.rglob("*.py") if "\nif __name__ == " in path.read_text()]
-COMMANDS.remove(Path(hvdgan.__file__).parent / "__main__.py")  # it hands over to one of the others
-
-
 NOISY = """
 import os
 os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
@@ -100,32 +93,3 @@ def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path, name):
     done = run([sys.executable, "-m", f"hvdgan.{name}"], tmp_path, PYTHONPATH=path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]'" in done.stderr
-
-
-def test_every_command_begins_before_it_imports_anything_large_and_collects_garbage():
-    """The libraries that it leaves out, and the garbage that it does not look for, are those of the imports below."""
-    for path in COMMANDS:
-        tree = ast.parse(path.read_text())
-        _, imports, begins, *_ = tree.body
-        assert (ast.unparse(imports), ast.unparse(begins)) == ("from hvdgan.cli import start", "start.begin(__name__)")
-        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        called = {getattr(each, "id", getattr(each, "attr", "")) for each in calls}
-        assert called & {"exit_code", "main_of", "command", "imported"}, path
-
-
-CHOSEN = "1" if os.uname().machine == "x86_64" else "None"
-PLUGINS = """
-from hvdgan.cli import start
-start.begin("__main__")
-import os, tensorflow, h5py
-print(os.environ.get("HDF5_PLUGIN_PATH"), h5py.h5pl.get(0).decode(), os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
-"""
-
-
-def test_the_users_plugins_of_hdf5_stay_and_all_x86_processors_use_the_same_kernels(tmp_path, monkeypatch):
-    """TensorFlow lets HDF5 find no plugins, which Blosc and other filters need; child processes inherit the value."""
-    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
-    mine = {"HDF5_PLUGIN_PATH": "/my/plugins", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    for settings, found in ((mine, "/my/plugins /my/plugins 0"), ({}, f"None disable {CHOSEN}")):
-        done = run([sys.executable, "-c", PLUGINS], tmp_path, **settings)
-        assert done.stdout.split("\n")[-2] == found, done.stdout + done.stderr

@@ -128,32 +128,6 @@ def test_gpus_that_are_asked_for_and_not_registered_are_lost_unless_who_hides_th
     assert lost("", ["A100"], nccl=True) == lost("-1", ["A100"], nccl=True) == ""
 
 
-def test_ranks_share_a_gpu_and_its_memory_on_request(machine, monkeypatch, capsys):
-    devices.check(claimed_by(machine, ["a", "a"]), share_gpu=True)
-    assert capsys.readouterr().err.count("\n") == 1
-    machine.uuids = "ab"
-    monkeypatch.setattr(devices, "local_size", lambda: 3)
-    monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
-    devices.claim(0)
-    devices.limit_memory(None, shared=True)
-    assert [each.memory_limit for given in machine.limits.values() for each in given] == [36701]
-
-
-def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again_and_is_one_line_if_it_comes_too_late(machine):
-    devices.limit_memory(3000)  # without a GPU
-    machine.uuids = "ab"
-    devices.claim(1)
-    devices.limit_memory(None)
-    assert machine.limits == {}
-    devices.limit_memory(3000)
-    devices.claim(1)  # by Horovod's numbers
-    assert machine.asked == [("visible", "GPU:1"), ("growth", "GPU:1"), ("visible", "GPU:1")]
-    assert {gpu: [each.memory_limit for each in given] for gpu, given in machine.limits.items()} == {"GPU:1": [3000]}
-    machine.is_open = True
-    with pytest.raises(UserError, match="--gpu-memory-limit 3000: a recipe's file ran TensorFlow operations"):
-        devices.limit_memory(3000)
-
-
 def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
     return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)

@@ -12,12 +12,8 @@ import time
 import pytest
 import zmq
 
-from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT
-from monitors import SECONDS, Noted, children, group_of, monitor_of, stop, wait_until_heard
-
-STALL = 600
+from monitors import SECONDS, children, monitor_of, stop, wait_until_heard
 
 
 @pytest.fixture
@@ -107,41 +103,6 @@ def test_rank_0_that_was_frozen_itself_accuses_nobody(start_child):
     assert child.returncode == 0 and stdout == ""
     stop(member)
     assert noted.ends.empty() and noted.said.empty()
-
-
-def meet(root, other, late=0.0):
-    """Let two ranks meet, of which the other is late by some seconds; the first waits, and continues at once."""
-    with root.activity.at("a meeting point"):
-        waiting = threading.Thread(target=root.activity.wait_for_all)
-        waiting.start()
-        waiting.join(late)
-        assert waiting.is_alive() or not late
-        with other.activity.at("a meeting point"):
-            other.activity.wait_for_all()
-        waiting.join(0.5)
-        assert not waiting.is_alive()
-
-
-def test_a_rank_takes_the_address_of_rank_0_that_answers():
-    """Two do, and a stranger listens at the third. All messages then go to one, and ranks wait for each other there."""
-    socket_of_root, endpoints, key = listen(is_local=False)
-    port = endpoints[0].rpartition(":")[2]
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        endpoints = [f"tcp://{each}" for each in (f"127.0.0.1:{stranger.getsockname()[1]}", f"127.0.0.1:{port}")]
-        endpoints += [f"tcp://[::1]:{port}"] * socket.has_dualstack_ipv6()
-        watches = []
-        for rank, its in enumerate((socket_of_root, caller(key))):
-            noted = Noted(rank, group_of(2, SECONDS), lambda *words, flush: None)
-            watches.append((noted, Monitor(noted, Activity(), its, endpoints).__enter__()))
-        (noted, root), (others_noted, other) = watches
-        wait_until_heard(root, 1)
-        began = time.monotonic()
-        for _ in range(6):  # a report that went to another address would be missed until the next heartbeat
-            meet(root, other)
-        assert time.monotonic() - began < 1
-        meet(root, other, late=1.5)
-        stop(other, root)
-    assert noted.ends.empty() and noted.said.empty() and others_noted.ends.empty() and others_noted.said.empty()
 
 
 def test_a_stranger_without_the_key_is_not_believed(three):

@@ -5,23 +5,10 @@ Modules: distributed.backend, distributed.reduction, distributed.collective_erro
 
 import itertools
 
-import numpy as np
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed import backend
 from hvdgan.distributed.ranks import Ranks
-
-
-def test_one_rank_needs_no_horovod_and_changes_nothing(monkeypatch):
-    monkeypatch.setattr(backend, "horovod", lambda: pytest.fail("Horovod was imported"))
-    ranks = Ranks()
-    values = np.array([1.0, 2.0], np.float32)
-    np.testing.assert_array_equal(ranks.stack(values), [values])
-    np.testing.assert_array_equal(ranks.broadcast_array(values), values)
-    assert ranks.gather({"a": 1}, "b") == [{"a": 1}]
-    ranks.broadcast([])
-    ranks.shutdown()
 
 
 @pytest.mark.parametrize(

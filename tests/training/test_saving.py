@@ -6,7 +6,6 @@ training.restore, training.session, training.summary.
 
 import json
 import os
-import shutil
 import signal
 import threading
 
@@ -48,20 +47,6 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch)
     assert steps(tmp_path) == [2, 3, 6, 8]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
-
-
-def test_what_this_run_has_not_written_is_not_deleted(tmp_path):
-    assert train(tmp_path / "other", "--checkpoint-every", "1", "--keep", "0", "--seed", "3") == 0
-    assert train(tmp_path / "run", "--max-steps", "4", "--keep", "0", "--checkpoint-every", "1") == 0
-    foreign = tmp_path / "run" / "checkpoints"
-    (foreign / "step-00000000").mkdir()
-    (foreign / "step-00000000" / "notes.txt").write_text("mine")
-    shutil.rmtree(foreign / "step-00000003")
-    (tmp_path / "other" / "checkpoints" / "step-00000003").rename(foreign / "step-00000003")
-    assert train(tmp_path / "run", "--keep", "1", "--checkpoint-every", "1", "--max-steps", "8") == 0
-    names = sorted(path.name for path in foreign.glob("step-*"))
-    assert names == ["step-00000000", "step-00000003", "step-00000008"]
-    assert (foreign / "step-00000000" / "notes.txt").read_text() == "mine"
 
 
 def test_training_continues_while_a_checkpoint_is_written_and_the_next_waits_loudly(tmp_path, monkeypatch, capsys):

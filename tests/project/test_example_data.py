@@ -1,0 +1,145 @@
+"""The programs of examples/data: what they write is of the form, and has the profiles, that they state."""
+
+import json
+import struct
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.stats import gamma
+
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from launching import ROOT, run
+
+sys.path.insert(0, str(ROOT / "examples" / "data"))
+import random_fields
+import showers
+
+SCRIPT = ROOT / "examples" / "data" / "npm_pictures.py"
+DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+LABELS = np.array([7, 2, 1, 0, 9], np.uint8)
+
+
+def mnist_package(folder):
+    data = folder / "data"
+    data.mkdir(parents=True)
+    for prefix, num in (("train", 3), ("t10k", 2)):
+        digits, labels = (DIGITS[:3], LABELS[:3]) if num == 3 else (DIGITS[3:], LABELS[3:])
+        (data / f"{prefix}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4B3I", 0, 0, 8, 3, num, 28, 28) + digits.tobytes()
+        )
+        (data / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, num) + labels.tobytes())
+    return folder
+
+
+def emoji_package(folder):
+    pictures = folder / "img" / "google" / "64"
+    pictures.mkdir(parents=True)
+    for name, opacity in (("a", 255), ("b", 0), ("c", 102)):
+        Image.new("RGBA", (64, 64), (200, 0, 50, opacity)).save(pictures / f"{name}.png")
+    Image.new("P", (64, 64)).save(pictures / "skin.png")
+    entries = [
+        {"image": "a.png", "category": "Symbols", "has_img_google": True},
+        {"image": "b.png", "category": "Flags", "has_img_google": True},
+        {"image": "none.png", "category": "Absent", "has_img_google": False},
+        {"image": "c.png", "category": "Symbols", "has_img_google": True, "skin_variations": {"1": "skin.png"}},
+    ]
+    (folder / "emoji.json").write_text(json.dumps(entries))
+    return folder
+
+
+def convert(name, tmp_path, where, given, **env):
+    return run([sys.executable, SCRIPT, name, where, given, "--out", tmp_path / "out"], tmp_path, **env)
+
+
+def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
+    done = convert("mnist", tmp_path, "--package", mnist_package(tmp_path / "package"))
+    assert done.returncode == 0, done.stderr
+    for part, some in (("train", slice(3)), ("test", slice(3, 5))):
+        source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
+        pictures = source.fetch_batch(np.arange(len(source)))
+        assert pictures.shape == (len(LABELS[some]), 32, 32, 1) and pictures.dtype == np.uint8
+        np.testing.assert_array_equal(pictures[:, 2:-2, 2:-2, 0], DIGITS[some])
+        pictures[:, 2:-2, 2:-2] = 0
+        assert not pictures.any()
+        np.testing.assert_array_equal(source.labels, LABELS[some])
+
+
+def test_emoji_lie_on_white_and_have_their_category(tmp_path):
+    """102 of 255 is an opacity of 0.4: each channel is 0.4 times its own plus 0.6 times white."""
+    done = convert("emoji", tmp_path, "--package", emoji_package(tmp_path / "package"))
+    assert done.returncode == 0, done.stderr
+    source = open_source(Config(data=str(tmp_path / "out" / "train.npz")))
+    pictures = source.fetch_batch(np.arange(len(source)))
+    assert pictures.shape == (3, 64, 64, 3)
+    for picture, colour in zip(pictures, [(200, 0, 50), (255, 255, 255), (233, 153, 173)], strict=True):
+        assert (picture == colour).all()
+    np.testing.assert_array_equal(source.labels, [1, 0, 1])  # Flags, Symbols: the absent one's category is none
+
+
+def drawn(energy, theta, num=400, seed=0, size=16):
+    """Showers of one energy [GeV] and angle [rad]."""
+    return showers.showers(np.full(num, energy, np.float32), np.full(num, theta, np.float32), size, seed)
+
+
+def mean_depth(energy, theta):
+    """Mean depth of the deposits in X0, by integrals over the fluctuations of the shape: T, alpha and the path."""
+    log_y = np.log(energy / 0.00797)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    first, second = np.meshgrid(nodes, nodes, indexing="ij")
+    rho = 0.705 - 0.023 * log_y
+    peak = (log_y - 0.812) * np.exp(first / (-1.4 + 1.26 * log_y))
+    alpha = 0.81 + (0.458 + 2.26 / 74) * log_y
+    alpha = np.maximum(alpha * np.exp((rho * first + np.sqrt(1 - rho**2) * second) / (-0.58 + 0.86 * log_y)), 1.1)
+    scale = peak / (alpha - 1)
+    inside = gamma.cdf(25 / np.sin(theta), alpha, scale=scale)
+    paths = alpha * scale * gamma.cdf(25 / np.sin(theta), alpha + 1, scale=scale)
+    together = weights[:, None] * weights[None]
+    return float((together * paths).sum() / (together * inside).sum() * np.sin(theta))
+
+
+def test_the_mean_depth_of_showers_is_that_of_the_gamma_profile_and_grows_with_the_logarithm_of_the_energy():
+    theta = 1.2
+    depths = []
+    for energy in (20.0, 400.0):
+        layers = drawn(energy, theta).sum(axis=(0, 2, 3), dtype=np.float64)
+        depths.append(layers @ (np.arange(16) + 0.5) * 25 / 16 / layers.sum())
+        assert depths[-1] == pytest.approx(mean_depth(energy, theta), rel=0.02)
+    assert depths[1] - depths[0] > 0.7 * np.log(20) * np.sin(theta)
+
+
+def test_showers_writes_both_kinds_of_files_with_the_same_showers(tmp_path):
+    for name in ("showers.h5", "showers.npz"):
+        words = ["--out", str(tmp_path / name), "--num", "30", "--size", "8", "--seed", "3"]
+        subprocess.run([sys.executable, ROOT / "examples" / "data" / "showers.py", *words], check=True)
+    with h5py.File(tmp_path / "showers.h5") as file, np.load(tmp_path / "showers.npz") as arrays:
+        assert {name: each.attrs["units"] for name, each in file.items()} == {
+            "ECAL": "GeV",
+            "energy": "GeV",
+            "theta": "rad",
+        }
+        assert file["ECAL"].shape == (30, 8, 8, 8) and file["ECAL"].dtype == np.float32
+        for name in ("ECAL", "energy", "theta"):
+            np.testing.assert_array_equal(file[name][()], arrays[name])
+
+
+def test_random_fields_writes_fields_with_their_inputs(tmp_path, monkeypatch):
+    words = ["random_fields.py", "--num", "3", "--size", "16", "--factor", "2", "--seed", "5", "--out"]
+    contents = []
+    for name in ("first.npz", "again.npz"):
+        monkeypatch.setattr(sys, "argv", [*words, str(tmp_path / name)])
+        random_fields.main()
+        with np.load(tmp_path / name) as file:
+            contents.append(dict(file))
+    first, again = contents
+    assert {name: array.shape for name, array in first.items()} == {
+        "images": (3, 16, 16, 2),
+        "inputs": (3, 8, 8, 2),
+        "orography": (16, 16),
+    }
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    np.testing.assert_array_equal(first["inputs"], random_fields.coarsened(first["images"], 2))
