@@ -7,7 +7,7 @@ import pytest
 import saved
 from hvdgan.cli.files.lock import held_by
 
-NAMES = (".lock", "log.txt", "events.jsonl", "metrics.jsonl", "evaluation.jsonl")
+NAMES = (".lock", "events.jsonl", "evaluation.jsonl")
 
 
 @pytest.fixture

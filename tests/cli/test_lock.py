@@ -133,12 +133,9 @@ def test_without_any_lock_training_continues_with_a_warning(tmp_path, monkeypatc
     assert row.verdict == "warn" and "never start two runs" in row.hint
 
 
-@pytest.mark.parametrize("kind", ["flock", "no flock"])
-def test_the_holder_is_named_to_those_who_only_ask(tmp_path, holder, monkeypatch, kind):
-    if kind == "no flock":
-        fail(monkeypatch, errno.ENOSYS, "flock")
+def test_the_holder_is_named_to_those_who_only_ask(tmp_path, holder):
     assert held_by(tmp_path) == "" and not list(tmp_path.iterdir()), "asking makes no file"
-    process = holder(kind=kind)
+    process = holder()
     assert held_by(tmp_path / "run") == f"host {os.uname().nodename}, pid {process.pid}"
     process.kill()
     process.wait(timeout=SECONDS)

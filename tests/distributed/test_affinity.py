@@ -36,19 +36,10 @@ ALL = range(64)
 @pytest.mark.parametrize(
     ("of_host", "launcher", "local_size", "expected"),
     [
-        pytest.param({"mine": ALL}, "none", 1, 64, id="one rank"),
         pytest.param({"mine": ALL}, "horovodrun", 4, 16, id="horovodrun, 4 ranks on 64 cores"),
         pytest.param({"mine": range(8, 16)}, "mpirun", 4, 8, id="mpirun, bound to 8 cores each"),
-        pytest.param({"mine": range(4, 8), "cpuset": "0-15"}, "srun", 4, 4, id="Slurm, 4 bound tasks of 16 cores"),
         pytest.param({"mine": range(8), "cpuset": "0-7"}, "mpirun", 4, 2, id="docker --cpuset-cpus, mpirun unbound"),
         pytest.param({"mine": ALL, "quota": {"job/step": "800000 100000"}}, "horovodrun", 4, 2, id="8 for 4 ranks"),
-        pytest.param(
-            {"mine": ALL, "quota": {"job/step": "max 100000", "job": "600000 100000", ".": "900000 100000"}},
-            "none",
-            1,
-            6,
-            id="the smallest quota of the groups above",
-        ),
     ],
 )
 def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(

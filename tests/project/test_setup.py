@@ -35,29 +35,11 @@ def test_choice_of_mpi(machine, commands, choice, reason):
 def test_choice_of_device(machine):
     cpu = "tensorflow-cpu 2.21.0: the default; nvidia-smi does not answer"
     assert cpu in machine.succeeds("--plan")[0]
-    machine.has(**{"nvidia-smi": "echo 'has failed because it could not communicate with the driver'; exit 9"})
-    assert cpu in machine.succeeds("--plan")[0]
     machine.has(**GPU)
     plan, _ = machine.succeeds("--plan", CUDA_HOME="/nowhere")
     assert "tensorflow[and-cuda] 2.21.0: the default; nvidia-smi found NVIDIA H100\n" in plan
     assert "no NCCL (gradients go through main memory): there is no nvcc" in plan
     assert "tensorflow-cpu 2.21.0: the default; HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
-
-
-def test_cuda_toolkit_is_where_nvcc_says(machine):
-    """The nvcc on the PATH is a wrapper, as Debian's is; Horovod must be given the folder of the real one."""
-    toolkit = machine.checkout / "cuda"
-    (toolkit / "bin").mkdir(parents=True)
-    (toolkit / "bin" / "nvcc").symlink_to("/bin/true")
-    machine.has(**GPU, nvcc=f"echo '#$ _HERE_={toolkit}/bin' >&2")
-    plan, _ = machine.succeeds("--plan")
-    assert f"NCCL between GPUs, built with {toolkit}/bin/nvcc for compute capabilities all\n" in plan
-    assert "no NCCL" in machine.succeeds("--plan", CUDA_HOME="none")[0]
-    _, calls = machine.succeeds()
-    assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
-        re.split(" (?=HOROVOD|CXX)", calls[3])
-    )
-    assert "verify Gloo NCCL" in calls
 
 
 def capabilities(machine, *words, **environment):
@@ -73,9 +55,8 @@ def test_horovod_is_compiled_for_the_gpus_here_and_those_of_other_nodes(machine)
     planned, built, calls = capabilities(machine, **cuda)
     assert planned == ["90,80"] and built == [["90,80"]]
     assert f"nvcc={cuda['CUDA_HOME']}/bin/nvcc" in calls[kinds(calls).index("build")]
-    for gpus in ([], ["8.0, NVIDIA A100"]):
-        machine.has_gpus(*gpus)
-        assert capabilities(machine, **cuda) == ([], [], [])
+    machine.has_gpus("8.0, NVIDIA A100")
+    assert capabilities(machine, **cuda) == ([], [], [])
     machine.has_gpus("8.6, NVIDIA RTX A6000")
     assert capabilities(machine, **cuda)[:2] == (["90,80,86"], [["90,80,86"]])
     assert capabilities(machine, **cuda, HOROVOD_BUILD_CUDA_CC_LIST="all")[1] == [[]]
@@ -88,7 +69,6 @@ def test_wrong_python(machine):
     assert "TensorFlow 2.21 needs Python 3.11 to 3.13 and found none (python3 is 3.14.0)" in line
     machine.has(old="echo 3.9.18")
     assert "(old is 3.9.18)" in machine.fails(PYTHON="old")
-    assert "(/none does not run)" in machine.fails(PYTHON="/none")
     machine.has(bare="echo 3.11.2; exit 1")
     assert "bare lacks its venv module (Debian: python3-venv)" in machine.fails(PYTHON="bare")
 
@@ -98,9 +78,7 @@ def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
     output, calls = machine.succeeds(HVDGAN_TF="2.20")
     assert " tensorflow-cpu 2.20.0: HVDGAN_TF=2.20; " in output
     assert f"-c {machine.checkout}/launch/constraints-2.20.txt" in calls[kinds(calls).index("packages")]
-    output, calls = machine.succeeds()
-    assert calls == [] and "tensorflow-cpu 2.20.0" in output
-    assert ".venv was made by HVDGAN_TF=2.20; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
+    assert machine.succeeds()[1] == []
     output, calls = machine.succeeds(HVDGAN_TF="2.21")
     assert kinds(calls)[0] == "venv" and "constraints-2.21.txt" in calls[kinds(calls).index("packages")]
 
@@ -108,9 +86,6 @@ def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
 def test_missing_tools(machine):
     machine.lacks("g++")
     assert "missing: a C++ compiler (c++, g++, clang++; Debian: g++)" in machine.fails()
-    machine.lacks("make")
-    assert "g++) make (Debian: make)" in machine.fails()
-    assert "CXX=icpx" in machine.fails(CXX="icpx")
     assert machine.calls() == []
     assert not (machine.checkout / ".venv").exists()
 
@@ -186,14 +161,6 @@ def test_installation_cut_short_is_made_anew(machine):
     anew = ["venv", "packages", "source", "build", "horovod", "check", "hvdgan"]
     assert kinds(machine.succeeds()[1]) == anew
 
-    pins = machine.checkout / "launch" / "constraints.txt"
-    before = pins.read_text()
-    pins.write_text(before + "another==1.0\n")
-    machine.calls_file.with_suffix(".kill").write_text("pip install -c")
-    assert machine.setup().returncode == -9
-    pins.write_text(before)
-    assert kinds(machine.succeeds()[1]) == anew
-
 
 def test_only_what_changed_is_made_again(machine):
     machine.succeeds()
@@ -249,7 +216,3 @@ def test_an_existing_horovod_that_is_not_there_is_one_line(machine):
     line = machine.fails(HVDGAN_HOROVOD="existing", PYTHON="bare")
     assert line.startswith("setup: HVDGAN_HOROVOD=existing: bare: TensorFlow cannot be imported (")
     assert "load the module or activate the environment that has it" in line
-    assert "there is no /nowhere/python" in machine.fails(HVDGAN_HOROVOD="existing", PYTHON="/nowhere/python")
-    assert "HVDGAN_HOROVOD=mine: expected existing or build" in machine.fails(HVDGAN_HOROVOD="mine")
-    both = machine.fails(HVDGAN_HOROVOD="existing", HVDGAN_TF="2.18")
-    assert "HVDGAN_TF=2.18: HVDGAN_HOROVOD=existing takes the TensorFlow that is there" in both

@@ -28,8 +28,6 @@ SMALL = DataSpec((8, 8, 1), 100)
 CASES = {
     "micro-batches, flips, colours": ("dcgan", {"accumulate": 2, "flip": True, "diff_augment": ("color",)}),
     "all augmentations twice differentiable": ("stylegan2", {"diff_augment": ("color", "translation", "cutout")}),
-    "adaptive augmentation": ("stylegan2", {"ada": 0.6}),
-    "classes": ("sngan", {"spec": DataSpec((32, 32, 3), 100, 10), "diff_augment": ("translation",), "accumulate": 2}),
     "crops in micro-batches": ("downscale", {"spec": traced.fields(16), "accumulate": 2, "flip": True}),
     "compiled by XLA, in micro-batches": ("vae_gan", {"jit": True, "accumulate": 2, "flip": True}),
     "all heads, wide patches": (
