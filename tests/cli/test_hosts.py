@@ -1,22 +1,8 @@
 """Process ids, the addresses of a host, and its limits."""
 
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 from hvdgan.cli import hosts
-
-
-def test_a_process_is_killed_only_if_it_is_still_the_one():
-    child = subprocess.Popen(["sleep", "60"])
-    pid, space, started = hosts.process_id(child.pid)
-    assert not hosts.kill((pid, space, started + 1)) and not hosts.kill((pid, "another host", started))
-    assert child.poll() is None
-    child.send_signal(signal.SIGSTOP)
-    assert hosts.kill((pid, space, started)) and child.wait(timeout=30) == -signal.SIGKILL
-    assert not hosts.kill((pid, space, started))
-    assert hosts.process_id(os.getpid())[0] == os.getpid()
 
 
 def test_the_control_groups_are_those_of_this_process_and_all_above(monkeypatch, tmp_path):

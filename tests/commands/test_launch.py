@@ -231,15 +231,6 @@ def test_what_this_horovod_or_mpi_cannot_do(machine, build, flavour, words, comp
     assert complaint in machine.refused(*words.split())
 
 
-def test_without_horovod_it_says_so_and_needs_nothing_but_python(machine):
-    bare = [sys.executable, "-S", "-m", "hvdgan.launch"]
-    done = machine.run("-np", "2", command=bare, PYTHONPATH=str(ROOT))
-    assert done.returncode == 2 and "Horovod, which is not installed for this Python" in done.stderr
-    job = {"PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "5"}
-    done = machine.run("--print", "--image", "x.sif", "train", command=bare, **job)
-    assert done.returncode == 0 and done.stdout.startswith("srun ") and done.stdout.endswith("-m hvdgan.train\n")
-
-
 def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine):
     """horovodrun makes 1 of any exit code, and srun kills its last task."""
     for said, own, code in (

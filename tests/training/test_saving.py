@@ -7,7 +7,6 @@ training.restore, training.session, training.summary.
 import json
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -47,28 +46,6 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch)
     assert steps(tmp_path) == [2, 3, 6, 8]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
-
-
-def test_training_continues_while_a_checkpoint_is_written_and_the_next_waits_loudly(tmp_path, monkeypatch, capsys):
-    reached, write, slow = threading.Event(), checkpoint.write, []
-    step = StageStep.__call__
-
-    def patient(folder, snapshot):
-        slow.append(snapshot.step)
-        if snapshot.step == 2:
-            assert reached.wait(60)  # the loop must reach step 4 meanwhile
-        return write(folder, snapshot)
-
-    def watched(self, number, *others):
-        if number == 3:
-            threading.Timer(0.5, reached.set).start()
-        return step(self, number, *others)
-
-    monkeypatch.setattr(checkpoint, "write", patient)
-    monkeypatch.setattr(StageStep, "__call__", watched)
-    assert train(tmp_path, "--checkpoint-every", "2") == 0
-    assert slow == [2, 4, 6, 8] and steps(tmp_path) == [4, 6, 8]
-    assert "step 4: the run waits for the previous checkpoint to be written" in capsys.readouterr().err
 
 
 def failing(monkeypatch, bad):
@@ -138,20 +115,6 @@ def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, ca
     assert train(tmp_path / "b", "--time-budget", "1") == 75
     assert "stopped after step 2 of 8 (rank 0: --time-budget is used up) and saved" in capsys.readouterr().err
     assert steps(tmp_path / "b") == [2]
-
-
-def test_a_second_interrupt_leaves_at_once(tmp_path):
-    """In a child, since it ends the process."""
-    child = os.fork()
-    if not child:
-        from hvdgan.distributed.ranks import Ranks
-
-        with Stopping(Ranks(), tmp_path / "stop", None) as stopping:
-            stopping.take_interrupts()
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGINT
 
 
 def damage(path):
