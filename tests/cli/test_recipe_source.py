@@ -10,14 +10,7 @@ from launching import ROOT
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *known_recipes(),
-        "tiny:Tiny",
-        "my_gan:MyGAN",
-        "my_conv_gan:MyConvGAN",
-        "my_translator:MyTranslator",
-    ],
+    "name", [*known_recipes(), "tiny:Tiny", "my_gan:MyGAN", "my_conv_gan:MyConvGAN", "my_translator:MyTranslator"]
 )
 def test_the_source_tells_what_the_class_has(name, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")

@@ -55,11 +55,7 @@ for given in sorted(pathlib.Path(sys.argv[1]).glob("*.given.npz")):
     some = loaded.signatures["serving_default"](**{name: each[2:4] for name, each in given.items()})
     np.savez(f"{stem}.served.npz", all=loaded.serve(**given)["samples"], some=some["samples"])
 """
-_NETWORKS = {
-    "dcgan": ["generator.keras"],
-    "pix2pix": ["generator.keras"],
-    "sngan": ["generator"],
-}
+_NETWORKS = {"dcgan": ["generator.keras"], "pix2pix": ["generator.keras"], "sngan": ["generator"]}
 """exports of each run; what Keras alone cannot load is a SavedModel"""
 
 

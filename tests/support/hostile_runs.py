@@ -106,10 +106,7 @@ CASES = {
         _lines(*(record(at, loss=value) for at, value in enumerate((1.0, float("nan"), float("inf"), None, 2.0)))),
         ["Without a finite value: loss (3)."],
     ),
-    "cut in a line": (
-        _lines(record(1, loss=1.0), record(2, loss=1.0)[:20]),
-        ["the last line is cut off"],
-    ),
+    "cut in a line": (_lines(record(1, loss=1.0), record(2, loss=1.0)[:20]), ["the last line is cut off"]),
     "huge numbers": (_huge_numbers, ["that are no numbers are left out", "Without a finite value: loss"]),
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),

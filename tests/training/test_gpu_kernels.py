@@ -90,11 +90,7 @@ class Copying(Tiny):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "expected"),
-    [
-        (Copying, {("copies", "Mul")}),
-        (Branching, {("waits", "StatelessIf")}),
-    ],
+    ("recipe", "expected"), [(Copying, {("copies", "Mul")}), (Branching, {("waits", "StatelessIf")})]
 )
 def test_a_recipe_that_a_gpu_would_wait_for_is_found(recipe, expected):
     """What is computed on the host is copied back; that is found, too, and listed for one recipe."""

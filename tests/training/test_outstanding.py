@@ -84,8 +84,7 @@ def step_with(run, branches):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "options"),
-    [(Exploding, {"precision": "mixed_float16", "accumulate": 2}), (Sometimes, {})],
+    ("recipe", "options"), [(Exploding, {"precision": "mixed_float16", "accumulate": 2}), (Sometimes, {})]
 )
 def test_selection_gives_the_bits_of_a_branch(recipe, options):
     """Also in the third step of Exploding, whose judge is not finite, and where a recipe does not want an update."""
