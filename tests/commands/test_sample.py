@@ -40,8 +40,7 @@ def runs(tmp_path_factory):
     photos = {"data": str(folder / "photos"), "channels": 1}
     spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1, paired=False))
     untrained(folder / "completion", "completion", options, spec, **photos)
-    for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
-        untrained(folder / name, recipe, spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
+    untrained(folder / "conditional", "tiny:Conditional", spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 
@@ -110,7 +109,7 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with runs that cannot be used."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcgan", "conditional", "completion", "one_hot"):
+    for name in ("dcgan", "conditional", "completion"):
         (tmp_path / name).symlink_to(runs / name)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "a.txt").write_text("")

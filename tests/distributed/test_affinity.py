@@ -1,7 +1,6 @@
 """The cores of each rank, and threads that do not preempt the compute thread."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,8 +8,6 @@ from hvdgan.cli import hosts
 from hvdgan.distributed import affinity
 from hvdgan.distributed.affinity import cores_of_rank, reading_threads
 from hvdgan.distributed.ranks import Ranks
-
-NICE = os.getpriority(os.PRIO_PROCESS, 0)
 
 
 @pytest.fixture
@@ -68,22 +65,3 @@ def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, mo
         monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
         affinity.bind(rank, ranks, cores)
         assert bound[-1] == expected[rank]
-
-
-def _in_a_new_thread(call):
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result()
-
-
-def test_background_threads_have_the_lowest_priority_and_later_ones_the_ordinary_one():
-    def priority() -> tuple[int, int]:
-        return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
-
-    ordinary = (os.SCHED_OTHER, NICE)
-
-    with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as background:
-        earlier.submit(priority).result()
-        with affinity.background_threads():
-            assert background.submit(priority).result()[0] == os.SCHED_BATCH
-        assert background.submit(priority).result() == (os.SCHED_BATCH, 19)
-        assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary

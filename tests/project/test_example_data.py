@@ -1,6 +1,5 @@
 """The programs of examples/data: what they write is of the form, and has the profiles, that they state."""
 
-import json
 import struct
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 from scipy.stats import gamma
 
 from hvdgan.cli.config import Config
@@ -36,28 +34,11 @@ def mnist_package(folder):
     return folder
 
 
-def emoji_package(folder):
-    pictures = folder / "img" / "google" / "64"
-    pictures.mkdir(parents=True)
-    for name, opacity in (("a", 255), ("b", 0), ("c", 102)):
-        Image.new("RGBA", (64, 64), (200, 0, 50, opacity)).save(pictures / f"{name}.png")
-    Image.new("P", (64, 64)).save(pictures / "skin.png")
-    entries = [
-        {"image": "a.png", "category": "Symbols", "has_img_google": True},
-        {"image": "b.png", "category": "Flags", "has_img_google": True},
-        {"image": "none.png", "category": "Absent", "has_img_google": False},
-        {"image": "c.png", "category": "Symbols", "has_img_google": True, "skin_variations": {"1": "skin.png"}},
-    ]
-    (folder / "emoji.json").write_text(json.dumps(entries))
-    return folder
-
-
-def convert(name, tmp_path, where, given, **env):
-    return run([sys.executable, SCRIPT, name, where, given, "--out", tmp_path / "out"], tmp_path, **env)
-
-
 def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
-    done = convert("mnist", tmp_path, "--package", mnist_package(tmp_path / "package"))
+    done = run(
+        [sys.executable, SCRIPT, "mnist", "--package", mnist_package(tmp_path / "package"), "--out", tmp_path / "out"],
+        tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     for part, some in (("train", slice(3)), ("test", slice(3, 5))):
         source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
@@ -67,18 +48,6 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         pictures[:, 2:-2, 2:-2] = 0
         assert not pictures.any()
         np.testing.assert_array_equal(source.labels, LABELS[some])
-
-
-def test_emoji_lie_on_white_and_have_their_category(tmp_path):
-    """102 of 255 is an opacity of 0.4: each channel is 0.4 times its own plus 0.6 times white."""
-    done = convert("emoji", tmp_path, "--package", emoji_package(tmp_path / "package"))
-    assert done.returncode == 0, done.stderr
-    source = open_source(Config(data=str(tmp_path / "out" / "train.npz")))
-    pictures = source.fetch_batch(np.arange(len(source)))
-    assert pictures.shape == (3, 64, 64, 3)
-    for picture, colour in zip(pictures, [(200, 0, 50), (255, 255, 255), (233, 153, 173)], strict=True):
-        assert (picture == colour).all()
-    np.testing.assert_array_equal(source.labels, [1, 0, 1])  # Flags, Symbols: the absent one's category is none
 
 
 def drawn(energy, theta, num=400, seed=0, size=16):

@@ -98,22 +98,6 @@ def test_without_a_gpu_it_says_so(tmp_path):
     assert done.returncode == 2 and "there is no GPU here" in done.stderr and list(tmp_path.iterdir()) == []
 
 
-def test_ranks_start_by_the_launcher_and_in_slurm_by_srun(no_launcher, tmp_path):
-    one, two = (setting.launcher(count, 2, "hvdgan.train") for count in (1, 2))
-    assert one == [sys.executable, "-m", "hvdgan.train"]
-    launch = [sys.executable, "-m", "hvdgan.launch"]
-    assert two == [*launch, "-np", "2", "-m", "hvdgan.train", "--"]
-    (tmp_path / "srun").write_text("#!/bin/sh\n")
-    (tmp_path / "srun").chmod(0o755)
-    no_launcher.setenv("PATH", str(tmp_path), prepend=":")
-    no_launcher.setenv("SLURM_JOB_ID", "7")
-    no_launcher.setenv("SLURM_JOB_CPUS_PER_NODE", "32(x2)")
-    by_srun = " ".join(setting.launcher(8, 2, "hvdgan.train"))
-    assert by_srun.startswith("srun --mpi=pmix --kill-on-bad-exit=1 --nodes=2 --ntasks=8 --cpus-per-task=8 ")
-    no_launcher.setenv("LAUNCHER", "gloo")
-    assert setting.launcher(8, 2, "m") == [*launch, "--gloo", "-np", "8", "-m", "m", "--"]
-
-
 def test_a_command_is_ended_at_its_time_limit_with_its_children(tmp_path):
     words = ["bash", "-c", "echo NCCL WARN no link; sleep 1000 & echo $! >child; wait"]
     done = processes.run(words, tmp_path / "logs" / "a.txt", 1.0, tmp_path, {})
