@@ -6,6 +6,7 @@ Modules: inference.evaluating, inference.inputs, evaluation.comparison.
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -51,6 +52,26 @@ def test_other_weights_at_the_same_step_are_measured_anew(tmp_path):
     assert evaluate(["run", *FEW]) == 0
     before, after = records(tmp_path)
     assert (before["run_id"], before["step"]) == (after["run_id"], after["step"])
+    assert before["eval/histogram"] != after["eval/histogram"]
+
+
+EDITED = """
+from tiny import Tiny
+
+class Edited(Tiny):
+    def sample(self, nets, batch):
+        return {scale} * nets.generator(batch.latents)
+"""
+
+
+def test_a_recipe_that_was_edited_is_measured_anew(tmp_path):
+    for scale in (1, 1, 10):
+        (tmp_path / "edited_recipe.py").write_text(EDITED.format(scale=scale))
+        sys.modules.pop("edited_recipe", None)
+        if not (tmp_path / "run").exists():
+            trained("edited_recipe:Edited")
+        assert evaluate(["run", *FEW]) == 0
+    before, after = records(tmp_path)
     assert before["eval/histogram"] != after["eval/histogram"]
 
 

@@ -212,6 +212,17 @@ def test_an_elastic_run(machine):
     assert variables["PATH"].split(os.pathsep)[0].rpartition("/")[2].startswith("hvdgan-launch-")  # its own ssh
 
 
+def test_flags_of_open_mpi_5_and_mpich(machine):
+    machine.mpi("Open MPI 5.0.11")
+    words, _ = machine.started("--mpi", "-H", "a:2,b:2")
+    assert words[:8] == ["-np", "4", "-H", "a:2,b:2", "--map-by", "slot", "--bind-to", "none"]
+    assert words[words.index("--output") + 1] == "tag" and "--tag-output" not in words
+    machine.mpi("MPICH 4.2.0")
+    words, _ = machine.started("--mpi", "-H", "a:2,b:2", SECRET_TOKEN="x")
+    assert words[:7] == ["-n", "4", "-hosts", "a:2,b:2", "-bind-to", "none", "-genvlist"]
+    assert "PATH" in words[7].split(",") and "SECRET_TOKEN" not in words[7]
+
+
 @pytest.mark.parametrize("words", refused("launch"))
 def test_mistakes(machine, messages, words):
     messages.refuses("launch", lambda given: (2, machine.refused(*given)), words)

@@ -5,17 +5,20 @@ import json
 import os
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import termios
 from pathlib import Path
 
+import horovod
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
+from hvdgan.diagnostics.installation import package_version
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
@@ -290,3 +293,16 @@ def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(t
     log = (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
     lines = re.findall(r" step (\d+)/300 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, ", log)
     assert lines == ["50", "100", "150", "200", "250", "300"]
+
+
+def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
+    package = tmp_path / "other" / "horovod"
+    shutil.copytree(Path(horovod.__file__).parent, package, copy_function=os.symlink)
+    metadata = json.loads((package / "metadata.json").read_text())
+    (package / "metadata.json").unlink()
+    (package / "metadata.json").write_text(json.dumps({**metadata, "tensorflow": "2.15.1"}))
+    path = os.pathsep.join(map(str, [package.parent, ROOT, ROOT / "tests" / "support"]))
+    done = run([*PYTHON, *TINY], tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
+    here = package_version("tensorflow")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"Horovod was built for TensorFlow 2.15.1, and TensorFlow {here} is installed" in done.stderr

@@ -131,3 +131,17 @@ def test_gpus_that_are_asked_for_and_not_registered_are_lost_unless_who_hides_th
 def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
     return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
+
+
+def test_a_limit_replaces_growth_and_ranks_that_share_a_gpu_share_its_memory(machine, monkeypatch):
+    devices.check(claimed_by(machine, ["a", "a"]), share_gpu=True)
+    machine.uuids = "ab"
+    devices.claim(1)
+    devices.limit_memory(3000)
+    devices.claim(1)  # by Horovod's numbers
+    assert [each.memory_limit for each in machine.limits["GPU:1"]] == [3000]
+    monkeypatch.setattr(devices, "local_size", lambda: 3)
+    monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
+    devices.claim(0)
+    devices.limit_memory(None, shared=True)
+    assert [each.memory_limit for each in machine.limits["GPU:0"]] == [36701]

@@ -4,7 +4,10 @@ import os
 
 import keras
 import numpy as np
+import pytest
 
+from hvdgan.cli.errors import RankFailed, RunError
+from hvdgan.cli.shared_errors import from_root
 from hvdgan.data import BadFile
 from hvdgan.evaluation.moments import Moments
 from hvdgan.training.observations import BadFiles
@@ -67,3 +70,24 @@ def test_each_file_is_sent_once(ranks):
         assert len(bad_files.known) == 701 == len(said) == len(set(said))
     names = list(bad_files.known)
     assert all(names == each for each in ranks.gather(names, "names"))
+
+
+def test_ranks_that_gather_different_things_all_stop(ranks):
+    with pytest.raises(RunError, match="out of step: they gather save, bad files"):
+        ranks.gather(1, "bad files" if ranks.rank else "save")
+
+
+def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
+    def fail():
+        raise KeyError("data")
+
+    with pytest.raises(RankFailed, match=r"^rank 0 failed: KeyError\('data'\)$") as caught:
+        from_root(fail, ranks, "a")
+    assert isinstance(caught.value.__cause__, KeyError) == ranks.is_root
+
+
+def test_too_many_over_all_ranks_are_refused_by_all(ranks):
+    bad_files = BadFiles("photos", [], 10, 0.5, ranks, lambda event: None, saved={})
+    bad_files.report([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)])
+    with pytest.raises(RunError, match="6 of 10 images cannot be read"):
+        bad_files.report([BadFile(f"{ranks.rank} 2", "cut")])

@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
+from keras import layers
 
 from building import tiny_run
 from hvdgan.cli.errors import RankFailed, RunError
@@ -52,3 +54,11 @@ def test_an_error_on_one_rank_is_raised_on_both(ranks):
         Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)()
     with pytest.raises(RankFailed, match=r"^rank 1 failed: ValueError\('odd'\)"):
         run.comparison(print)
+
+
+def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
+    """The file of the same name is another one on rank 1."""
+    monkeypatch.chdir(tmp_path)
+    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save("local.keras")
+    with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
+        tiny_run(ranks=ranks, eval_samples=40, eval_features="local.keras")

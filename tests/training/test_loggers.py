@@ -8,6 +8,7 @@ Modules: training.loggers, training.trackers.
 import json
 import shutil
 import sys
+import time
 import types
 from collections import Counter
 
@@ -17,6 +18,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 import hvdgan.train
 import saved
+from hvdgan.training import loggers
 
 EVERY = ["--log-every", "2", "--sample-every", "2", "--checkpoint-every", "4"]
 MINE = """
@@ -104,6 +106,19 @@ def test_one_that_fails_is_named_once_and_the_run_goes_to_its_end(tmp_path, capf
     assert event["text"] == "logger mine:Failing has failed (ValueError: no room); the run continues without it"
     assert capfd.readouterr().err.count("warning: logger mine:Failing has failed") == 1
     assert [each[1] for each in lines(tmp_path / "run" / "mine.jsonl") if each[0] == "scalars"] == [2, 4, 6, 8]
+
+
+def test_one_that_hangs_keeps_nobody_waiting_for_long_nor_in_silence(tmp_path, monkeypatch, capfd):
+    class Hanging(loggers.Logger):
+        def scalars(self, step, values):
+            time.sleep(1000)
+
+    monkeypatch.setattr(loggers, "SOON", 0.1)
+    monkeypatch.setattr(loggers, "PATIENCE", 0.3)
+    run = hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
+    said = capfd.readouterr().err
+    assert run.is_finished and "hvdgan: waiting for the logger" in said
+    assert "has failed (it has not finished within 0 s)" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
 
 
 def test_one_may_stop_the_run_which_is_saved(tmp_path):

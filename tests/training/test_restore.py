@@ -3,6 +3,7 @@
 Modules: training.run_folder, training.resume_point.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -117,3 +118,19 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     first, second = [line for line in (tmp_path / "log.txt").read_text().splitlines() if f"the {dropped}" in line]
     assert "step-00000002" in first and absent in first
     assert "step-00000004" in second and second.endswith("are dropped")
+
+
+def test_a_job_that_was_requeued_three_times_without_a_checkpoint_ends(begun, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "3")
+    path = begun / "events.jsonl"
+    (start,) = (json.loads(line) for line in path.read_text().splitlines() if '"start"' in line)
+    with open(path, "a") as events:
+        for step in (0, 4, 4):
+            print(json.dumps({**start, "step": step}), file=events)
+    copy = shutil.copytree(begun, begun.with_name("b"))
+    assert train(copy, "--steps", "5") == 0  # began at step 4 only twice
+    with open(path, "a") as events:
+        print(json.dumps({**start, "step": 4}), file=events)
+    assert train(begun, "--steps", "5") == 1
+    assert "began at step 4 the last 3 times, so no checkpoint was written since" in capsys.readouterr().err
