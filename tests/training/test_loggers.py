@@ -176,22 +176,23 @@ def stand_in(monkeypatch, name, **attributes):
     monkeypatch.setitem(sys.modules, name, module)
 
 
-def test_wandb_is_offline_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch, name):
     calls = []
-    run = Recorder(calls)
-    stand_in(monkeypatch, "wandb", init=Recorder(calls, init=run).init, Settings=dict, Image=np.shape)
-    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME"):
-        monkeypatch.delenv(variable, raising=False)
-    twice(tmp_path, "wandb")
-    first, second = (named for name, _, named in calls if name == "init")
-    assert first == second and (first["mode"], first["resume"]) == ("offline", "allow")
-    assert (first["dir"], first["name"]) == (str(tmp_path / "run"), "run")
-    assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
-    logged = [arguments[0] for name, arguments, _ in calls if name == "log"]
+    stand_in(monkeypatch, name, init=Recorder(calls, init=Recorder(calls)).init, Settings=dict, Image=np.shape)
+    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "TRACKIO_DIR"):
+        monkeypatch.setenv(variable, "")  # so that it is undone
+        monkeypatch.delenv(variable)
+    twice(tmp_path, name)
+    first, second = (named for called, _, named in calls if called == "init")
+    assert first["name"] == second["name"] and first["resume"] == second["resume"] == "allow"
+    if name == "wandb":
+        assert (first["mode"], first["dir"], first["id"]) == ("offline", str(tmp_path / "run"), second["id"])
+        assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
+    logged = [{**named, **arguments[0]} for called, arguments, named in calls if called == "log"]
     assert [each["step"] for each in logged if "judge/loss" in each] == [2, 4]
     assert sorted(each["step"] for each in logged if each.get("samples") == (78, 78, 3)) == [0, 2, 4]
-    assert [name for name, _, _ in calls].count("finish") == 2
-    assert run.config["recipe"] == "tiny:Tiny"
+    assert [called for called, _, _ in calls].count("finish") == 2
 
 
 def test_mlflow_has_a_database_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
@@ -218,17 +219,3 @@ def test_mlflow_has_a_database_in_the_run_folder_and_resumes_one_run(tmp_path, m
     assert [metric[3] for metric in metrics if metric[0] == "judge/loss"] == [2, 4]
     drawn = [named for name, _, named in calls if name == "log_image"]
     assert sorted(each["step"] for each in drawn if each["key"] == "samples") == [0, 2, 4]
-
-
-def test_trackio_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
-    calls = []
-    stand_in(monkeypatch, "trackio", init=Recorder(calls, init=Recorder(calls)).init, Image=np.shape)
-    monkeypatch.setenv("TRACKIO_DIR", "")
-    monkeypatch.delenv("TRACKIO_DIR")
-    twice(tmp_path, "trackio")
-    first, second = (named for name, _, named in calls if name == "init")
-    assert first["name"] == second["name"] and first["name"].startswith("run-") and first["resume"] == "allow"
-    assert first["config"]["recipe"] == "tiny:Tiny"
-    steps = [named["step"] for name, arguments, named in calls if name == "log" and "judge/loss" in arguments[0]]
-    assert steps == [2, 4]
-    assert [name for name, _, _ in calls].count("finish") == 2
