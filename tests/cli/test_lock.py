@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.lock import held_by, lock, other_host
+from hvdgan.cli.files.lock import held_by, lock
 from hvdgan.diagnostics.folders import run_folder
 from hvdgan.train import main
 from launching import environment
@@ -140,12 +140,3 @@ def test_the_holder_is_named_to_those_who_only_ask(tmp_path, holder):
     process.kill()
     process.wait(timeout=SECONDS)
     assert held_by(tmp_path / "run") == ""
-
-
-def test_another_host_that_was_the_last_to_lock_is_named(tmp_path):
-    assert other_host(tmp_path) == "" and not list(tmp_path.iterdir()), "asking makes no file"
-    lock(tmp_path).close()
-    assert other_host(tmp_path) == ""
-    for says, host in (("host node17, pid 7\n[7]\n", "node17"), ("", ""), ("host node17", ""), ("\xff\n", "")):
-        (tmp_path / ".lock").write_text(says, encoding="latin-1")
-        assert other_host(tmp_path) == host

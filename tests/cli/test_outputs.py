@@ -3,7 +3,6 @@
 Modules: cli.files.replacing, cli.files.pictures.
 """
 
-import os
 import shutil
 from pathlib import Path
 
@@ -66,16 +65,3 @@ def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):
         partial.write_text("ne")
         raise ZeroDivisionError
     assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["facts.json"]
-
-
-def test_what_dead_processes_have_left_is_removed(tmp_path):
-    """Of processes of other hosts nobody knows whether they live: their files are removed after an hour."""
-    path, new, old = (tmp_path / f"{name}.html" for name in ("report", ".report.n1-2.partial", ".report.n1-3.partial"))
-    assert crashes_before(0, lambda: outputs.write_text(path, "theirs", shared=True), [(Path, "rename")])
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".report.") and left.suffix == ".html"
-    for file in (new, old, tmp_path / ".report.partial.html"):
-        file.touch()
-    os.utime(old, (1e9, 1e9))
-    outputs.write_text(path, "ours", shared=True)
-    assert sorted(tmp_path.iterdir()) == [new, path]

@@ -6,8 +6,6 @@ import sys
 
 import h5py
 import numpy as np
-import pytest
-from scipy.stats import gamma
 
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
@@ -15,7 +13,6 @@ from launching import ROOT, run
 
 sys.path.insert(0, str(ROOT / "examples" / "data"))
 import random_fields
-import showers
 
 SCRIPT = ROOT / "examples" / "data" / "npm_pictures.py"
 DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
@@ -48,37 +45,6 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         pictures[:, 2:-2, 2:-2] = 0
         assert not pictures.any()
         np.testing.assert_array_equal(source.labels, LABELS[some])
-
-
-def drawn(energy, theta, num=400, seed=0, size=16):
-    """Showers of one energy [GeV] and angle [rad]."""
-    return showers.showers(np.full(num, energy, np.float32), np.full(num, theta, np.float32), size, seed)
-
-
-def mean_depth(energy, theta):
-    """Mean depth of the deposits in X0, by integrals over the fluctuations of the shape: T, alpha and the path."""
-    log_y = np.log(energy / 0.00797)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    first, second = np.meshgrid(nodes, nodes, indexing="ij")
-    rho = 0.705 - 0.023 * log_y
-    peak = (log_y - 0.812) * np.exp(first / (-1.4 + 1.26 * log_y))
-    alpha = 0.81 + (0.458 + 2.26 / 74) * log_y
-    alpha = np.maximum(alpha * np.exp((rho * first + np.sqrt(1 - rho**2) * second) / (-0.58 + 0.86 * log_y)), 1.1)
-    scale = peak / (alpha - 1)
-    inside = gamma.cdf(25 / np.sin(theta), alpha, scale=scale)
-    paths = alpha * scale * gamma.cdf(25 / np.sin(theta), alpha + 1, scale=scale)
-    together = weights[:, None] * weights[None]
-    return float((together * paths).sum() / (together * inside).sum() * np.sin(theta))
-
-
-def test_the_mean_depth_of_showers_is_that_of_the_gamma_profile_and_grows_with_the_logarithm_of_the_energy():
-    theta = 1.2
-    depths = []
-    for energy in (20.0, 400.0):
-        layers = drawn(energy, theta).sum(axis=(0, 2, 3), dtype=np.float64)
-        depths.append(layers @ (np.arange(16) + 0.5) * 25 / 16 / layers.sum())
-        assert depths[-1] == pytest.approx(mean_depth(energy, theta), rel=0.02)
-    assert depths[1] - depths[0] > 0.7 * np.log(20) * np.sin(theta)
 
 
 def test_showers_writes_both_kinds_of_files_with_the_same_showers(tmp_path):
