@@ -30,21 +30,6 @@ def test_parameters_are_flags_and_what_is_returned_is_the_exit_code(capsys):
     assert capsys.readouterr().out.split() == ["7", "9", "2"]
 
 
-def test_the_help_joins_the_lines_of_a_paragraph(capsys):
-    assert add(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "Add two numbers, in one process and without a launcher.\n\nA second paragraph.\n" in shown
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"), [(["x"], '"x"'), (["1", "--others", "2"], "--others"), ([], "requires an argument")]
-)
-def test_a_wrong_command_line_is_one_line(capsys, words, complaint):
-    assert add(words) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
-
-
 def test_one_process_alone_may_write(monkeypatch, capsys):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")

@@ -1,55 +1,8 @@
 """Process ids, the addresses of a host, and its limits."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from hvdgan.cli import hosts
-
-
-def test_the_limit_of_open_files_is_raised_for_many_ranks():
-    code = (
-        "import resource; from hvdgan.cli.hosts import allow_open_files\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)); allow_open_files(200)\n"
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); allow_open_files(2000)\n"
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
-    )
-    folder = Path(hosts.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
-    first, second = done.stdout.splitlines()
-    assert 712 < int(first) < 800 and second == "900 900", done.stderr
-
-
-def test_a_process_is_killed_only_if_it_is_still_the_one():
-    child = subprocess.Popen(["sleep", "60"])
-    pid, space, started = hosts.process_id(child.pid)
-    assert not hosts.kill((pid, space, started + 1)) and not hosts.kill((pid, "another host", started))
-    assert child.poll() is None
-    child.send_signal(signal.SIGSTOP)
-    assert hosts.kill((pid, space, started)) and child.wait(timeout=30) == -signal.SIGKILL
-    assert not hosts.kill((pid, space, started))
-    assert hosts.process_id(os.getpid())[0] == os.getpid()
-
-
-def test_a_process_is_running_until_it_dies_even_if_nobody_waits_for_it():
-    process = subprocess.Popen(["sleep", "60"])
-    assert hosts.is_running(process.pid) and hosts.is_running(os.getpid()) and hosts.is_running(2**70)
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and its number still in use
-    assert not hosts.is_running(process.pid)
-    process.wait(60)
-    assert not hosts.is_running(process.pid)
-
-
-def test_addresses_are_those_that_others_can_reach(monkeypatch):
-    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0"), (3, "ib0")])
-    monkeypatch.setattr(hosts, "address_of", {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"}.get)
-    resolved = [(socket.AF_INET, None, 0, "", (address, 0)) for address in ("127.0.1.1", "10.2.0.1")]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: resolved)
-    assert hosts.addresses() == ["10.2.0.1", "10.0.0.1", "10.1.0.1"]
 
 
 def test_the_control_groups_are_those_of_this_process_and_all_above(monkeypatch, tmp_path):

@@ -3,17 +3,13 @@
 Modules: cli.files.replacing, cli.files.pictures.
 """
 
-import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from crashing import crashes_before
 from hvdgan.cli.files import outputs
-from hvdgan.cli.files.pictures import save_png
 from hvdgan.cli.files.replacing import whole_file
 
 OPERATIONS = [(Path, "rename"), (shutil, "rmtree")]
@@ -69,38 +65,3 @@ def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):
         partial.write_text("ne")
         raise ZeroDivisionError
     assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["facts.json"]
-
-
-def test_two_processes_that_write_one_file_each_make_it_whole(tmp_path):
-    path = tmp_path / "report.html"
-
-    def save(partial):
-        partial.write_text("our")
-        assert not crashes_before(0, lambda: outputs.write_text(path, "theirs", shared=True), [])
-        assert path.read_text() == "theirs"
-        with partial.open("a") as file:
-            file.write("s")
-
-    outputs.write(path, save, shared=True)
-    assert path.read_text() == "ours" and [each.name for each in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_what_dead_processes_have_left_is_removed(tmp_path):
-    """Of processes of other hosts nobody knows whether they live: their files are removed after an hour."""
-    path, new, old = (tmp_path / f"{name}.html" for name in ("report", ".report.n1-2.partial", ".report.n1-3.partial"))
-    assert crashes_before(0, lambda: outputs.write_text(path, "theirs", shared=True), [(Path, "rename")])
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".report.") and left.suffix == ".html"
-    for file in (new, old, tmp_path / ".report.partial.html"):
-        file.touch()
-    os.utime(old, (1e9, 1e9))
-    outputs.write_text(path, "ours", shared=True)
-    assert sorted(tmp_path.iterdir()) == [new, path]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_grey_and_colour_pictures_keep_their_values(tmp_path, channels):
-    pixels = np.arange(4 * 5 * channels, dtype=np.uint8).reshape(4, 5, channels)
-    save_png(tmp_path / "a.png", pixels)
-    with Image.open(tmp_path / "a.png") as read:
-        np.testing.assert_array_equal(np.asarray(read).reshape(pixels.shape), pixels)

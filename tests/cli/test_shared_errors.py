@@ -3,7 +3,7 @@
 import pytest
 
 from hvdgan.cli.errors import RankFailed, RunError, UserError
-from hvdgan.cli.shared_errors import ALONE, from_all, from_root, on_all
+from hvdgan.cli.shared_errors import from_all, from_root, on_all
 from thread_ranks import Threads
 
 
@@ -44,34 +44,9 @@ def test_an_error_is_raised_on_all_and_keeps_its_cause_where_it_arose(collective
     assert [(type(each), str(each), each.exit_code) for each in errors] == [(kind, "cannot read x", kind.exit_code)] * 3
 
 
-def test_an_error_of_rank_0_is_raised_on_all():
-    error = UserError("no such folder")
-    _, errors = run(from_root, failing(0, error))
-    assert errors[0] is error and [(type(each), str(each)) for each in errors] == [(UserError, "no such folder")] * 3
-
-
 def test_other_exceptions_are_one_class_on_all_ranks_and_the_cause_where_they_arose():
     """Code that catches it does the same on every rank."""
     error = KeyError("data")
     _, errors = run(on_all, failing(2, error))
     assert [(type(each), str(each)) for each in errors] == [(RankFailed, "rank 2 failed: KeyError('data')")] * 3
     assert [each.__cause__ for each in errors] == [None, None, error]
-
-
-def test_the_rank_that_failed_is_named_to_the_others():
-    _, errors = run(on_all, failing(1, UserError("no file")), names_rank=True)
-    assert [str(each) for each in errors] == ["rank 1: no file", "no file", "rank 1: no file"]
-
-
-def test_the_first_of_several_errors_is_raised_on_all():
-    def work(rank):
-        raise RunError(f"of {max(rank, 1)}")
-
-    _, errors = run(on_all, work, names_rank=True)
-    assert [str(each) for each in errors] == ["of 1", "of 1", "rank 0: of 1"]
-
-
-def test_one_rank_raises_its_own():
-    with pytest.raises(KeyError, match="x"):
-        on_all(lambda: {}["x"], ALONE, "x")
-    assert from_root(lambda: {1}, ALONE, "x") == {1}

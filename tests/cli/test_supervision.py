@@ -53,23 +53,9 @@ def test_lines_of_ranks(read, expected):
     assert b"".join(shown(read.encode())).decode() == expected
 
 
-def test_what_follows_each_tag_is_not_shown():
-    """Open MPI 5 adds a space; without it a tag would be none."""
-    read = b"[1,0]<stderr>:  5%\r[1,1]<stderr>: lost\n[1,0]<stderr>:x\n"
-    assert b"".join(shown(read, after_tag=b" ")) == b" 5%\rrank 1: lost\n[1,0]<stderr>:x\n"
-
-
 @pytest.mark.parametrize(("level", "is_shown"), [("2", False), ("0", True)])
 def test_what_horovodruns_own_tensorflow_prints_is_dropped_unless_it_is_wanted(monkeypatch, level, is_shown):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
     news = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
     news += b"I0000 00:00:1 port.cc:153] oneDNN custom operations are on. You may see\n"
     assert b"".join(shown(news + b"of horovodrun\n")) == (news if is_shown else b"") + b"of horovodrun\n"
-
-
-def test_each_line_is_shown_at_once_and_as_it_was():
-    """A letter, a tag and a byte that is no text are cut by the reads."""
-    assert shown(b"[0]<std", b"err>:\xc3", b"\xa9t\xc3\xa9\n", b"[", b"1]<stderr>:\xff\xfe", b"\r") == [
-        *(b"", b"", "été\n".encode()),
-        *(b"", b"", b"rank 1: \xff\xfe\r", b""),
-    ]

@@ -29,9 +29,3 @@ def test_they_are_refused_with_what_to_do(cluster, folder, mpi, arguments, compl
     assert said and set(said) <= {f"hvdgan: rank {rank}: {complaint}" for rank in (0, 1)}, job.said()
     assert facts["Restarts"] == "0"
     assert "Traceback" not in job.said() and not job.run_dir.exists()
-
-
-def test_slurm_itself_refuses_an_mpi_that_is_not_there(cluster, folder):
-    job = Job(cluster, folder, SRUN_MPI="pmix_v9")
-    assert job.ended("FAILED")["ExitCode"] != "0:0"
-    assert "Invalid MPI type 'pmix_v9', --mpi=list for acceptable types" in job.said()

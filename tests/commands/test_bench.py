@@ -15,7 +15,6 @@ from hvdgan.bench import main
 from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics.speed.blocks import PARTS
 from hvdgan.diagnostics.speed.launches import Bench
-from hvdgan.diagnostics.speed.report import tables
 from hvdgan.diagnostics.speed.starter import Launcher
 from launching import ROOT, run
 from messages import refused
@@ -58,15 +57,6 @@ def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):
     assert len(begun) == 20  # the small networks' gradients are one tensor for each update
 
 
-def test_the_parts_of_a_step_add_up(measured):
-    for each in measured[2]["runs"]:
-        for stage in each["stages"].values():
-            together = sum(stage[part]["median"] for part in PARTS)
-            if each["kind"] == "ranks":  # of copies the medians are of several processes
-                assert together == pytest.approx(stage["step_seconds"]["median"], rel=1e-6)
-            assert stage["images_per_sec"]["median"] > 0
-
-
 def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing_else(measured):
     updates = run_of(measured[2], "ranks", 2)["stages"]["adversarial"]["updates"]
     # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator too
@@ -75,16 +65,6 @@ def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing
     assert all(update["bytes_owned"] == update["bytes_reduced"] for update in updates.values())
     alone = run_of(measured[2], "ranks", 1)["stages"]["adversarial"]["updates"]
     assert {update["bytes_reduced"] for update in alone.values()} == {0}
-
-
-def test_efficiency_is_against_copies_and_against_one_rank(measured):
-    one, two = measured[2]["efficiency"]
-    assert (one["ranks"], two["ranks"]) == (1, 2)
-    assert one["of_one_rank"]["median"] == one["of_copies"]["median"] == 1.0
-    rates = [each["images_per_sec"]["median"] for each in (one, two)]
-    copies = run_of(measured[2], "copies", 2)["stages"]["adversarial"]["images_per_sec"]["median"]
-    assert two["of_one_rank"]["median"] == pytest.approx(rates[1] / (2 * rates[0]))
-    assert two["of_copies"]["median"] == pytest.approx(rates[1] / copies)
 
 
 def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp_path, monkeypatch, capsys):
@@ -116,18 +96,6 @@ def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp
     assert "0.0 to 5.0" in printed  # the spread of the start
 
 
-def test_the_peak_memory_is_that_of_the_gpus_if_there_are_any(measured):
-    """No rank had one: its figure is pretended."""
-    facts = measured[2]
-    table = tables(facts)[1]
-    assert "peak MB" in table.heads
-    (stage,) = facts["runs"][0]["stages"]
-    on_gpus = [{**run, "peak_gpu_bytes": {"median": 7e6, "low": 7e6, "high": 7e6}} for run in facts["runs"]]
-    table = tables({**facts, "runs": on_gpus})[1]
-    place = table.heads.index("peak GPU MB")
-    assert [line[place] for line in table.lines if line[2] == stage] == ["7"] * len(on_gpus)
-
-
 @pytest.mark.parametrize("words", refused("bench"))
 def test_a_mistake_is_one_line_and_exit_code_2(words, tmp_path, monkeypatch, messages):
     monkeypatch.chdir(tmp_path)
@@ -135,19 +103,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, tmp_path, monkeypatch, mes
     (tmp_path / "there.json").write_text("mine")
     (tmp_path / "link.json").symlink_to("a.json")
     messages.refuses("bench", lambda given: main([*TINY, "--repeats", "1", *given]), words, folder=tmp_path)
-
-
-@pytest.mark.long
-def test_every_stage_is_measured_even_if_something_would_end_it(tmp_path):
-    command = [sys.executable, "-m", "hvdgan.bench", "--recipe", "ending:Ending", "--image-size", "8"]
-    flags = "--ranks 1 --local-batch-size 4 --steps 20 --repeats 1 --json a.json".split()
-    done = run([*command, *flags], tmp_path)
-    assert done.returncode == 0, done.stderr
-    facts = run_of(json.loads((tmp_path / "a.json").read_text()), "ranks", 1)
-    assert {name: sorted(stage["updates"]) for name, stage in facts["stages"].items()} == {
-        "first": ["fool", "judge"],
-        "second": ["fool", "judge"],
-    }
 
 
 def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypatch, capsys):

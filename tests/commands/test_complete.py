@@ -3,8 +3,6 @@
 Modules: inference.filling.
 """
 
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -80,64 +78,6 @@ def test_what_the_hole_covers_has_no_influence(runs, tmp_path):
     np.testing.assert_array_equal(*filled)
 
 
-def test_at_the_networks_size_it_is_what_the_recipe_gives_with_averages_or_with_trained_weights(
-    runs, tmp_path, monkeypatch
-):
-    load = complete.load_trained
-
-    def load_with_other_averages(path):
-        trained = load(path)
-        for average in trained.state.ema["completion"]:
-            average.assign(average + 0.05)
-        return trained
-
-    monkeypatch.setattr(complete, "load_trained", load_with_other_averages)
-    before, inside = photo(32, 32, 1), hole(32, 32, np.s_[8:20], np.s_[10:22])
-    image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)
-    state = load_with_other_averages(runs / "grey").state
-    known = np.where(inside[..., None], 0.0, before / 127.5 - 1.0).astype(np.float32)
-    filled = {}
-    for kind in ("trained", "averaged"):
-        words = "--blend", "none", "--weights", kind
-        filled[kind] = fill(runs / "grey", image, mask, tmp_path / f"{kind}.png", *words)[inside].astype(int)
-        for variable, average in state.sampling_values()["completion"] if kind == "averaged" else ():
-            variable.assign(average)
-        output = state.networks["completion"]([known[None], inside[None, ..., None].astype(np.float32)], training=False)
-        expected = np.clip(np.rint((output.numpy()[0, ..., 0] + 1.0) * 127.5), 0, 255).astype(int)[inside]
-        assert np.abs(filled[kind] - expected).max() <= 1
-    assert np.abs(filled["averaged"] - filled["trained"]).max() > 5
-
-
-def test_folders_are_matched_by_stem_and_written_over_on_request(runs, tmp_path):
-    masks = [hole(40, 50, np.s_[5:20], np.s_[9:30]), hole(33, 47, np.s_[12:20], np.s_[3:10])]
-    photos = [photo(40, 50), photo(33, 47, seed=2)]
-    for name, pixels, inside in zip("ab", photos, masks, strict=True):
-        save(tmp_path / "photos" / f"{name}.jpg", pixels, quality=95)
-        save(tmp_path / "masks" / f"{name}.png", inside)
-    (tmp_path / "photos" / "notes.txt").write_text("no photograph")
-    save(tmp_path / "out" / "a.png", photos[1])
-    fill(runs / "rgb", tmp_path / "photos", tmp_path / "masks", tmp_path / "out", "--batch-size", "2", "--overwrite")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.png"]
-    for name, inside in zip("ab", masks, strict=True):
-        before = np.asarray(Image.open(tmp_path / "photos" / f"{name}.jpg"))
-        after = np.asarray(Image.open(tmp_path / "out" / f"{name}.png"))
-        np.testing.assert_array_equal(after[~inside], before[~inside])
-
-
-def test_a_photograph_is_turned_as_its_exif_says_and_keeps_its_colour_profile(runs, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise by 90 degrees
-    pixels = photo(40, 60)
-    image = save(tmp_path / "photo.png", pixels, exif=exif, icc_profile=b"a profile")
-    inside = hole(60, 40, np.s_[30:40], np.s_[8:20])
-    after = fill(runs / "rgb", image, save(tmp_path / "mask.png", inside), tmp_path / "filled.png")
-    np.testing.assert_array_equal(after[~inside], np.rot90(pixels, -1)[~inside])
-    assert Image.open(tmp_path / "filled.png").info["icc_profile"] == b"a profile"
-    grey = save(tmp_path / "grey.png", np.repeat(photo(60, 40, 1), 3, axis=-1))  # and grey saved as RGB is grey
-    after = fill(runs / "grey", grey, tmp_path / "mask.png", tmp_path / "f.png")
-    assert after.shape == (60, 40, 3) and (after == after[..., :1]).all()
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with pictures of every kind."""
@@ -150,7 +90,7 @@ def folder(tmp_path, monkeypatch, runs):
     save(tmp_path / "small.png", inside[:30])
     save(tmp_path / "black.png", np.zeros_like(inside))
     save(tmp_path / "clear.png", np.dstack([photo(40, 50), np.full((40, 50), 9, np.uint8)]))
-    for name in ("photos/a.png", "photos/b.png", "twice/a.png", "twice/a.jpg"):
+    for name in ("photos/a.png", "photos/b.png"):
         save(tmp_path / name, photo(40, 50))
     for name in ("masks/a.png", "masks/c.png"):
         save(tmp_path / name, inside)
@@ -162,12 +102,6 @@ def test_a_mistake_is_one_line_and_nothing_is_written(runs, folder, messages, ar
     defaults = {"--image": "good.png", "--mask": "mask.png", "--out": "filled.png"}
     words = [word for flag, value in defaults.items() if flag not in arguments for word in (flag, value)]
     messages.refuses("complete", complete.main, arguments, *words, folder=folder)
-
-
-def test_poisson_without_opencv_names_the_extra(runs, folder, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    assert complete.main("rgb --image good.png --mask mask.png --out filled.png --blend poisson".split()) == 2
-    assert "pip install 'hvdgan[poisson]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("blend", "at_the_edge", "inside"), [("none", 30, 30), ("feather", 8, 30), ("poisson", 5, 6)])

@@ -16,11 +16,13 @@ from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from hvdgan.evaluate import main as evaluate
 from hvdgan.evaluation.results import lock_evaluations
+from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main as train
-from launching import CONTROLLERS, environment, launcher, run
+from launching import environment, launcher, run
 from launching import train as train_ranks
 from messages import refused as refused_of
 from pooled import pooled
+from tiny import Tiny
 
 TINY = "--image-size 8 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
 FEW = ["--samples", "120", "--eval-features", pooled(), "--batch-size", "16", "--json"]
@@ -83,9 +85,6 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     assert records(folder)[-1]["real_samples"] > 1500
     figures = [record["eval/frechet"] for record in records(folder)]
     assert len(set(figures)) == len(figures) == 4  # a truncation by 1 and the run's own data change nothing
-    shutil.copytree(folder / "checkpoints" / "step-00000006", folder.parent / "alone")  # there nothing is written
-    assert evaluate([str(folder.parent / "alone"), *FEW]) == 0
-    assert printed(capsys)[-1]["eval/frechet"] == figures[0] and len(list((folder.parent / "alone").iterdir())) == 2
 
 
 def test_an_interrupted_evaluation_of_all_checkpoints_resumes_and_a_damaged_one_is_named(folder, capsys):
@@ -122,64 +121,25 @@ def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_pat
     assert [each["eval/frechet"] for each in logged if "eval/frechet" in each] == [r["eval/frechet"] for r in first]
 
 
-@pytest.fixture(scope="module")
-def coloured(tmp_path_factory):
-    """A run of two steps that has every kind of distance but that to conditions, and its record by one rank."""
-    folder, words = tmp_path_factory.mktemp("runs") / "coloured", ["--eval-features", pooled(3), "--batch-size", "16"]
-    digits, data = open_source(Config(image_size=8, channels=3)), str(folder.parent / "digits.npz")
+def test_three_ranks_give_the_figures_of_one(tmp_path):
+    folder, words = tmp_path / "run", ["--eval-features", pooled(3), "--batch-size", "16"]
+    digits, data = open_source(Config(image_size=8, channels=3)), str(tmp_path / "digits.npz")
     np.savez(data, images=digits.fetch_batch(np.arange(500)), labels=np.asarray(digits.labels)[:500])
     flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--data", data, "--steps", "2"]
     assert train([*flags, "--run-dir", str(folder)]) == evaluate([str(folder), "--samples", "120", *words]) == 0
     (alone,) = records(folder)
     (folder / "evaluation.jsonl").unlink()
-    return folder, alone, words
-
-
-@pytest.mark.parametrize(("ranks", "controller"), [(2, CONTROLLERS[-1]), (3, "gloo")])
-def test_several_ranks_give_the_figures_of_one(coloured, tmp_path, ranks, controller):
-    made, alone, words = coloured
-    folder = shutil.copytree(made, tmp_path / "run")
-    if ranks == 3:  # two read the sums over the real samples that one rank has kept
-        shutil.rmtree(folder / "cache")
-    command = [*launcher(ranks, controller), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120"]
-    done = run([*command, *words], folder.parent, forked=True)
+    shutil.rmtree(folder / "cache")
+    command = [*launcher(3), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120", *words]
+    done = run(command, tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
-    assert f"real samples {'computed' if ranks == 3 else 'read'}" in done.stderr
     (together,) = records(folder)
-    assert together["ranks"] == ranks
+    assert together["ranks"] == 3
     names = {name for name in alone if name.startswith("eval/")}
     more = ("channel_correlation", "kid_deviation", "inception_score", "intra_frechet", "intra_sliced_wasserstein")
     assert names > {f"eval/{name}" for name in (*FIGURES, *more)}
     for name in names:
         assert together[name] == (alone[name] and pytest.approx(alone[name], rel=1e-5)), name  # one of them is null
-
-
-def test_held_out_samples_are_measured_as_in_training(tmp_path):
-    """By a recipe that judges samples itself: measured:Measured."""
-    flags = ["--recipe", "measured:Measured", *TINY, "--steps", "4", "--learning-rate", "0.05"]
-    assert train([*flags, "--run-dir", str(tmp_path)]) == 0
-    for weights in ("averaged", "trained"):
-        assert evaluate([str(tmp_path), "--samples", "20", "--weights", weights]) == 0
-    averaged, trained = records(tmp_path)
-    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    held_out = [each for each in logged if "eval/made" in each][-1]
-    assert averaged["eval/made"] == pytest.approx(held_out["eval/made"], rel=1e-5) != trained["eval/made"]
-
-
-def test_standing_statistics_are_those_of_all_ranks_and_of_the_batches(tmp_path):
-    """The moving averages of two steps are far from the statistics of the samples."""
-    flags = ["--recipe", "tiny:Tiny", "--norm", "batch", *TINY, "--steps", "2", "--run-dir", str(tmp_path / "run")]
-    assert train(flags) == 0
-    words = [str(tmp_path / "run"), "--samples", "120", "--batch-size"]
-    for more in (["16"], ["16", "--standing-statistics", "5"], ["4", "--standing-statistics", "5"]):
-        assert evaluate([*words, *more]) == 0
-    found = records(tmp_path / "run")
-    assert len({record["eval/histogram"] for record in found}) == 3
-    (tmp_path / "run" / "evaluation.jsonl").unlink()
-    words = [*launcher(2), sys.executable, "-m", "hvdgan.evaluate", "run", "--samples", "120", "--batch-size", "16"]
-    run([*words, "--standing-statistics", "5"], tmp_path, forked=True)
-    (together,) = records(tmp_path / "run")
-    assert together["eval/histogram"] == pytest.approx(found[1]["eval/histogram"], rel=1e-5)
 
 
 @pytest.mark.parametrize("words", refused_of("evaluate"))
@@ -195,13 +155,10 @@ def started(words, cwd, **env):
     return subprocess.Popen(command, cwd=cwd, env=environment(**env), stderr=subprocess.PIPE, text=True)
 
 
-def test_a_second_evaluation_of_a_run_is_refused_on_all_ranks(folder, tmp_path):
+def test_a_second_evaluation_of_a_run_is_refused(folder, capsys):
     with lock_evaluations(folder):
-        words = [*launcher(2), sys.executable, "-m", "hvdgan.evaluate", "run", "--samples", "120"]
-        done = run(words, tmp_path, forked=True)
-    assert done.returncode != 0 and not records(folder)
-    lines = [line for line in done.stderr.splitlines() if "another hvdgan.evaluate writes into it (host " in line]
-    assert lines and all(f", pid {os.getpid()}); wait for its end" in line for line in lines)
+        assert evaluate([str(folder), "--samples", "120"]) == 2
+    assert f", pid {os.getpid()}); wait for its end" in refused(capsys) and not records(folder)
 
 
 @pytest.mark.long
@@ -226,8 +183,16 @@ def test_a_run_is_followed_while_it_trains(tmp_path):
     assert [record["step"] for record in records(folder)] == [2, 4, 6, 8, 10]
 
 
+class EndingOnDistance(Tiny):
+    """Its only stage ends when a distance from the real samples no longer falls by 10, which it never does."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        return [Stage("only", 40, stage.updates, until=Plateau("eval/histogram", window=4, patience=2, min_delta=10.0))]
+
+
 def test_the_best_checkpoint_and_the_end_of_a_stage_follow_the_distance(tmp_path):
-    flags = "--recipe ending:EndingOnDistance --eval-every 2 --eval-samples 60 --best-metric eval/histogram"
+    flags = "--recipe test_evaluate:EndingOnDistance --eval-every 2 --eval-samples 60 --best-metric eval/histogram"
     assert train([*flags.split(), *TINY, "--run-dir", str(tmp_path)]) == 0
     steps = [record["step"] for record in records(tmp_path)]
     figures = [record["eval/histogram"] for record in records(tmp_path)]

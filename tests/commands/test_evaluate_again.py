@@ -10,13 +10,11 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
 from hvdgan.train import main as train
-from tiny_arrays import UNITS, volumes
 
 TINY = "--image-size 8 --channels 1 --global-batch-size 8 --checkpoint-every 2 --keep 0 --report never".split()
 FEW = "--samples 60 --batch-size 16".split()
@@ -57,39 +55,24 @@ def test_other_weights_at_the_same_step_are_measured_anew(tmp_path):
     assert before["eval/histogram"] != after["eval/histogram"]
 
 
-JUDGING = """
-import numpy as np
-import tensorflow as tf
+EDITED = """
 from tiny import Tiny
 
-network = tf.saved_model.load("network")
-
-class Judging(Tiny):
-    def features(self, nets, batch):
-        features = np.load("scale.npy") * tf.reshape(batch.images, (-1, 64))[:, :5]
-        return features, network.signatures["serving_default"](batch.images)["output_0"]
-
+class Edited(Tiny):
     def sample(self, nets, batch):
         return {scale} * nets.generator(batch.latents)
 """
 
 
-def test_a_recipe_that_was_edited_or_whose_features_have_other_weights_is_measured_anew(tmp_path):
-    """The features have class probabilities of a SavedModel."""
-    given = tf.keras.Input((8, 8, 1))
-    outputs = tf.keras.layers.Softmax()(tf.keras.layers.Flatten()(given))
-    tf.keras.Model(given, outputs).export("network", verbose=False)
-    for scale, stored in ((1, 1), (1, 1), (10, 1), (10, 1), (10, 3), (10, 3)):
-        (tmp_path / "judging_recipe.py").write_text(JUDGING.format(scale=scale))
-        np.save("scale.npy", np.float32(stored))
-        sys.modules.pop("judging_recipe", None)
+def test_a_recipe_that_was_edited_is_measured_anew(tmp_path):
+    for scale in (1, 1, 10):
+        (tmp_path / "edited_recipe.py").write_text(EDITED.format(scale=scale))
+        sys.modules.pop("edited_recipe", None)
         if not (tmp_path / "run").exists():
-            trained("judging_recipe:Judging", "--eval-samples", "60", "--eval-features", "recipe")
+            trained("edited_recipe:Edited")
         assert evaluate(["run", *FEW]) == 0
-    in_training, first, edited, weighted = [record["eval/frechet"] for record in records(tmp_path)]
-    assert in_training == pytest.approx(first, rel=1e-3) and edited != pytest.approx(first, rel=0.1)
-    assert weighted == pytest.approx(9 * edited, rel=1e-3)
-    assert all(1 < record["eval/inception_score"] < 64 for record in records(tmp_path))
+    before, after = records(tmp_path)
+    assert before["eval/histogram"] != after["eval/histogram"]
 
 
 def write(folder, suffix, most=256, numbers=range(COUNT)):
@@ -143,57 +126,3 @@ def test_broken_samples_are_counted_and_named_and_too_many_are_refused(tmp_path,
     damage(*range(8, COUNT))
     assert evaluate(words) == 1
     assert "the distances need at least 6" in refused(capsys) and len(records(tmp_path)) == 1
-
-
-def test_arrays_with_nan_are_named_and_the_recipes_features_get_no_conditions_of_theirs(tmp_path, capsys):
-    samples, _ = volumes("v.npz", count=100)
-    flags = ["--data", "v.npz:ECAL", "--axes", "DHW", "--conditions", "energy,theta", *UNITS, "--steps", "2"]
-    for kind in ("Featured", "Conditioned"):
-        words = ["--recipe", f"tiny_arrays:{kind}", *flags, "--global-batch-size", "12", "--run-dir", kind]
-        assert train([*words, "--report", "never"]) == 0
-    samples[0, 1, 2, 3] = np.nan
-    np.save("samples.npy", samples)
-    words = ["--samples", "100", "--images", "samples.npy", "--eval-features", "recipe", "--json"]
-    capsys.readouterr()
-    assert evaluate(["Featured", *words]) == 0
-    said = capsys.readouterr()
-    assert "--images samples.npy: 1 of 100 samples cannot be read; the first: samples.npy" in said.err
-    assert "[0]: 1 of 192 numbers are NaN" in said.err
-    record = json.loads(said.out)
-    assert record["samples"] == 99 and record["eval/frechet"] > 0 and "eval/condition_correlation" not in record
-    assert evaluate(["Conditioned", *words]) == 2
-    line = refused(capsys)
-    assert "features(), without conditions for these samples, fails: " in line and "tiny_arrays.py, line" in line
-
-
-# checkpoints that are gone or damaged
-
-PRUNING = """
-import os
-import shutil
-import tensorflow as tf
-from tiny import Tiny
-
-class Pruning(Tiny):
-    def features(self, nets, batch):
-        if os.path.exists("prune"):
-            shutil.rmtree(os.path.join("run", "checkpoints", "step-00000004"), ignore_errors=True)
-        return tf.reshape(batch.images, (-1, 64))[:, :5]
-"""
-
-
-@pytest.fixture
-def followed(tmp_path):
-    """A run with checkpoints after 2, 4 and 6 steps, of which the features delete one when they are traced."""
-    (tmp_path / "pruning.py").write_text(PRUNING)
-    trained("pruning:Pruning", steps=6)
-    (tmp_path / "prune").touch()
-    return tmp_path
-
-
-@pytest.mark.parametrize("which", ["--all-checkpoints", "--watch"])
-def test_a_checkpoint_that_is_deleted_during_an_evaluation_is_skipped(followed, capsys, which):
-    assert evaluate(["run", *FEW, "--eval-features", "recipe", which]) == 0
-    assert [record["step"] for record in records(followed)] == [2, 6]
-    said = capsys.readouterr().err
-    assert said.count("step-00000004 is gone, deleted by training") == (which == "--all-checkpoints")

@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import layers
 from safetensors.numpy import load_file
 
 from hvdgan import export, sample
@@ -20,14 +19,11 @@ from hvdgan.inference.inputs import data_inputs
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
 from hvdgan.values import sample_values
-from hvdgan.values.steps import Standard
-from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
 from saved import untrained
 from small import small, spec
-from tiny import Tiny
 
 pytestmark = pytest.mark.slow
 # What anyone might do with the files; -I keeps even the working folder out.
@@ -59,52 +55,8 @@ for given in sorted(pathlib.Path(sys.argv[1]).glob("*.given.npz")):
     some = loaded.signatures["serving_default"](**{name: each[2:4] for name, each in given.items()})
     np.savez(f"{stem}.served.npz", all=loaded.serve(**given)["samples"], some=some["samples"])
 """
-_NETWORKS = {
-    "dcgan": ["generator.keras"],
-    "pix2pix": ["generator.keras"],
-    "sngan": ["generator"],
-    "own": ["nested", "function", "subclass"],
-}
+_NETWORKS = {"dcgan": ["generator.keras"], "pix2pix": ["generator.keras"], "sngan": ["generator"]}
 """exports of each run; what Keras alone cannot load is a SavedModel"""
-
-
-class Doubled(layers.Layer):
-    """A layer of a user's own."""
-
-    def call(self, x):
-        return 2.0 * x
-
-
-class Subclassed(keras.Model):
-    """A network of a user's own."""
-
-    def __init__(self):
-        super().__init__(name="generator")
-        self.dense = layers.Dense(64, name="dense")
-
-    def call(self, latents):
-        return keras.ops.reshape(self.dense(latents), (-1, 8, 8, 1))
-
-
-class Own(Tiny):
-    """Networks that only a user's own code can load: a layer in a nested network, an activation, a model."""
-
-    ema = ()
-
-    def networks(self):
-        def made(name, *inner):
-            return keras.Sequential([keras.Input((8,), name="latents"), *inner], name=name)
-
-        subclassed = Subclassed()
-        subclassed(np.zeros((1, 8), np.float32))
-        return {
-            "nested": made("nested", made("inner", Doubled(name="doubled"), layers.Dense(3, name="dense"))),
-            "function": made("function", layers.Dense(3, activation=lambda x: keras.ops.sin(x), name="swinging")),
-            "subclass": subclassed,
-        }
-
-    def optimizers(self):
-        return {name: keras.optimizers.SGD() for name in _NETWORKS["own"]}
 
 
 def snippet_with(text):
@@ -115,9 +67,7 @@ def snippet_with(text):
 
 
 def example(network, random):
-    """Random inputs of a network, six of each; a subclass of keras.Model does not know its own."""
-    if not getattr(network, "inputs", None):
-        return [random.normal(size=(6, 8)).astype(np.float32)]
+    """Random inputs of a network, six of each."""
     return [
         random.integers(0, 10, 6).astype(np.int32)
         if tensor.dtype == "int32"
@@ -128,11 +78,10 @@ def example(network, random):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of some recipes, and one whose networks only a user's own code can load."""
+    """Runs of some recipes."""
     folder = tmp_path_factory.mktemp("runs")
     for name in ("calo3d", "dcgan", "pix2pix", "sngan", "stylegan2"):
         untrained(folder / name, name, small(name)[1], spec(name, num_classes=10 if name == "sngan" else 0))
-    untrained(folder / "own", "test_export:Own")
     return folder
 
 
@@ -204,47 +153,14 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
 
 
-class Residual(Tiny):
-    """Vectors whose network does not end in samples, but in what is added to noise."""
-
-    ema = ()
-
-    def networks(self):
-        return {"generator": keras.Sequential([keras.Input((2,), name="latents"), layers.Dense(2, name="change")])}
-
-    def optimizers(self):
-        return {"generator": keras.optimizers.SGD()}
-
-    def draw(self, random):
-        return {"latents": random.normal("latents", (2,))}
-
-    def sample(self, nets, batch):
-        return batch.latents + nets.generator(batch.latents)
-
-
-def test_outputs_that_are_no_samples_stay_in_the_units_of_the_network(tmp_path, capsys):
-    maps = sample_values.SampleValues(ValueMap(((Standard((5.0,), (2.0,)),),), ("x", "y")))
-    untrained(tmp_path / "r", "test_export:Residual", spec=DataSpec((2,), 100, values=maps))
-    assert export.main([str(tmp_path / "r"), "--only", "generator", "--out", str(tmp_path / "g")]) == 0
-    assert "in the units of the data" not in capsys.readouterr().out
-    assert export.main([str(tmp_path / "r"), "--out", str(tmp_path / "s")]) == 0
-    assert "in the units of the data: samples (standard" in capsys.readouterr().out
-    latents = np.ones((3, 2), np.float32)
-    network, served = (tf.saved_model.load(tmp_path / name) for name in ("g", "s"))
-    change, samples = network.serve(latents), served.serve(latents=latents)["samples"]
-    np.testing.assert_allclose(samples, 5 + 2 * (latents + change), rtol=1e-5)
-
-
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path):
     saved = load_file(trained_in(runs / "dcgan") / "state.safetensors")
-    for weights, kind in (("averaged", "ema"), ("trained", "networks")):
-        out = tmp_path / "new" / f"{weights}.npz"
-        assert export.main([str(runs / "dcgan"), "--only", "generator", "--out", str(out), "--weights", weights]) == 0
-        begin, written = f"{kind}/generator/", np.load(out)
-        wanted = {name.removeprefix(begin): value for name, value in saved.items() if name.startswith(begin)}
-        assert sorted(written) == sorted(wanted) and "block_4/kernel" in wanted
-        for name, value in wanted.items():
-            np.testing.assert_array_equal(written[name], value)
+    out = tmp_path / "new" / "averaged.npz"
+    assert export.main([str(runs / "dcgan"), "--only", "generator", "--out", str(out)]) == 0
+    begin, written = "ema/generator/", np.load(out)
+    wanted = {name.removeprefix(begin): value for name, value in saved.items() if name.startswith(begin)}
+    assert sorted(written) == sorted(wanted) and "block_4/kernel" in wanted
+    assert all(np.array_equal(written[name], value) for name, value in wanted.items())
 
 
 def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, capsys):
@@ -271,7 +187,7 @@ def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, caps
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with the runs and things in the way."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcgan", "own", "sngan", "stylegan2"):
+    for name in ("dcgan", "sngan", "stylegan2"):
         (tmp_path / name).symlink_to(runs / name)
     (tmp_path / "there.keras").write_bytes(b"there")
     (tmp_path / "used").mkdir()
@@ -286,21 +202,3 @@ def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, argument
     messages.refuses(
         "export", export.main, arguments, *([] if "--out" in arguments else ["--out", "new.keras"]), folder=folder
     )
-
-
-@pytest.mark.parametrize("out", ["there.keras", "model"])
-def test_it_overwrites_on_request_and_what_cannot_be_written_leaves_what_was_there(folder, capsys, monkeypatch, out):
-    def fail(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    def contents():
-        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    command = ["dcgan", "--only", "generator", "--out", out, "--overwrite"]
-    before = contents()
-    assert export.main(command) == 0 and (written := contents()) != before
-    for name in ("save", "export"):
-        monkeypatch.setattr(keras.Model, name, fail)
-    capsys.readouterr()
-    assert export.main(command) == 1 and contents() == written
-    assert capsys.readouterr().err == f"hvdgan: {out} cannot be written: [Errno 28] No space left on device\n"

@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hvdgan import inspect
-from hvdgan.checkpoints import contents
 from hvdgan.train import main as train
 from launching import run as run_process
 from messages import refused
@@ -45,13 +44,6 @@ def told(capsys, *arguments, code=0):
     return json.loads(out) if "--json" in arguments else out.splitlines()
 
 
-def change(checkpoint, **manifest):
-    """Write other facts, or remove those that are None."""
-    path = checkpoint / "manifest.json"
-    facts = {**json.loads(path.read_text()), **manifest}
-    path.write_text(json.dumps({name: fact for name, fact in facts.items() if fact is not None}))
-
-
 def rewrite(checkpoint, change):
     """Change tensors behind the manifest's back."""
     values = load_file(checkpoint / "state.safetensors")
@@ -66,52 +58,16 @@ def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
     # Dense 8 x 16 and 16 x 64 with biases, and four numbers of BatchNorm for each of 16.
     generator, discriminator = 8 * 16 + 16 + 64 + 16 * 64 + 64, 64 * 16 + 16 + 64 + 16 + 1
     for fact in (
-        "  step          2; stage adversarial, step 2 of it",
         "  samples seen  8",
-        "  recipe        tiny:Tiny, seed 3, ranks 1",
-        "  data          digits, 1,797 images",
         f"  size          {size:,} bytes",
         f"  networks      generator: {generator:,} parameters in 8 tensors",
         f"                discriminator: {discriminator:,} parameters in 8 tensors",
-        f"  averages      generator: {generator:,} parameters in 8 tensors",
         "  optimizers    generator: 6 momentum, 6 velocity; iteration, learning_rate",
         "  verified      yes: every tensor is what was written",
     ):
         assert fact in lines
-    assert any("tensorflow 2." in line and "hvdgan 0." in line for line in lines)
-    assert not any(line.startswith("  best") for line in lines)
-
-
-def test_a_checkpoint_is_shown_alone_and_json_says_the_same(run, capsys):
-    best = {"metric": "ssim", "mode": "max", "value": 0.5, "step": 1}
-    change(run / FIRST, best=best)
-    assert told(capsys, f"run/{FIRST}")[0] == f"run/{FIRST}"
-    assert "  best          metric ssim, mode max, value 0.5, step 1" in told(capsys, f"run/{FIRST}")
-    facts = told(capsys, f"run/{FIRST}", "--json")
-    assert list(facts) == ["checkpoint"]
-    shown = facts["checkpoint"]
-    assert (shown["step"], shown["stage"], shown["seed"], shown["best"]) == (1, "adversarial", 3, best)
-    assert shown["verified"] is True and shown["damaged"] == [] and shown["problem"] is None
-    assert shown["networks"]["generator"] == {"parameters": 1296, "tensors": 8}
-    assert shown["optimizers"]["generator"]["slots"] == {"momentum": 6, "velocity": 6}
-    whole = told(capsys, "run", "--json")
-    assert [entry["step"] for entry in whole["checkpoints"]] == [1, 2] and whole["checkpoint"]["step"] == 2
-
-
-@pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}, {"tensors": []}])
-def test_a_fact_of_another_kind_is_damage(run, capsys, fact):
-    change(run / FIRST, **fact)
-    assert inspect.main([f"run/{FIRST}"]) == 1 and f"its {next(iter(fact))} is " in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_a_running_training_removes_is_not_damaged(run, capsys, monkeypatch):
-    def verified(checkpoint):
-        if checkpoint.name in FIRST:
-            checkpoint.rename(checkpoint.with_name(".removed"))
-        return contents.verified(checkpoint)
-
-    monkeypatch.setattr(inspect, "verified", verified)
-    assert told(capsys, "run")[0] == f"run/{SECOND}: step 2, verified"
+    shown = told(capsys, "run", "--json")
+    assert [each["step"] for each in shown["checkpoints"]] == [1, 2] and shown["checkpoint"]["verified"] is True
 
 
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):
@@ -152,20 +108,14 @@ def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_r
 
 
 @pytest.mark.parametrize("arguments", refused("inspect"))
-@pytest.mark.parametrize("more", [[], ["--json"]])
-def test_what_is_no_checkpoint_is_one_line(run, messages, arguments, more):
+def test_what_is_no_checkpoint_is_one_line(run, messages, arguments):
     (run.parent / "photos").mkdir()
     shutil.copytree(run / SECOND, "odd")
-    change(run.parent / "odd", tensors={"networks/a/b": 3})
-    shutil.copytree(run / SECOND, "uncounted")
-    change(run.parent / "uncounted", samples_seen="many")
-    shutil.copytree(run / SECOND, "unnumbered")
-    change(run.parent / "unnumbered", step="2")
-    shutil.copytree(run / SECOND, "list")
-    (run.parent / "list" / "manifest.json").write_text("[]")
+    manifest = run.parent / "odd" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "tensors": {"networks/a/b": 3}}))
     (run / FIRST / "manifest.json").unlink()
     (run / SECOND / "manifest.json").write_text("{")
-    messages.refuses("inspect", inspect.main, arguments, *more, folder=run)
+    messages.refuses("inspect", inspect.main, arguments, folder=run)
 
 
 def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
@@ -181,24 +131,13 @@ def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
     rewrite(run.parent / "other", differ)
     tensors = len(load_file(run / FIRST / "state.safetensors"))
     facts = told(capsys, f"run/{FIRST}", "--diff", "other", "--json")
-    assert facts["first"] == {"path": f"run/{FIRST}", "step": 1} and facts["second"]["path"] == "other"
     assert facts["identical"] == tensors - 4
     assert facts["only_in_first"] == ["networks/discriminator/discriminator/dense_2/bias"]
     assert facts["only_in_second"] == ["networks/painter/kernel"]
-    assert facts["unlike"] == [
-        {
-            "name": "networks/generator/generator/dense/bias",
-            "first": {"dtype": "float32", "shape": [16]},
-            "second": {"dtype": "float32", "shape": [2]},
-        }
-    ]
+    assert [entry["name"] for entry in facts["unlike"]] == ["networks/generator/generator/dense/bias"]
     changed = {entry["name"]: entry for entry in facts["changed"]}
     assert changed["networks/generator/generator/dense_1/bias"]["max_abs"] is None
     assert changed["networks/generator/generator/dense/kernel"]["relative"] == pytest.approx(8)
-    trained = told(capsys, f"run/{FIRST}", "--diff", "run", "--json")
-    names = {entry["name"] for entry in trained["changed"]}
-    assert "networks/generator/generator/dense/kernel" in names and "optimizers/generator/iteration" in names
-    assert trained["identical"] == tensors - len(names)
     lines = told(capsys, f"run/{FIRST}", "--diff", "other")
     assert f"identical {tensors - 4} tensors" in lines
     assert "only in the second: networks/painter/kernel" in lines

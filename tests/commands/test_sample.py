@@ -40,8 +40,7 @@ def runs(tmp_path_factory):
     photos = {"data": str(folder / "photos"), "channels": 1}
     spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1, paired=False))
     untrained(folder / "completion", "completion", options, spec, **photos)
-    for name, recipe in (("conditional", "tiny:Conditional"), ("one_hot", "tiny:OneHot")):
-        untrained(folder / name, recipe, spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
+    untrained(folder / "conditional", "tiny:Conditional", spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
     return folder
 
 
@@ -65,17 +64,6 @@ def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
         assert all((first[i] != other[i]).any() for i in range(10))
 
 
-def test_a_grid_shows_the_samples_in_reading_order(runs, tmp_path, capsys):
-    singles = draw(runs / "dcgan", tmp_path / "singles", "--samples", 5)
-    assert sample.main([str(runs / "dcgan"), "--samples", "5", "--out", str(tmp_path / "new" / "grid.png")]) == 0
-    grid = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
-    assert grid.shape == (2 * 34 - 2, 3 * 34 - 2)
-    np.testing.assert_array_equal(grid[34:66, 34:66], singles[4])
-    newest = runs / "dcgan" / "checkpoints" / "step-00000002"
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"{tmp_path / 'new' / 'grid.png'}: 5 samples from {newest}, step 2"
-
-
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
     checkpoint = runs / "dcgan" / "checkpoints" / "step-00000002"
@@ -97,19 +85,6 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
     assert np.abs(by_hand["ema"] - by_hand["networks"]).max() > 5
 
 
-def test_a_path_goes_from_the_first_sample_of_one_seed_to_that_of_the_other(runs, tmp_path):
-    ends = [draw(runs / "dcgan", tmp_path / str(seed), "--samples", 1, "--seed", seed)[0] for seed in (3, 4)]
-    path = draw(runs / "dcgan", tmp_path / "path", "--samples", 20, "--interpolate", 3, 4)
-    np.testing.assert_array_equal(path[0], ends[0])
-    assert np.abs(path[-1].astype(int) - ends[1]).max() <= 1
-    whole = np.abs(path[-1].astype(int) - path[0]).mean()
-    steps = np.abs(np.diff(path.astype(int), axis=0)).mean(axis=(1, 2))
-    assert (steps > 0).all() and steps.max() < whole / 2
-    still = draw(runs / "conditional", tmp_path / "still", "--samples", 3, "--interpolate", 5, 5)
-    first = draw(runs / "conditional", tmp_path / "first", "--samples", 1, "--seed", 5)
-    assert np.abs(still.astype(int) - first[0]).max() <= 1  # classes and noise stay those of the first seed
-
-
 def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     means = [
         draw(runs / "conditional", tmp_path / "-".join(words), "--samples", 8, *words).astype(float).mean(axis=(1, 2))
@@ -117,12 +92,6 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     ]
     np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
-
-
-def test_a_recipe_may_name_its_draws_as_it_likes(runs, tmp_path):
-    """A draw that is no integer (B,) does not stand in for the labels, which are counted."""
-    means = draw(runs / "one_hot", tmp_path / "out", "--samples", 3).astype(float).mean(axis=(1, 2))
-    np.testing.assert_allclose(np.diff(means), 0.1 * 127.5, atol=1)
 
 
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
@@ -140,15 +109,13 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
 def folder(tmp_path, monkeypatch, runs):
     """The working folder, with runs that cannot be used."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcgan", "conditional", "completion", "one_hot"):
+    for name in ("dcgan", "conditional", "completion"):
         (tmp_path / name).symlink_to(runs / name)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "a.txt").write_text("")
     (tmp_path / "there.png").write_bytes(b"")
     for name, original, change in (
         ("strange", "dcgan", lambda manifest: manifest["config"].update(recipe="not_there:GAN")),
-        ("bare", "dcgan", lambda manifest: manifest["data"].pop("spec")),
-        ("moved", "completion", lambda manifest: manifest["config"].update(data="gone")),
     ):
         shutil.copytree(runs / original / "checkpoints" / "step-00000002", tmp_path / name)
         path = tmp_path / name / "manifest.json"
@@ -167,13 +134,6 @@ def folder(tmp_path, monkeypatch, runs):
 def test_a_mistake_is_one_line_and_nothing_is_written(folder, messages, arguments):
     out = [] if "--out" in arguments else ["--out", "new/grid.png"]
     messages.refuses("sample", sample.main, arguments, *out, folder=folder)
-
-
-def test_it_overwrites_on_request(folder):
-    assert sample.main("dcgan --samples 4 --out there.png --overwrite".split()) == 0
-    assert Image.open("there.png").size == (66, 66) and not list(folder.glob(".*"))
-    assert sample.main("dcgan --samples 2 --out used --separate --overwrite".split()) == 0
-    assert sorted(path.name for path in (folder / "used").iterdir()) == ["000000.png", "000001.png", "a.txt"]
 
 
 def test_the_command_needs_no_horovod(folder):

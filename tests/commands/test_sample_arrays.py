@@ -3,8 +3,6 @@
 Modules: inference.inputs.
 """
 
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -94,42 +92,3 @@ def test_arrays_from_0_to_255_are_no_pictures_and_8_bit_pictures_are(tmp_path, m
     assert sample(["first", "--samples", "2", "--separate", "--out", "made"]) == 0
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["000000.png", "000001.png"]
     assert evaluate(["first", "--samples", "8", "--data", "first.npy"]) == 0
-
-
-MAPS = """
-import numpy as np
-
-def squash(x):
-    return np.arcsinh(x / {scale})
-
-def unsquash(y):
-    return {scale} * np.sinh(y)
-"""
-
-
-def test_an_edited_map_of_ones_own_is_refused(tmp_path, monkeypatch, capsys):
-    """Until a resumed run adopts it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
-    np.save("f.npy", np.random.default_rng(0).normal(0, 5, (16, 8, 8, 1)).astype(np.float32))
-    (tmp_path / "edited_maps.py").write_text(MAPS.format(scale=3))
-    flags = "--recipe tiny:Tiny --data f.npy --values edited_maps:squash,unsquash --global-batch-size 4".split()
-    assert train([*flags, "--steps", "1", "--run-dir", "run"]) == 0
-    capsys.readouterr()
-    draw = ["run", "--samples", "2", "--overwrite", "--out", "s.npy"]
-    assert sample(draw) == 0 and f"{tmp_path}/edited_maps.py" in capsys.readouterr().err  # it says what code it calls
-    (tmp_path / "edited_maps.py").write_text(MAPS.format(scale=3.5))
-    sys.modules.pop("edited_maps")
-    commands = [(sample, draw), (export, "run --only generator --out g.npz".split()), (evaluate, ["run"])]
-    for command, words in commands:
-        assert command(words) == 2
-        (line,) = (each for each in capsys.readouterr().err.splitlines() if each.startswith("hvdgan: "))
-        assert "edited_maps.py, whose functions map the images, has changed since the run was trained" in line
-        assert line.endswith("resuming the run for a step with --allow-changed data")
-    again = [*flags, "--steps", "2", "--run-dir", "run"]
-    assert train(again) == 2
-    said = capsys.readouterr().err
-    assert "another value map of the images: it was edited_maps:squash,unsquash" in said
-    assert "(its statistics, or the file of its function)" in said
-    assert train([*again, "--allow-changed", "values"]) == sample(draw) == 0

@@ -40,13 +40,3 @@ def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such
     np.testing.assert_allclose(source.conditions, [[50, 7], [75, 7], [100, 7]])
     assert (source.values.images.channels, source.values.images.units) == (NAMES, ("K", "m/s", "m/s"))
     assert source.values.conditions.units == ("GeV", "")
-
-
-def test_an_npy_holds_the_samples_alone_and_a_png_is_a_picture(tmp_path):
-    write_samples(tmp_path / "a.npy", SAMPLES, SPEC, INPUTS)
-    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), SAMPLES)
-    write_samples(tmp_path / "a.png", SAMPLES, SPEC, INPUTS)
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    spec = DataSpec((4, 5, 3), 9, values=SampleValues(parse("none", "-", ("0", "1", "2"))))
-    write_samples(tmp_path / "a.npz", SAMPLES, spec, [{} for _ in SAMPLES])
-    assert sorted(np.load(tmp_path / "a.npz")) == ["samples"]

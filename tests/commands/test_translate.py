@@ -71,59 +71,21 @@ def test_a_picture_gets_what_the_network_of_its_domain_gives_whatever_else_is_th
             assert np.abs(np.asarray(Image.open(out / "a.png"), float) - expected).max() <= 1
 
 
-def test_a_broken_picture_is_named_and_the_others_are_written(runs, pictures, tmp_path, capsys):
-    (pictures / "cut.png").write_bytes(b"\x89PNG")
-    assert run(runs / "cyclegan", "--data", pictures, "--out", tmp_path / "out") == 1
-    assert "1 of 5 cannot be read: cut.png (" in capsys.readouterr().err
-    assert len(list((tmp_path / "out").rglob("*.png"))) == 4
-
-
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
         ("cyclegan", ["--domain", "C"], "--domain C: expected one of A, B"),
         ("pix2pix", ["--domain", "A"], "--domain A: the recipe has no domains"),
         ("dcgan", [], "whose recipe, dcgan, has no translate()"),
-        ("cyclegan", ["--data", "no/such"], "--data no/such: no such folder"),
-        ("cyclegan", ["--data", "empty"], "--data empty: no pictures in it"),
         ("cyclegan", ["--data", "twice"], "two pictures would become a.png"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(runs, pictures, tmp_path, monkeypatch, capsys, name, words, said):
     monkeypatch.chdir(tmp_path)
-    for folder, files in (("empty", ()), ("twice", ("a.png", "a.jpg"))):
-        (tmp_path / folder).mkdir()
-        for file in files:
-            Image.new("RGB", (4, 4)).save(tmp_path / folder / file)
+    (tmp_path / "twice").mkdir()
+    for file in ("a.png", "a.jpg"):
+        Image.new("RGB", (4, 4)).save(tmp_path / "twice" / file)
     data = [] if "--data" in words else ["--data", pictures]
     assert run(runs / name, *data, "--out", "out", *words) == 2
     message = capsys.readouterr().err
     assert said in message and message.count("\n") == 1 and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "words", "said"),
-    [
-        ("sample", ["--out", "x.png"], "give pictures of one to hvdgan.translate"),
-        ("export", ["--out", "x"], "name a network of this recipe of domains with --only"),
-        ("evaluate", [], "the run has the domains A, B"),
-    ],
-)
-def test_commands_for_one_data_set_say_what_else_there_is(runs, tmp_path, monkeypatch, capsys, command, words, said):
-    import importlib
-
-    monkeypatch.chdir(tmp_path)
-    assert importlib.import_module(f"hvdgan.{command}").main([str(runs / "cyclegan"), *words]) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_generator_is_exported_for_keras_alone(runs, tmp_path):
-    from hvdgan import export
-
-    out = tmp_path / "to_B.keras"
-    assert export.main([str(runs / "cyclegan"), "--only", "generator_B", "--out", str(out)]) == 0
-    import keras
-
-    given = np.random.default_rng(0).uniform(-1, 1, (1, 12, 20, 3)).astype(np.float32)
-    expected = load_trained(runs / "cyclegan").nets("averaged").generator_B(given)
-    np.testing.assert_allclose(keras.models.load_model(out)(given), expected, atol=1e-6)

@@ -1,7 +1,6 @@
 """The cores of each rank, and threads that do not preempt the compute thread."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,8 +8,6 @@ from hvdgan.cli import hosts
 from hvdgan.distributed import affinity
 from hvdgan.distributed.affinity import cores_of_rank, reading_threads
 from hvdgan.distributed.ranks import Ranks
-
-NICE = os.getpriority(os.PRIO_PROCESS, 0)
 
 
 @pytest.fixture
@@ -36,19 +33,10 @@ ALL = range(64)
 @pytest.mark.parametrize(
     ("of_host", "launcher", "local_size", "expected"),
     [
-        pytest.param({"mine": ALL}, "none", 1, 64, id="one rank"),
         pytest.param({"mine": ALL}, "horovodrun", 4, 16, id="horovodrun, 4 ranks on 64 cores"),
         pytest.param({"mine": range(8, 16)}, "mpirun", 4, 8, id="mpirun, bound to 8 cores each"),
-        pytest.param({"mine": range(4, 8), "cpuset": "0-15"}, "srun", 4, 4, id="Slurm, 4 bound tasks of 16 cores"),
         pytest.param({"mine": range(8), "cpuset": "0-7"}, "mpirun", 4, 2, id="docker --cpuset-cpus, mpirun unbound"),
         pytest.param({"mine": ALL, "quota": {"job/step": "800000 100000"}}, "horovodrun", 4, 2, id="8 for 4 ranks"),
-        pytest.param(
-            {"mine": ALL, "quota": {"job/step": "max 100000", "job": "600000 100000", ".": "900000 100000"}},
-            "none",
-            1,
-            6,
-            id="the smallest quota of the groups above",
-        ),
     ],
 )
 def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
@@ -59,12 +47,6 @@ def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
         ranks = Ranks(rank, local_size, rank, local_size, launcher)
         assert cores_of_rank(ranks) == reading_threads(0, ranks) == expected
         assert reading_threads(3, ranks) == 3  # --pipeline.threads wins
-
-
-def test_a_rank_with_a_quota_is_not_bound_to_cores_that_other_containers_use(host, monkeypatch):
-    host(64, ALL, quota={"job/step": "800000 100000"})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: pytest.fail("bound"))
-    affinity.bind(1, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -83,22 +65,3 @@ def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, mo
         monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
         affinity.bind(rank, ranks, cores)
         assert bound[-1] == expected[rank]
-
-
-def _in_a_new_thread(call):
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result()
-
-
-def test_background_threads_have_the_lowest_priority_and_later_ones_the_ordinary_one():
-    def priority() -> tuple[int, int]:
-        return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
-
-    ordinary = (os.SCHED_OTHER, NICE)
-
-    with ThreadPoolExecutor(1) as earlier, ThreadPoolExecutor(1) as background:
-        earlier.submit(priority).result()
-        with affinity.background_threads():
-            assert background.submit(priority).result()[0] == os.SCHED_BATCH
-        assert background.submit(priority).result() == (os.SCHED_BATCH, 19)
-        assert earlier.submit(priority).result() == priority() == _in_a_new_thread(priority) == ordinary

@@ -128,40 +128,20 @@ def test_gpus_that_are_asked_for_and_not_registered_are_lost_unless_who_hides_th
     assert lost("", ["A100"], nccl=True) == lost("-1", ["A100"], nccl=True) == ""
 
 
-def test_ranks_share_a_gpu_and_its_memory_on_request(machine, monkeypatch, capsys):
-    devices.check(claimed_by(machine, ["a", "a"]), share_gpu=True)
-    assert capsys.readouterr().err.count("\n") == 1
-    machine.uuids = "ab"
-    monkeypatch.setattr(devices, "local_size", lambda: 3)
-    monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
-    devices.claim(0)
-    devices.limit_memory(None, shared=True)
-    assert [each.memory_limit for given in machine.limits.values() for each in given] == [36701]
-
-
-def test_a_limit_replaces_growth_also_when_the_gpu_is_claimed_again_and_is_one_line_if_it_comes_too_late(machine):
-    devices.limit_memory(3000)  # without a GPU
-    machine.uuids = "ab"
-    devices.claim(1)
-    devices.limit_memory(None)
-    assert machine.limits == {}
-    devices.limit_memory(3000)
-    devices.claim(1)  # by Horovod's numbers
-    assert machine.asked == [("visible", "GPU:1"), ("growth", "GPU:1"), ("visible", "GPU:1")]
-    assert {gpu: [each.memory_limit for each in given] for gpu, given in machine.limits.items()} == {"GPU:1": [3000]}
-    machine.is_open = True
-    with pytest.raises(UserError, match="--gpu-memory-limit 3000: a recipe's file ran TensorFlow operations"):
-        devices.limit_memory(3000)
-
-
 def of(host: str, gpu: int | None) -> Device:
     name = "" if gpu is None else "A100"
     return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
 
 
-def test_the_same_number_on_two_hosts_is_another_gpu_and_each_host_has_a_line():
-    devices.check([of("a", 0), of("a", 1), of("b", 0), of("b", 1)])
-    places = [of("a", 0), of("a", 1), of("b", None)]
-    assert devices.by_host(places) == ["a: ranks 0-1: GPUs 0-1 (A100)", "b: rank 2: CPU, 4 cores"]
-    places = [of("a", 2), of("b", None), of("a", 0), of("b", None)]
-    assert devices.by_host(places) == ["a: ranks 0, 2: GPUs 2, 0 (A100)", "b: ranks 1, 3: CPU, 4 cores each"]
+def test_a_limit_replaces_growth_and_ranks_that_share_a_gpu_share_its_memory(machine, monkeypatch):
+    devices.check(claimed_by(machine, ["a", "a"]), share_gpu=True)
+    machine.uuids = "ab"
+    devices.claim(1)
+    devices.limit_memory(3000)
+    devices.claim(1)  # by Horovod's numbers
+    assert [each.memory_limit for each in machine.limits["GPU:1"]] == [3000]
+    monkeypatch.setattr(devices, "local_size", lambda: 3)
+    monkeypatch.setattr(cuda, "smallest_memory", lambda: 81559)
+    devices.claim(0)
+    devices.limit_memory(None, shared=True)
+    assert [each.memory_limit for each in machine.limits["GPU:0"]] == [36701]

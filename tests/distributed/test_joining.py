@@ -2,22 +2,14 @@
 have several of them."""
 
 import os
-import shutil
-import subprocess
-from types import SimpleNamespace
 
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.distributed import backend, joining
-from hvdgan.distributed.joining import Membership, set_defaults
-from hvdgan.distributed.ranks import Ranks
-from launching import BIN, run
+from hvdgan.distributed import joining
+from hvdgan.distributed.joining import set_defaults
 
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
-CAN_RENAME = shutil.which("unshare") is not None and not subprocess.call(
-    ["unshare", "-u", "true"], stderr=subprocess.DEVNULL
-)
 
 
 def test_one_process_joins_nobody(no_launcher):
@@ -29,57 +21,6 @@ def test_one_process_joins_nobody(no_launcher):
 def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
     with pytest.raises(UserError, match="--expect-size 4: there are 1 ranks"):
         joining.start(expect_size=4)
-
-
-def test_a_member_listens_once_and_forgets_a_notice_unless_it_arrives_while_it_joins(monkeypatch):
-    calls, during = [], []
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    notices = SimpleNamespace(
-        init=lambda: calls.append("init"),
-        register_listener=lambda listener: calls.append("register"),
-        remove_listener=lambda listener: calls.append("remove"),
-    )
-    names = vars(notices).keys()
-    assert all(callable(getattr(backend.host_notices(), name)) for name in names), "Horovod has other names"
-
-    def join():
-        calls.append("join")
-        for member in during:
-            member.on_hosts_updated(1, None)
-
-    functions = {"gloo_built": True, "mpi_built": False, "rank": 0, "size": 1, "local_rank": 0, "local_size": 1}
-    hvd = {name: lambda value=value: value for name, value in functions.items()}
-    hvd |= {"init": join, "shutdown": lambda: calls.append("shutdown")}
-    monkeypatch.setattr(backend, "host_notices", lambda: notices)
-    monkeypatch.setattr(backend, "horovod", lambda: SimpleNamespace(**hvd))
-    with Membership(4):
-        pass
-    assert calls == []
-    with Membership(4) as member:
-        assert member.join() == member.ranks == Ranks(launcher="horovodrun", slice_unit=4)
-        assert not member.hosts_changed()
-        member.on_hosts_updated(0, None)
-        assert member.hosts_changed()
-        member.join()
-        assert not member.hosts_changed()
-        during.append(member)
-        member.join()
-        assert member.hosts_changed()
-    assert calls == ["join", "init", "register", *2 * ("shutdown", "join"), "remove"]
-
-
-@pytest.mark.skipif(not CAN_RENAME, reason="no right to change the name of the host")
-def test_a_host_name_without_an_address_is_named_by_the_doctor_and_before_ranks_meet(tmp_path):
-    words = f"hostname none.invalid && PATH={BIN}:$PATH && "
-    train = "horovodrun -np 2 --gloo python -m hvdgan.train --recipe tiny:Tiny --image-size 8 --global-batch-size 8"
-    done = run(["unshare", "-u", "sh", "-c", f"{words} {train} --steps 1 --run-dir run"], tmp_path)
-    lines = [line for line in done.stderr.splitlines() if "hvdgan: rank" in line]
-    assert done.returncode and len(lines) in (1, 2) and "139" not in done.stderr, done.stderr
-    assert all("the name of this host has no address: none.invalid (" in line for line in lines)
-    assert "/etc/hosts" in lines[0] and "Exit code: 2" in done.stdout + done.stderr
-    done = run(["unshare", "-u", "sh", "-c", f"{words} python -m hvdgan.doctor"], tmp_path)
-    (row,) = [line for line in done.stdout.splitlines() if "host name" in line]
-    assert "warn" in row and "none.invalid" in row
 
 
 @pytest.mark.parametrize(

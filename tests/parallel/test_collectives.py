@@ -21,11 +21,6 @@ def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
     ]
 
 
-def test_ranks_that_gather_different_things_all_stop(ranks):
-    with pytest.raises(RunError, match="out of step: they gather save, bad files"):
-        ranks.gather(1, "bad files" if ranks.rank else "save")
-
-
 def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     """Moments of fixed features, each rank with every other one: in float32 seven digits would be left."""
     features = np.random.default_rng(0).normal(size=(101, 7))
@@ -41,15 +36,6 @@ def test_the_sums_of_all_ranks_are_those_of_one(ranks):
     mine = np.array([2.0**40 + 1 + ranks.rank])
     np.testing.assert_array_equal(ranks.stack(mine), [[2.0**40 + 1], [2.0**40 + 2]])
     np.testing.assert_array_equal(ranks.broadcast_array(mine), [2.0**40 + 1])
-
-
-def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
-    def fail():
-        raise KeyError("data")
-
-    with pytest.raises(RankFailed, match=r"^rank 0 failed: KeyError\('data'\)$") as caught:
-        from_root(fail, ranks, "a")
-    assert isinstance(caught.value.__cause__, KeyError) == ranks.is_root
 
 
 def test_broadcast_gives_all_the_values_of_rank_0(ranks):
@@ -84,6 +70,20 @@ def test_each_file_is_sent_once(ranks):
         assert len(bad_files.known) == 701 == len(said) == len(set(said))
     names = list(bad_files.known)
     assert all(names == each for each in ranks.gather(names, "names"))
+
+
+def test_ranks_that_gather_different_things_all_stop(ranks):
+    with pytest.raises(RunError, match="out of step: they gather save, bad files"):
+        ranks.gather(1, "bad files" if ranks.rank else "save")
+
+
+def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
+    def fail():
+        raise KeyError("data")
+
+    with pytest.raises(RankFailed, match=r"^rank 0 failed: KeyError\('data'\)$") as caught:
+        from_root(fail, ranks, "a")
+    assert isinstance(caught.value.__cause__, KeyError) == ranks.is_root
 
 
 def test_too_many_over_all_ranks_are_refused_by_all(ranks):

@@ -38,14 +38,6 @@ def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(rank
         evaluator()
 
 
-def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
-    """The file of the same name is another one on rank 1."""
-    monkeypatch.chdir(tmp_path)
-    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save("local.keras")
-    with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
-        tiny_run(ranks=ranks, eval_samples=40, eval_features="local.keras")
-
-
 def test_an_error_on_one_rank_is_raised_on_both(ranks):
     run = tiny_run(Measured, ranks=ranks, eval_samples=40)
 
@@ -62,3 +54,11 @@ def test_an_error_on_one_rank_is_raised_on_both(ranks):
         Evaluator(run.recipe, run.state.sampling_nets, run.held_out, ranks, run.config)()
     with pytest.raises(RankFailed, match=r"^rank 1 failed: ValueError\('odd'\)"):
         run.comparison(print)
+
+
+def test_features_that_differ_between_hosts_are_refused(ranks, tmp_path, monkeypatch):
+    """The file of the same name is another one on rank 1."""
+    monkeypatch.chdir(tmp_path)
+    keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(2)]).save("local.keras")
+    with pytest.raises(RunError, match="the ranks disagree on the features of evaluations: SHA-256 is"):
+        tiny_run(ranks=ranks, eval_samples=40, eval_features="local.keras")

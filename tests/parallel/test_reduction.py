@@ -9,39 +9,9 @@ import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import Plateau, Stage
+from hvdgan.recipe.stages import Stage
 from hvdgan.training.repeatable import operations
-from hvdgan.training.window import Watch
 from tiny import Staged, Tiny, TinyOptions, Wide
-
-
-def whole_batch_gradients(run):
-    """The judge's gradients of the whole global batch, computed by a plain tape without the code of the step."""
-    images = tf.cast(run.source.fetch_batch(np.arange(16)), tf.float32) / 127.5 - 1
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    fake = run.state.networks["generator"](run.recipe.draw(random.scoped("draw"))["latents"])
-    network = run.state.networks["discriminator"]
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(tf.nn.softplus(-network(images))) + tf.reduce_mean(tf.nn.softplus(network(fake)))
-    return dict(
-        zip(
-            [variable.path for variable in network.trainable_variables],
-            tape.gradient(loss, [variable.value for variable in network.trainable_variables]),
-            strict=True,
-        )
-    )
-
-
-def test_the_reduced_gradient_is_that_of_the_whole_batch(ranks):
-    """Adam's mean after one step from zero is (1 - beta_1) = 0.1 times the gradient that was applied."""
-    run = tiny_run(Staged, ranks=ranks)
-    expected = whole_batch_gradients(run)
-    stage_step(run, 1)(0, 0, data_of(run))
-    after = values_of(run)
-    for path, gradient in expected.items():
-        momentum = after[f"optimizers/discriminator/{path}/momentum"]
-        np.testing.assert_allclose(momentum, 0.1 * gradient, rtol=1e-4, atol=1e-8)
 
 
 def _weights(**settings):
@@ -149,16 +119,6 @@ def test_only_if_decides_from_the_mean_of_the_ranks(ranks):
         Waiting.bound = bound
         run = tiny_run(Waiting, ranks=peers, global_batch_size=batch_size)
         assert float(stage_step(run)(0, 0, data_of(run))[0]["judge/applied"]) == applied
-
-
-def test_a_plateau_is_decided_from_the_mean_of_the_ranks(ranks):
-    """One rank's metric falls and the other's rises as fast, so their mean is constant."""
-    watch = Watch(Plateau("fool/loss", window=2, patience=2))
-    ends = []
-    for step in range(1, 9):
-        watch.add({"fool/loss": step * (1.0 if ranks.rank else -1.0)})
-        ends.append(watch.is_over(step, ranks, [1.0] * ranks.size))
-    assert ends.index(True) == 5
 
 
 def reductions(run, step):

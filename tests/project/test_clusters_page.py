@@ -1,6 +1,5 @@
 """docs/clusters.md: its commands parse, its messages are the program's, its files are there."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -83,9 +82,3 @@ def test_the_messages_are_those_of_the_program():
     assert len(ours) > 10
     missing = [part for symptom in ours for part in symptom.split("…") if part.strip() not in source]
     assert not missing
-
-
-def test_files_and_variables_that_it_names_are_there():
-    named = set(re.findall(r"`((?:launch|slurm)/[\w.]+)", PAGE))
-    assert {f"slurm/{path.name}" for path in (ROOT / "slurm").iterdir()} <= named
-    assert not [name for name in named if not os.path.exists(ROOT / name)]

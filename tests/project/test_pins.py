@@ -58,14 +58,3 @@ def test_nothing_older_is_allowed_than_the_tests_run_with_on_the_oldest_python_a
     bounds = {each.name: bound.version for each in wanted() for bound in each.specifier if bound.operator == ">="}
     assert {"tensorflow", "tensorflow-cpu", "keras", "numpy"} <= bounds.keys()
     assert {name: pinned[name] for name, bound in bounds.items() if Version(bound) != Version(pinned[name])} == {}
-
-
-def test_a_tensorflow_and_a_python_above_the_newest_tested_ones_are_not_asked_for():
-    newest = max(PYTHONS, key=Version)
-    (major, minor), python = map(int, newest.split(".")), max(PYTHONS[newest], key=Version)
-    ranges = [each.specifier for each in wanted() if each.name in ("tensorflow", "tensorflow-cpu")]
-    assert len(ranges) == 2 and not any(each.contains(f"{major}.{minor + 1}.0") for each in ranges)
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    above = f"3.{int(python.split('.')[1]) + 1}"
-    assert settings["options"]["python_requires"] == f">=3.11,<{above}"

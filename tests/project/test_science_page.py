@@ -12,14 +12,11 @@ import pytest
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import open_source
-from hvdgan.training.command import parse
-from hvdgan.values import value_map
 from launching import ROOT, run
 
 PAGE = (ROOT / "docs" / "science.md").read_text()
 (COMMANDS,) = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 (MAP,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-CODES = [line.split(" | ") for line in PAGE.partition("| code |")[2].splitlines()[2:] if line.startswith("| ")]
 
 
 @pytest.mark.long
@@ -59,19 +56,3 @@ def test_the_map_of_ones_own_is_taken_and_undone(tmp_path, monkeypatch):
     seen = source.mapped(source.values).fetch_batch(np.arange(70))
     assert seen.min() >= -1 and seen.max() < 1
     assert source.values.images.inverse(seen)[..., 0] == pytest.approx(maps, rel=1e-4, abs=1e-5)
-
-
-def test_each_map_of_the_table_can_be_given():
-    table = PAGE.partition("| map |")[2].partition("\n\n")[0]
-    texts = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
-    assert len(texts) == 8
-    for text in texts:
-        if "my_maps" not in text:
-            value_map.parse(text.replace("LOW,HIGH", "0,1"), "--values", ["rain", "t2m"])
-
-
-def test_the_flags_for_each_code_are_flags():
-    assert len(CODES) == 8
-    for *_, here in CODES:
-        for flags in re.findall(r"`(--[^`]+)`", here):
-            assert parse([*shlex.split(flags), "--max-steps", "1"]) is not None

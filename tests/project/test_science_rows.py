@@ -6,10 +6,8 @@ import shlex
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
 import xarray
 
-from hvdgan.prepare import main as prepare
 from hvdgan.train import main
 from launching import ROOT
 from tfrecord_files import write
@@ -22,7 +20,6 @@ ROWS = {
     if line.startswith("| ")
 }
 RANDOM = np.random.default_rng(0)
-GZIP = tf.io.TFRecordOptions(compression_type="GZIP")
 OWN = """
 import keras
 import tensorflow as tf
@@ -169,16 +166,3 @@ def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
     said = "".join(capsys.readouterr())
     assert f"of shape {shape}" in said, said
     assert (folder / "run" / "checkpoints" / "step-00000001").exists()
-
-
-def test_gzip_records_are_packed_and_trained_on(folder, capsys):
-    """As the row of public-downscaling-cgan and docs/data.md say: the same flags, once for hvdgan.prepare."""
-    more = cgan(folder, GZIP)
-    words = shlex.split(flags_of("public-downscaling-cgan")[0])
-    pairs = list(zip(words[::2], words[1::2], strict=True))
-    records = [word for flag, value in pairs if flag.startswith("--tfrecord") for word in (flag, value)]
-    assert prepare(["data/*.tfrecords", "shards", *records, "--pairs", "--workers", "1", "--shards", "2"]) == 0
-    maps = [word for flag, value in pairs if flag.endswith("values") for word in (flag, value)]
-    command = ["--data", "shards", *maps, *more, "--global-batch-size", "2", "--max-steps", "1", "--holdout", "0"]
-    assert main([*command, "--run-dir", "run"]) == 0
-    assert "of shape (200, 200, 1) with inputs of shape (20, 20, 9)" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from machines import COMPILER, GPU, MPICH, OPEN_MPI_4, OPEN_MPI_5, PYTHON, RANKS, Machine, kinds, pack
+from machines import COMPILER, GPU, MPICH, OPEN_MPI_4, OPEN_MPI_5, PYTHON, Machine, kinds, pack
 
 
 @pytest.fixture
@@ -35,29 +35,11 @@ def test_choice_of_mpi(machine, commands, choice, reason):
 def test_choice_of_device(machine):
     cpu = "tensorflow-cpu 2.21.0: the default; nvidia-smi does not answer"
     assert cpu in machine.succeeds("--plan")[0]
-    machine.has(**{"nvidia-smi": "echo 'has failed because it could not communicate with the driver'; exit 9"})
-    assert cpu in machine.succeeds("--plan")[0]
     machine.has(**GPU)
     plan, _ = machine.succeeds("--plan", CUDA_HOME="/nowhere")
     assert "tensorflow[and-cuda] 2.21.0: the default; nvidia-smi found NVIDIA H100\n" in plan
     assert "no NCCL (gradients go through main memory): there is no nvcc" in plan
     assert "tensorflow-cpu 2.21.0: the default; HVDGAN_GPU=0" in machine.succeeds("--plan", HVDGAN_GPU="0")[0]
-
-
-def test_cuda_toolkit_is_where_nvcc_says(machine):
-    """The nvcc on the PATH is a wrapper, as Debian's is; Horovod must be given the folder of the real one."""
-    toolkit = machine.checkout / "cuda"
-    (toolkit / "bin").mkdir(parents=True)
-    (toolkit / "bin" / "nvcc").symlink_to("/bin/true")
-    machine.has(**GPU, nvcc=f"echo '#$ _HERE_={toolkit}/bin' >&2")
-    plan, _ = machine.succeeds("--plan")
-    assert f"NCCL between GPUs, built with {toolkit}/bin/nvcc for compute capabilities all\n" in plan
-    assert "no NCCL" in machine.succeeds("--plan", CUDA_HOME="none")[0]
-    _, calls = machine.succeeds()
-    assert {"HOROVOD_GPU_OPERATIONS=NCCL", f"HOROVOD_CUDA_HOME={toolkit}"} <= set(
-        re.split(" (?=HOROVOD|CXX)", calls[3])
-    )
-    assert "verify Gloo NCCL" in calls
 
 
 def capabilities(machine, *words, **environment):
@@ -73,30 +55,11 @@ def test_horovod_is_compiled_for_the_gpus_here_and_those_of_other_nodes(machine)
     planned, built, calls = capabilities(machine, **cuda)
     assert planned == ["90,80"] and built == [["90,80"]]
     assert f"nvcc={cuda['CUDA_HOME']}/bin/nvcc" in calls[kinds(calls).index("build")]
-    for gpus in ([], ["8.0, NVIDIA A100"]):
-        machine.has_gpus(*gpus)
-        assert capabilities(machine, **cuda) == ([], [], [])
+    machine.has_gpus("8.0, NVIDIA A100")
+    assert capabilities(machine, **cuda) == ([], [], [])
     machine.has_gpus("8.6, NVIDIA RTX A6000")
     assert capabilities(machine, **cuda)[:2] == (["90,80,86"], [["90,80,86"]])
     assert capabilities(machine, **cuda, HOROVOD_BUILD_CUDA_CC_LIST="all")[1] == [[]]
-
-
-@pytest.mark.parametrize("gpus", [[], ["12.0, NVIDIA GeForce RTX 5090"], ["[N/A], NVIDIA"]])
-def test_where_the_gpus_are_not_known_or_newer_than_nvcc_it_is_compiled_for_all(machine, gpus):
-    cuda = machine.has_gpus(*gpus, nvcc="echo compute_50; echo compute_90")
-    assert capabilities(machine, CUDA_HOME=str(cuda), HVDGAN_GPU="1")[:2] == (["all"], [[]])
-
-
-def test_a_gpu_too_old_for_nvcc_is_one_line(machine):
-    """Also where another node has built for its own GPU; with an older CUDA that node's choice is no more."""
-    cuda = machine.has_gpus("9.0, NVIDIA H100")
-    machine.succeeds(CUDA_HOME=str(cuda))
-    machine.has_gpus("7.0, Tesla V100-SXM2-16GB")
-    complaint = f"{cuda}/bin/nvcc is too new for Tesla V100-SXM2-16GB (sm_70): it compiles for sm_75 and newer only. "
-    assert machine.fails(CUDA_HOME=str(cuda)).startswith(f"setup: {complaint}")
-    older = cuda.rename(cuda.with_name("cuda-12"))
-    (older / "bin" / "nvcc").write_text("#!/bin/sh\necho compute_50; echo compute_70; echo compute_90\n")
-    assert capabilities(machine, CUDA_HOME=str(older))[:2] == (["70"], [["70"]])
 
 
 def test_wrong_python(machine):
@@ -106,7 +69,6 @@ def test_wrong_python(machine):
     assert "TensorFlow 2.21 needs Python 3.11 to 3.13 and found none (python3 is 3.14.0)" in line
     machine.has(old="echo 3.9.18")
     assert "(old is 3.9.18)" in machine.fails(PYTHON="old")
-    assert "(/none does not run)" in machine.fails(PYTHON="/none")
     machine.has(bare="echo 3.11.2; exit 1")
     assert "bare lacks its venv module (Debian: python3-venv)" in machine.fails(PYTHON="bare")
 
@@ -116,29 +78,14 @@ def test_a_tensorflow_can_be_chosen_and_stays_chosen(machine):
     output, calls = machine.succeeds(HVDGAN_TF="2.20")
     assert " tensorflow-cpu 2.20.0: HVDGAN_TF=2.20; " in output
     assert f"-c {machine.checkout}/launch/constraints-2.20.txt" in calls[kinds(calls).index("packages")]
-    output, calls = machine.succeeds()
-    assert calls == [] and "tensorflow-cpu 2.20.0" in output
-    assert ".venv was made by HVDGAN_TF=2.20; HVDGAN_TF=2.21 undoes it" in machine.succeeds("--plan")[0]
+    assert machine.succeeds()[1] == []
     output, calls = machine.succeeds(HVDGAN_TF="2.21")
     assert kinds(calls)[0] == "venv" and "constraints-2.21.txt" in calls[kinds(calls).index("packages")]
-
-
-def test_a_tensorflow_has_its_own_pythons_and_another_is_refused(machine):
-    machine.lacks("python3.11")
-    machine.has(**{"python3.13": "echo 3.13.0; echo fits"})
-    assert "Python 3.13.0 (python3.13)" in machine.succeeds("--plan")[0]
-    complaint = "TensorFlow 2.19 needs Python 3.11 to 3.12 and found none (python3.13 is 3.13.0)"
-    assert complaint in machine.fails(HVDGAN_TF="2.19")
-    for series in ("2.17", "../2.18"):
-        assert f"HVDGAN_TF={series}: expected one of 2.18, " in machine.fails(HVDGAN_TF=series)
 
 
 def test_missing_tools(machine):
     machine.lacks("g++")
     assert "missing: a C++ compiler (c++, g++, clang++; Debian: g++)" in machine.fails()
-    machine.lacks("make")
-    assert "g++) make (Debian: make)" in machine.fails()
-    assert "CXX=icpx" in machine.fails(CXX="icpx")
     assert machine.calls() == []
     assert not (machine.checkout / ".venv").exists()
 
@@ -195,15 +142,6 @@ def test_horovod_is_built_from_its_patched_source(machine):
     assert calls[1].endswith(" zero one two ranks.resize(); four ")
 
 
-def test_a_patch_that_does_not_fit_is_one_line(machine):
-    pack(machine.source, RANKS.replace("two", "2"))
-    complaint = "01-ranks.patch does not fit: ranks.cc, line 3: the source differs there from what the patch expects"
-    assert machine.fails() == f"setup: patching Horovod failed (error: {complaint}); its output is in {machine.log}\n"
-    machine.patch.write_text("Only words.\n")
-    assert "(error: 01-ranks.patch changes no file; expected a unified diff" in machine.fails()
-    assert "build" not in kinds(machine.calls())
-
-
 def test_another_source_than_the_tested_one_is_refused(machine):
     """By the real pip, which finds an archive of that name in a folder; nothing in it may run."""
     pack(machine.source, "open('has-run', 'w')\n", name="setup.py")
@@ -221,14 +159,6 @@ def test_installation_cut_short_is_made_anew(machine):
     machine.calls_file.with_suffix(".kill").write_text("pip install -c")
     assert machine.setup().returncode == -9
     anew = ["venv", "packages", "source", "build", "horovod", "check", "hvdgan"]
-    assert kinds(machine.succeeds()[1]) == anew
-
-    pins = machine.checkout / "launch" / "constraints.txt"
-    before = pins.read_text()
-    pins.write_text(before + "another==1.0\n")
-    machine.calls_file.with_suffix(".kill").write_text("pip install -c")
-    assert machine.setup().returncode == -9
-    pins.write_text(before)
     assert kinds(machine.succeeds()[1]) == anew
 
 
@@ -250,36 +180,6 @@ def test_only_what_changed_is_made_again(machine):
     _, calls = machine.succeeds(CUDA_HOME="/nowhere")
     assert kinds(calls)[0] == "venv"
     assert " tensorflow[and-cuda] " in calls[2]
-
-
-def test_gpu_setup_outlives_a_login_node(machine):
-    machine.has(**GPU)
-    machine.succeeds()
-    machine.lacks("nvidia-smi")
-    output, calls = machine.succeeds()
-    assert calls == []
-    assert "tensorflow[and-cuda]" in output
-    assert kinds(machine.succeeds(HVDGAN_GPU="0")[1])[0] == "venv"
-
-
-def test_another_venv_is_left_alone(machine):
-    (machine.checkout / ".venv").mkdir()
-    assert "was not made by this script" in machine.fails()
-    assert os.listdir(machine.checkout / ".venv") == []
-
-
-def test_own_mpirun_is_not_the_machines(machine):
-    """PyPI's Open MPI, which mpi4py may have in .venv, is no reason to build Horovod with MPI."""
-    own = machine.checkout / ".venv" / "bin"
-    machine.succeeds()
-    (own / "mpirun").symlink_to(machine.bin / "old-mpirun")
-    machine.has(**{"old-mpirun": OPEN_MPI_4["mpirun"], "mpicxx": ""})
-    assert machine.succeeds(PATH=f"{own}:{machine.bin}", VIRTUAL_ENV=str(own.parent))[1] == []
-
-
-def test_arguments(machine):
-    assert "usage: launch/setup.sh" in machine.succeeds("--help")[0]
-    assert "unknown argument --plans" in machine.fails("--plans")
 
 
 EXISTING = """
@@ -316,7 +216,3 @@ def test_an_existing_horovod_that_is_not_there_is_one_line(machine):
     line = machine.fails(HVDGAN_HOROVOD="existing", PYTHON="bare")
     assert line.startswith("setup: HVDGAN_HOROVOD=existing: bare: TensorFlow cannot be imported (")
     assert "load the module or activate the environment that has it" in line
-    assert "there is no /nowhere/python" in machine.fails(HVDGAN_HOROVOD="existing", PYTHON="/nowhere/python")
-    assert "HVDGAN_HOROVOD=mine: expected existing or build" in machine.fails(HVDGAN_HOROVOD="mine")
-    both = machine.fails(HVDGAN_HOROVOD="existing", HVDGAN_TF="2.18")
-    assert "HVDGAN_TF=2.18: HVDGAN_HOROVOD=existing takes the TensorFlow that is there" in both

@@ -1,6 +1,8 @@
 """Building the parts of a tiny run in this process."""
 
 import dataclasses
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,31 @@ def trained(run: Run, steps: int = 20, stage: int = 0) -> dict[str, np.ndarray]:
     for number in range(steps):
         stage_step(run, stage)(number, number, data_of(run, number))
     return values_of(run)
+
+
+def start_equally(*runs: Run) -> None:
+    """Give all runs the variables of the first, and new optimizers."""
+    fresh = values_of(runs[0])
+    for run in runs:
+        for variable, value in zip(run.state.tensors().values(), fresh.values(), strict=True):
+            variable.assign(value)
+        run.state.reset_optimizers(run.recipe, run.state.networks)
+
+
+def assert_equal_gradients(owns: Iterable[str], expected: dict, found: dict, tolerance: float = 2e-2) -> None:
+    """Compare the gradients of a first step by Adam's means, which are these times 1 - beta_1, and their squares.
+
+    Rounding moves some of a deep network's inputs across the kinks of its ReLUs, so one variable's gradient may differ
+    by more than a thousandth. What is 0 but for rounding, such as that of a bias before BatchNorm, is compared with the
+    network's largest.
+    """
+    for owned, kind in itertools.product(owns, ("/momentum", "/velocity")):
+        begin = f"optimizers/{owned}/"
+        mine = {name: value for name, value in expected.items() if name.startswith(begin) and name.endswith(kind)}
+        largest = max(np.linalg.norm(value) for value in mine.values())
+        for name, value in mine.items():
+            difference = np.linalg.norm(found[name] - value)
+            assert difference <= tolerance * np.linalg.norm(value) + 1e-5 * largest, name
 
 
 def changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:

@@ -1,7 +1,6 @@
 """A recipe that does what the environment asks for: a rank that is killed, frozen or has a bug at a certain step."""
 
 import os
-import resource
 import signal
 import time
 
@@ -17,7 +16,7 @@ class Failing(Tiny):
     """Tiny, whose metrics tell the samples of a step; a step takes longer on a rank that is alone.
 
     HVDGAN_FAULTS names a folder with a file for each fault, which is removed when it strikes: FIRST_STEP-RANK-WHAT,
-    where WHAT is kill, freeze, bug, or full, a disk that takes no more. It waits until there are two ranks.
+    where WHAT is kill, freeze or bug. It waits until there are two ranks.
     """
 
     def judge(self, nets, batch):
@@ -50,7 +49,4 @@ def _strike(step: np.int64) -> np.float32:
 def _fail(what: str) -> None:
     if what == "bug":
         raise ValueError("a bug of the recipe")
-    if what == "full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    else:
-        os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGSTOP)
+    os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGSTOP)

@@ -261,7 +261,7 @@ NOT_TRIED = {
         "JaxLayer": "not tried: needs JAX",
         "TorchModuleWrapper": "not tried: needs PyTorch as the backend of Keras",
         "MaxNumBoundingBoxes": "not tried: takes boxes, not numbers",
-    },
+    }
 }
 """classes that are no case, by group, with the reason for the table"""
 PARTS = {"InputSpec", "OptimizerMap"}

@@ -19,11 +19,7 @@ class Numbered(Store):
     """
 
     def __init__(
-        self,
-        num_images: int = 5000,
-        *,
-        broken: Container[int] = (),
-        before: Callable[[int], None] = lambda index: None,
+        self, num_images: int = 5000, *, broken: Container[int] = (), before: Callable[[int], None] = lambda index: None
     ) -> None:
         super().__init__("numbered", (num_images, 2, 2, 1), np.uint8)
         self.broken, self.before = broken, before

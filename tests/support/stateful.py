@@ -1,8 +1,6 @@
 """Recipes with state of their own: a pool of earlier pictures for each sample, a weight that all ranks set, and
 discriminators of which each rank has its own."""
 
-import os
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -53,15 +51,6 @@ class Local(Tiny):
     def stages(self):
         judge = Update("judge", owns=["discriminator"], loss=self.judge, reduce=self.reduce)
         return [Stage("judges", 2, [judge]), Stage("fool", 2, [Update("fool", owns=["generator"], loss=self.fool)])]
-
-
-class BrokenOnOne(Local):
-    """The loss of the last rank is not finite in the second step."""
-
-    def judge(self, nets, batch):
-        loss, metrics = super().judge(nets, batch)
-        broken = os.environ["HOROVOD_RANK"] == "1" and tf.equal(batch.random.step, 1)
-        return loss * tf.where(broken, float("nan"), 1.0), metrics
 
 
 class Reduced(Local):

@@ -175,28 +175,6 @@ class Conditional(Tiny):
         return 0.2 * nets.generator(batch.latents) + noise + brightness[:, None, None, None] - 0.5
 
 
-class OneHot(Tiny):
-    """Draws named as hvdgan.sample names its own, and of another kind; samples are brighter for each label."""
-
-    def draw(self, random):
-        classes = random.uniform("classes", (self.data.num_classes,))
-        return {"latents": random.integers("latents", (8,), 9), "classes": classes}
-
-    def judge(self, nets, batch):
-        return super().judge(nets, self._of_floats(batch))
-
-    def fool(self, nets, batch):
-        return super().fool(nets, self._of_floats(batch))
-
-    def sample(self, nets, batch):
-        brightness = tf.cast(batch.labels, tf.float32) / self.data.num_classes
-        return tf.zeros_like(batch.images) + brightness[:, None, None, None] - 0.5
-
-    def _of_floats(self, batch):
-        batch.latents = tf.cast(batch.latents, tf.float32)
-        return batch
-
-
 class Unequal(Tiny):
     """Reports more where the environment says so, as a rank with another version of a file would."""
 

@@ -75,20 +75,6 @@ class Volumes(Recipe):
         return {"distance": tf.reduce_mean(tf.abs(fake - batch.images), axis=axes)}
 
 
-class Featured(Volumes):
-    """Features that do not depend on conditions."""
-
-    def features(self, nets, batch):
-        return tf.reduce_mean(batch.images, axis=(1, 2))[..., 0]
-
-
-class Conditioned(Volumes):
-    """Features that do."""
-
-    def features(self, nets, batch):
-        return tf.concat([tf.reduce_mean(batch.images, axis=(1, 2))[..., 0], 2 * batch.conditions], axis=1)
-
-
 class Pairs(Recipe):
     """From a coarse field and constants to a fine one, of other shape and other channels."""
 

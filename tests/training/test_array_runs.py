@@ -1,15 +1,10 @@
-"""Volumes and rectangular fields through the whole trainer: every promise of pictures holds for them.
-
-Modules: inference.serving.
-"""
+"""Volumes, sequences and pairs of fields through the whole trainer: every promise of pictures holds for them."""
 
 import json
 
 import numpy as np
 import pytest
 
-from hvdgan.evaluate import main as evaluate
-from hvdgan.prepare import main as prepare
 from hvdgan.train import main
 from launching import train as launch
 from saved import manifest, state
@@ -17,8 +12,6 @@ from tiny_arrays import UNITS, pairs, volumes
 
 VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 VOLUMES += ["--axes", "DHW", "--global-batch-size", "12", "--log-every", "1"]
-FIELDS = ["--recipe", "tiny_arrays:Volumes", "--data", "f.npz:ECAL", "--conditions", "energy,theta", *UNITS]
-FIELDS += ["--global-batch-size", "12", "--log-every", "1"]
 SEQUENCES = ["--recipe", "tiny_arrays:Volumes", "--data", "q.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 SEQUENCES += ["--axes", "WC", "--crop", "16", "--flip-axes", "width", "--global-batch-size", "12", "--log-every", "1"]
 PAIRS = ["--recipe", "tiny_arrays:Pairs", "--data", "p.npz", "--constants", "ground", "--global-batch-size", "8"]
@@ -28,7 +21,6 @@ PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     volumes(tmp_path / "v.npz")
-    volumes(tmp_path / "f.npz", shape=(6, 10), channels=(3,))
     volumes(tmp_path / "q.npz", shape=(24,), channels=(2,))
     pairs(tmp_path / "p.npz")
     monkeypatch.chdir(tmp_path)
@@ -42,7 +34,7 @@ def metrics(run_dir):
     return [record for record in records if "eval/distance" not in record]
 
 
-@pytest.mark.parametrize("flags", [VOLUMES, FIELDS, SEQUENCES, PAIRS], ids=["volumes", "fields", "sequences", "pairs"])
+@pytest.mark.parametrize("flags", [SEQUENCES, PAIRS], ids=["sequences", "pairs"])
 def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert main([*flags, "--run-dir", "whole"]) == 0
     assert main([*flags, "--run-dir", "parts", "--max-steps", "2"]) == 0
@@ -51,11 +43,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert metrics(folder / "whole") == metrics(folder / "parts")
 
 
-@pytest.mark.parametrize("flags", [VOLUMES, FIELDS], ids=["volumes", "fields"])
-def test_all_settings_together_work_on_volumes_and_fields(folder, flags):
+def test_all_settings_together_work_on_volumes(folder):
     more = "--accumulate 2 --precision mixed_float16 --cache memory --flip-axes width,height --holdout 0.2".split()
     more += "--diff-augment color,translation,cutout --eval-every 2".split()
-    assert main([*flags, "--run-dir", "run", *more]) == 0
+    assert main([*VOLUMES, "--run-dir", "run", *more]) == 0
     final = metrics(folder / "run")[-1]
     assert all(np.isfinite(value) for value in final.values() if isinstance(value, float))
 
@@ -65,13 +56,12 @@ def test_crops_and_flips_of_a_pair_show_the_same_region(folder):
     assert all(record["fit/apart"] < 1e-5 for record in metrics(folder / "run"))
 
 
-@pytest.mark.parametrize("flags", [VOLUMES, PAIRS], ids=["volumes", "pairs"])
-def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder, flags):
+def test_two_ranks_compute_what_one_computes_and_resume_on_one(folder):
     """The first steps differ by the order of sums alone, with BatchNorm over the global batch."""
-    norm = ["--sync-batch-norm"] if flags is VOLUMES else []
-    launch(folder, *flags, *norm, "--run-dir", "one", "--check-ranks-every", "1")
-    launch(folder, *flags, *norm, "--run-dir", "two", "--check-ranks-every", "1", "--max-steps", "2", ranks=2)
-    launch(folder, *flags, *norm, "--run-dir", "two", "--check-ranks-every", "1")
+    words = [*VOLUMES, "--sync-batch-norm", "--check-ranks-every", "1", "--run-dir"]
+    assert main([*words, "one"]) == 0
+    launch(folder, *words, "two", "--max-steps", "2", ranks=2)
+    assert main([*words, "two"]) == 0
     for mine, theirs in zip(metrics(folder / "one"), metrics(folder / "two"), strict=True):
         assert mine.keys() == theirs.keys()
         for name, value in mine.items():
@@ -91,25 +81,3 @@ def test_the_maps_stand_in_the_settings_the_checkpoint_and_the_start_lines(folde
     (_, _), (name, [[mean], [deviation]]) = saved["chains"][0]
     mapped = np.log1p(ecal.astype(np.float64))
     assert name == "standard" and mean == pytest.approx(mapped.mean()) and deviation == pytest.approx(mapped.std())
-
-
-def test_an_evaluation_afterwards_gives_the_figures_that_training_wrote(folder):
-    """Of held-out samples, and of generated ones, which are drawn with the conditions of the data."""
-    assert main([*FIELDS, "--eval-samples", "40", "--eval-every", "4", "--run-dir", "run"]) == 0
-    assert evaluate(["run", "--samples", "40"]) == 0
-    first, second = map(json.loads, (folder / "run" / "evaluation.jsonl").read_text().splitlines())
-    assert (first["by"], second["by"]) == ("training", "evaluate")
-    logged = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    figures = {name: value for record in [*logged, first] for name, value in record.items() if name[:5] == "eval/"}
-    assert {"eval/distance", "eval/condition_correlation", "eval/channel_correlation", "eval/spectrum"} <= set(figures)
-    for name, value in figures.items():
-        assert second[name] == pytest.approx(value, rel=1e-5, abs=1e-7), name
-
-
-def test_a_run_on_packed_shards_is_the_run_on_the_arrays(folder):
-    assert prepare(["v.npz:ECAL", "shards", "--axes", "DHW", "--conditions", "energy,theta", "--shards", "3"]) == 0
-    assert main([*VOLUMES, "--run-dir", "arrays"]) == 0
-    packed = [word for before, word in zip(["", *VOLUMES], VOLUMES, strict=False) if "--axes" not in (before, word)]
-    assert main([*["shards" if word == "v.npz:ECAL" else word for word in packed], "--run-dir", "packed"]) == 0
-    assert state(folder / "packed", 4) == state(folder / "arrays", 4)
-    assert metrics(folder / "packed") == metrics(folder / "arrays")

@@ -15,18 +15,14 @@ from building import tiny_run
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.data import statistics
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import Stage
 from hvdgan.train import main
 from hvdgan.training import restore
 from hvdgan.training.command import Resume
 from hvdgan.training.saving import snapshot
-from pooled import pooled
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
-LAST = {"steps": 4}
-FIRST = {"steps": 2}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,39 +31,16 @@ class OwnOptions(TinyOptions):
 
     warmup: int = 2
     """steps of the first stage"""
-    epochs: float = 1.0
-    """length of the last stage, in tens of steps"""
 
 
 class Own(Tiny):
     """A recipe that says nothing of what may change."""
 
     Options = OwnOptions
-    rate: float | LearningRate | None = None
-    until: Plateau | None = None
-
-    def updates(self):
-        judge = Update("judge", owns=["discriminator"], loss=self.judge, learning_rate=self.rate)
-        return [judge, Update("fool", owns=["generator"], loss=self.fool)]
 
     def stages(self):
-        updates = self.updates()
-        last = Stage("both", self.options.steps, updates, until=self.until)
-        return [Stage("warmup", self.options.warmup, updates[:1]), last]
-
-
-class Decaying(Own):
-    """The rate decays over the last stage."""
-
-    rate = LearningRate(1e-3, "linear")
-
-
-class Fixed(Own):
-    """The steps stand in the file."""
-
-    def stages(self):
-        first, last = super().stages()
-        return [dataclasses.replace(first, **FIRST), dataclasses.replace(last, **LAST)]
+        judge, fool = super().stages()[0].updates
+        return [Stage("warmup", self.options.warmup, [judge]), Stage("both", self.options.steps, [judge, fool])]
 
 
 class Each(Staged):
@@ -98,16 +71,6 @@ def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, r
     assert "is now" in log(tmp_path / "grown") and "warning" not in log(tmp_path / "grown")
 
 
-def test_steps_that_stand_in_the_file_may_grow_in_the_last_stage_alone(tmp_path, monkeypatch, capsys):
-    assert train(tmp_path, "Fixed") == 0
-    monkeypatch.setitem(LAST, "steps", 6)
-    assert train(tmp_path, "Fixed") == 0
-    monkeypatch.setitem(FIRST, "steps", 3)
-    assert train(tmp_path, "Fixed") == 2
-    assert "with the stages warmup=2,both=6, and this run has warmup=3,both=6" in capsys.readouterr().err
-    assert train(tmp_path, "Fixed", "--allow-changed", "stages") == 0
-
-
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):
     assert train(tmp_path, "Each", "--steps", "2") == 0
     assert train(tmp_path, "Each", "--steps", "4") == 2
@@ -116,16 +79,6 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
     (stages,) = re.findall(r"with (--stages [\w=,]+), start", error)
     assert train(tmp_path, "Each", "--steps", "2", *stages.split()) == 0
     assert train(tmp_path, "Each", "--steps", "2", "--stages", "generator=2,discriminator=3,joint=4") == 2
-
-
-def test_a_rate_that_decays_over_the_steps_is_warned_of_if_its_stage_has_begun_and_the_steps_count(tmp_path):
-    assert train(tmp_path / "begun", "Decaying", "--steps", "4") == 0
-    assert train(tmp_path / "begun", "Decaying", "--steps", "6") == 0
-    assert "warning: the learning rate of judge decays over the steps of stage both" in log(tmp_path / "begun")
-    stages = ("--stages", "warmup=1,both=2")
-    assert train(tmp_path / "b", "Decaying", *stages, "--max-steps", "2") == 0
-    assert train(tmp_path / "b", "Decaying", *stages, "--steps", "6") == 0
-    assert "without effect on the steps" in log(tmp_path / "b") and "warning" not in log(tmp_path / "b")
 
 
 def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
@@ -186,14 +139,6 @@ def fields(tmp_path):
     return fields
 
 
-def test_a_resumed_run_takes_the_statistics_of_its_checkpoint(fields, tmp_path, monkeypatch):
-    """The data may be large: a start reads 64 of them for the fingerprint, and not all for their mean."""
-    flags = f"--recipe tiny:Tiny --data {tmp_path}/a.npy --values standard --global-batch-size 4 --report never".split()
-    assert main([*flags, "--steps", "1", "--run-dir", str(tmp_path / "other")]) == 0
-    monkeypatch.setattr(statistics, "moments_of", lambda numbers: pytest.fail("they are computed again"))
-    assert main([*flags, "--steps", "2", "--run-dir", str(tmp_path / "other")]) == 0
-
-
 def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, tmp_path):
     """Also where the one sample that differs is none of the 64 of the fingerprint."""
     (was,) = built(tmp_path).recipe.data.values.images.chains[0][0].means
@@ -203,35 +148,3 @@ def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, 
         lines_of_resume(tmp_path)
     (line,) = (line for line in lines_of_resume(tmp_path, "data") if "value map of the images" in line)
     assert f"mean {was:.6g}" in line and f"mean {fields.mean(dtype=np.float64):.6g}" in line
-
-
-COMPARING = ["--recipe", "tiny:Tiny", *FLAGS, *"--steps 8 --eval-every 2 --checkpoint-every 2 --keep 0".split()]
-COMPARING += ["--eval-features", pooled(), "--best-metric", "eval/frechet"]
-LINE = "samples are compared in another way than before"
-
-
-@pytest.fixture
-def compared(tmp_path):
-    """A function that trains to a step and returns the best one; no distance is less than the one saved at step 2."""
-
-    def train(last, samples):
-        flags = [*COMPARING, "--max-steps", str(last), "--eval-samples", str(samples), "--run-dir", str(tmp_path)]
-        assert main(flags) == 0
-        return json.loads((tmp_path / "checkpoints" / f"step-{last:08}" / "manifest.json").read_text())["best"]["step"]
-
-    assert train(2, 60) == 2
-    path = tmp_path / "checkpoints" / "step-00000002" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["progress"]["best"]["value"] = -1.0
-    path.write_text(json.dumps(manifest))
-    return train
-
-
-@pytest.mark.parametrize(("samples", "best"), [(60, 2), (70, 4)])
-def test_the_best_checkpoint_is_sought_anew_if_the_distance_is_another_one(compared, tmp_path, samples, best):
-    assert compared(4, samples) == best
-    said = (tmp_path / "log.txt").read_text()
-    assert said.count(LINE) == (samples != 60)
-    assert ("(real_samples, samples)" in said and "the best checkpoint will be sought anew" in said) == (samples != 60)
-    compared(6, samples)
-    assert (tmp_path / "log.txt").read_text().count(LINE) == (samples != 60)

@@ -1,6 +1,6 @@
 """Settings come from flags, then --config, then defaults.
 
-Modules: cli.config, training.command, recipe.options.
+Modules: cli.config, cli.data_config, training.command, recipe.options.
 """
 
 import json
@@ -69,11 +69,8 @@ def test_steps_is_the_length_of_a_run_also_where_a_recipe_has_steps_of_each_stag
         assert parse(words.split()).config.max_steps == 7
 
 
-def test_precisions_have_the_names_of_other_trainers_too():
+def test_precisions_have_other_names_and_flags_override_a_preset_of_metrics():
     assert parse(["--precision", "bf16"]).config.precision == "mixed_bfloat16"
-
-
-def test_a_preset_of_metrics_sets_the_evaluations_and_flags_override_it():
     flags = "--metrics fid50k_full --eval-samples 40"
     evaluation = parse(flags.split()).config.evaluation
     assert (evaluation.eval_samples, evaluation.eval_real_samples, evaluation.eval_features) == (40, 0, "inception")
@@ -85,22 +82,16 @@ def test_a_preset_of_metrics_sets_the_evaluations_and_flags_override_it():
     [
         ("--imagesize 3", "--imagesize"),
         ("--image-size big", '--image-size: "big" is not a whole number'),
-        ("--image-size 32 --image-size 64", "--image-size specified multiple times"),
-        ("--channels 2", '"2" for --channels. Choose from: 1, 3'),
         ("--precision half", '"half" is not one of float32, mixed_bfloat16, mixed_float16'),
         ("--ema-decay nan", "--ema-decay"),
         (
             "--ema-half-life 1e4 --ema-decay 0.995",
             "--ema-half-life 10000, --ema-decay 0.995: both set the same average",
         ),
-        ("--norm layer", '"layer" for --norm. Choose from: "batch", "none"'),
-        ("--pipeline.thread 1", "--pipeline.thread"),
         ("--recipe tiny:Nobody", "--recipe tiny:Nobody: Nobody in tiny is not a subclass of hvdgan.recipe.Recipe"),
         ("--recipe no.such:GAN", "there is no module no.such"),
         ("--recipe tiny:Clashing", "the option seed is also a setting of hvdgan; rename it"),
         ("--batch 64", "--batch: no flag of hvdgan; .* are --global-batch-size"),
-        ("--lr=0.1", "--lr: no flag of hvdgan; .* is --learning-rate"),
-        ("--metrics kid", "--metrics"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, complaint):
@@ -109,7 +100,41 @@ def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, compl
     assert "\n" not in str(caught.value)
 
 
-def test_saved_options_have_their_types_again():
-    command = parse("--recipe tiny:Conditional --widths 5 --widths 6 --weights a/b --learning-rate 0.5".split())
+ARRAYS = (
+    "--values log1p+standard --axes DHW --crop 8,16,4 --flip-axes depth,width --inputs lr --input-values none "
+    "--input-axes HWC --constants ground --constant-values standard --conditions energy,theta "
+    "--condition-values energy=log1p;theta=none"
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--recipe tiny:Conditional --widths 5 --widths 6 --weights a/b --learning-rate 0.5", {"ema_decay": 0.995}),
+        (ARRAYS, {"crop": [8, 16, 4], "flip_axes": ["depth", "width"], "condition_values": "energy=log1p;theta=none"}),
+        ("", {"crop": [], "image_size": None, "ema_half_life": None}),
+        ("--image-size 64x96 --ema-decay 0", {"image_size": [64, 96], "ema_decay": 0.0}),
+        ("--ema-half-life 5000", {"ema_decay": None, "ema_half_life": 5000.0}),
+    ],
+)
+def test_saved_settings_and_options_have_their_types_again(flags, expected):
+    command = parse(flags.split())
     saved = json.loads(json.dumps(to_json(command.config, command.options)))
+    assert expected.items() <= saved.items()
     assert parse_saved(saved, "run") == command
+
+
+def test_the_two_settings_of_the_average_replace_each_other_and_both_are_refused(tmp_path):
+    def of(*arguments):
+        config = parse(arguments).config
+        return config.ema_decay, config.ema_half_life
+
+    def saved(**settings):
+        (tmp_path / "saved.json").write_text(json.dumps(settings))
+        return "--config", str(tmp_path / "saved.json")
+
+    assert of() == (0.995, None) and of("--ema-half-life", "1e4") == (None, 1e4)
+    assert of(*saved(ema_decay=0.0), "--ema-half-life=5000") == (None, 5000)
+    assert of(*saved(ema_half_life=5000), "--ema-decay", "0.9") == (0.9, None)
+    with pytest.raises(UserError, match=r"--ema-half-life 5000, --ema-decay 0\.9"):
+        of(*saved(ema_decay=0.9, ema_half_life=5000))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, tiny_run, values_of
+from building import assert_equal_gradients, data_of, start_equally, tiny_run, values_of
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.training.compiler import CompiledRandom
@@ -14,36 +14,6 @@ from tiny import Tiny
 
 WITH_OTHER_ROUNDING = {"completion": 5e-2}
 """largest differences of a gradient, relative to its norm, where 0.02 is not enough on a processor without AVX-512"""
-
-
-def slots(values):
-    """Adam's means; after one step from zero they equal the gradients times 1 - beta_1, and the square of these."""
-    return {name: value for name, value in values.items() if name.endswith(("/momentum", "/velocity"))}
-
-
-def start_equally(*runs):
-    """Give all runs the variables of the first, and new optimizers."""
-    fresh = values_of(runs[0])
-    for run in runs:
-        for variable, value in zip(run.state.tensors().values(), fresh.values(), strict=True):
-            variable.assign(value)
-        run.state.reset_optimizers(run.recipe, run.state.networks)
-
-
-def assert_equal_gradients(stage, expected, found, tolerance):
-    """Compare the gradients of a first step.
-
-    Rounding moves some of a deep network's inputs across the kinks of its ReLUs, so one variable's gradient may differ
-    by more than a thousandth. What is 0 but for rounding, such as that of a bias before BatchNorm, is compared with the
-    network's largest.
-    """
-    for owned in stage.owns:
-        mine = {name: value for name, value in slots(expected).items() if name.startswith(f"optimizers/{owned}/")}
-        for kind in ("momentum", "velocity"):
-            largest = max(np.linalg.norm(value) for name, value in mine.items() if name.endswith(kind))
-            for name in (name for name in mine if name.endswith(kind)):
-                difference = np.linalg.norm(found[name] - mine[name])
-                assert difference <= tolerance * np.linalg.norm(mine[name]) + 1e-5 * largest, name
 
 
 @pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
@@ -60,7 +30,7 @@ def test_every_recipe_computes_the_same(name, tmp_path):
         for metric, value in expected.items():
             assert float(found[metric]) == pytest.approx(float(value), rel=1e-3, abs=1e-4), metric
         after = values_of(plain), values_of(compiled)
-        assert_equal_gradients(stage, *after, tolerance=WITH_OTHER_ROUNDING.get(name, 2e-2))
+        assert_equal_gradients(stage.owns, *after, tolerance=WITH_OTHER_ROUNDING.get(name, 2e-2))
         for moving in (variable for variable in after[0] if "/moving_" in variable):
             np.testing.assert_allclose(after[1][moving], after[0][moving], rtol=1e-3, atol=1e-5, err_msg=moving)
 

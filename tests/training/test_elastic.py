@@ -41,9 +41,7 @@ def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequen
     process = subprocess.Popen(
         [*command, *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
         cwd=folder,
-        env=environment(
-            **dict.fromkeys(ENV, str(folder / "faults")),
-        ),
+        env=environment(**dict.fromkeys(ENV, str(folder / "faults"))),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -36,7 +36,7 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
         make_features().save(tmp_path / name / "features.keras")
         for steps in launches:
             words = "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", steps
-            done = train(tmp_path / name, *words, ranks=2)
+            done = train(tmp_path / name, *words)
     whole, saved = (state_of(tmp_path / name, 4) for name in ("whole", "cut"))
     assert whole.keys() == saved.keys() and all(whole[name].tobytes() == saved[name].tobytes() for name in whole)
     assert not [name for name in saved if "features" in name]

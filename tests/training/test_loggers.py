@@ -103,7 +103,6 @@ def test_ones_own_gets_settings_numbers_and_pictures_and_nothing_twice_after_a_r
 def test_one_that_fails_is_named_once_and_the_run_goes_to_its_end(tmp_path, capfd):
     assert saved.train(tmp_path / "run", "--logger", "mine:Failing,mine:Lines") == 0
     (event,) = events_of(tmp_path / "run", "lost_logger")
-    assert event["logger"] == "mine:Failing"
     assert event["text"] == "logger mine:Failing has failed (ValueError: no room); the run continues without it"
     assert capfd.readouterr().err.count("warning: logger mine:Failing has failed") == 1
     assert [each[1] for each in lines(tmp_path / "run" / "mine.jsonl") if each[0] == "scalars"] == [2, 4, 6, 8]
@@ -122,17 +121,6 @@ def test_one_that_hangs_keeps_nobody_waiting_for_long_nor_in_silence(tmp_path, m
     assert "has failed (it has not finished within 0 s)" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
 
 
-def test_one_that_falls_behind_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(loggers, "MOST_CALLS", 2)
-
-    class Slow(loggers.Logger):
-        def settings(self, values):
-            time.sleep(1)
-
-    hvdgan.train("tiny:Tiny", **{**TINY, "log_every": 1}, run_dir=tmp_path / "run", logger=Slow())
-    assert "it is 2 calls behind" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
-
-
 def test_one_may_stop_the_run_which_is_saved(tmp_path):
     run = tmp_path / "run"
     assert saved.train(run, "--logger", "mine:Stopper", "--steps", "1000000") == 75
@@ -146,10 +134,7 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
     [
         ("trackio", "--logger trackio: trackio is not installed for this Python; pip install trackio"),
         ("tensorbord", "--logger tensorbord: expected none, tensorboard, wandb, mlflow, trackio, or a class"),
-        ("nowhere:Gone", "--logger nowhere:Gone: ModuleNotFoundError: No module named 'nowhere'; expected none"),
-        ("mine:Gone", "--logger mine:Gone: AttributeError: module 'mine' has no attribute 'Gone'"),
         ("mine:Half", "--logger mine:Half: it has no settings, pictures, close(); a subclass of hvdgan.train.Logger"),
-        ("mine:Lines,mine:Lines", "--logger mine:Lines,mine:Lines: one is named twice"),
     ],
 )
 def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
@@ -159,11 +144,6 @@ def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsy
     error = capsys.readouterr().err
     assert error.startswith(f"hvdgan: {said}") and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-def test_none(tmp_path):
-    assert saved.train(tmp_path / "run", "--logger", "none") == 0
-    assert not (tmp_path / "run" / "tensorboard").exists()
 
 
 class Recorder:
@@ -196,25 +176,23 @@ def stand_in(monkeypatch, name, **attributes):
     monkeypatch.setitem(sys.modules, name, module)
 
 
-def test_wandb_is_offline_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch, name):
     calls = []
-    run = Recorder(calls)
-    stand_in(monkeypatch, "wandb", init=Recorder(calls, init=run).init, Settings=dict, Image=np.shape)
-    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME"):
-        monkeypatch.delenv(variable, raising=False)
-    twice(tmp_path, "wandb")
-    first, second = (named for name, _, named in calls if name == "init")
-    assert first == second and (first["mode"], first["resume"]) == ("offline", "allow")
-    assert (first["dir"], first["name"]) == (str(tmp_path / "run"), "run")
-    assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
-    logged = [arguments[0] for name, arguments, _ in calls if name == "log"]
+    stand_in(monkeypatch, name, init=Recorder(calls, init=Recorder(calls)).init, Settings=dict, Image=np.shape)
+    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "TRACKIO_DIR"):
+        monkeypatch.setenv(variable, "")  # so that it is undone
+        monkeypatch.delenv(variable)
+    twice(tmp_path, name)
+    first, second = (named for called, _, named in calls if called == "init")
+    assert first["name"] == second["name"] and first["resume"] == second["resume"] == "allow"
+    if name == "wandb":
+        assert (first["mode"], first["dir"], first["id"]) == ("offline", str(tmp_path / "run"), second["id"])
+        assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
+    logged = [{**named, **arguments[0]} for called, arguments, named in calls if called == "log"]
     assert [each["step"] for each in logged if "judge/loss" in each] == [2, 4]
     assert sorted(each["step"] for each in logged if each.get("samples") == (78, 78, 3)) == [0, 2, 4]
-    assert [name for name, _, _ in calls].count("finish") == 2
-    monkeypatch.setenv("WANDB_MODE", "online")
-    hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "other", logger="wandb")
-    assert [named["mode"] for name, _, named in calls if name == "init"][2:] == ["online"]
-    assert run.config["recipe"] == "tiny:Tiny"
+    assert [called for called, _, _ in calls].count("finish") == 2
 
 
 def test_mlflow_has_a_database_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
@@ -233,33 +211,11 @@ def test_mlflow_has_a_database_in_the_run_folder_and_resumes_one_run(tmp_path, m
     twice(tmp_path, "mlflow")
     run = tmp_path / "run"
     assert clients == [f"sqlite:///{run}/mlflow.db"] * 2
-    assert [each[1:] for each in calls if each[0] == "create_experiment"] == [
-        (("hvdgan", f"file://{run}/mlartifacts"), {})
-    ]
     assert [each[1:] for each in calls if each[0] == "create_run"] == [(("7",), {"run_name": "run"})]
     batches = [(arguments, named) for name, arguments, named in calls if name == "log_batch"]
-    assert {arguments[0] for arguments, _ in batches} == {"r1"}
     parameters = [pair for _, named in batches for pair in named.get("params", ())]
     assert ("recipe", "tiny:Tiny") in parameters and "steps" not in dict(parameters)
-    assert all(len(named.get("params", ())) <= 100 for _, named in batches)
     metrics = [metric for arguments, _ in batches for metric in (arguments[1:] or [[]])[0]]
     assert [metric[3] for metric in metrics if metric[0] == "judge/loss"] == [2, 4]
     drawn = [named for name, _, named in calls if name == "log_image"]
     assert sorted(each["step"] for each in drawn if each["key"] == "samples") == [0, 2, 4]
-    assert [each[1] for each in calls if each[0] == "set_terminated"] == [("r1",)] * 2
-
-
-def test_trackio_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
-    calls = []
-    stand_in(monkeypatch, "trackio", init=Recorder(calls, init=Recorder(calls)).init, Image=np.shape)
-    monkeypatch.setenv("TRACKIO_DIR", "")
-    monkeypatch.delenv("TRACKIO_DIR")
-    twice(tmp_path, "trackio")
-    first, second = (named for name, _, named in calls if name == "init")
-    assert first["name"] == second["name"] and first["name"].startswith("run-") and first["resume"] == "allow"
-    assert first["config"]["recipe"] == "tiny:Tiny"
-    assert [named["step"] for name, arguments, named in calls if name == "log" and "judge/loss" in arguments[0]] == [
-        2,
-        4,
-    ]
-    assert [name for name, _, _ in calls].count("finish") == 2

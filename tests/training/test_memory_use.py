@@ -1,27 +1,14 @@
-"""What a run says about its memory: after a stage, and when there is too little.
+"""What a run says when there is too little memory; after a stage: tests/commands/test_train.py.
 
 Modules: training.memory.
 """
 
-import dataclasses
 import re
 import sys
 
-import pytest
-
-from building import tiny_run
-from hvdgan.distributed.ranks import Ranks
-from hvdgan.training.memory import MemoryGuard
-from launching import run, train
+from launching import run
 
 ARGUMENTS = "--recipe hungry:Hungry --image-size 8 --global-batch-size 16 --report never --run-dir run".split()
-
-
-def test_each_stage_is_measured_at_its_end(tmp_path):
-    train(tmp_path, *"--recipe tiny:Staged --image-size 8 --global-batch-size 16 --run-dir run".split(), ranks=2)
-    log = (tmp_path / "run" / "log.txt").read_text()
-    for stage in ("generator", "discriminator", "joint"):
-        assert re.search(rf"stage {stage}: peak memory of a process [\d.]+ GB, on rank [01]$", log, re.MULTILINE), log
 
 
 def test_out_of_memory_is_one_line(tmp_path):
@@ -35,14 +22,3 @@ def test_out_of_memory_is_one_line(tmp_path):
         line,
     ), line
     assert "stopped: rank 0 is out of memory" in (tmp_path / "run" / "log.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("batch", "size", "accumulate", "slice_unit", "expected"),
-    [(24, 2, 4, 0, 12), (8, 8, 1, 0, None), (64, 3, 4, 4, 8)],
-)
-def test_the_micro_batches_that_are_suggested_are_possible(batch, size, accumulate, slice_unit, expected):
-    built = tiny_run(global_batch_size=batch, accumulate=accumulate)
-    built = dataclasses.replace(built, ranks=Ranks(size=size, slice_unit=slice_unit))
-    said = str(MemoryGuard(built).failure(MemoryError()))
-    assert (f"try --accumulate {expected}, a smaller" if expected else "try a smaller") in said

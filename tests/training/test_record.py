@@ -86,18 +86,6 @@ def test_samples_are_drawn_by_the_averaged_weights_in_inference_mode_and_change_
     np.testing.assert_array_equal(drawn, to_uint8(images.numpy()))
 
 
-def test_a_grid_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch, capsys):
-    """Of any kind: for a user without a name and without HOME, matplotlib raises a RuntimeError."""
-
-    def failing(sampler, path, samples):
-        raise RuntimeError(path.name)
-
-    monkeypatch.setattr(Sampler, "save", failing)
-    assert saved.train(tmp_path) == 0 and saved.steps(tmp_path)[-1] == 8
-    line = "warning: samples cannot be written: RuntimeError('real.png'); the run continues"
-    assert capsys.readouterr().err.count(line) == (tmp_path / "log.txt").read_text().count(line) == 1
-
-
 reports = pytest.mark.reports
 
 
@@ -132,11 +120,3 @@ def test_a_run_that_ends_early_names_the_command_which_says_why(tmp_path, capfd,
     assert not (folder / "report.html").exists() and report.main([str(folder)]) == 0
     assert sentence(folder).startswith(verdict)
     assert not fails or "loss or gradients are not finite" in (folder / "report.html").read_text()
-
-
-@reports
-def test_never_and_a_run_that_never_began_write_none(tmp_path, capfd):
-    assert saved.train(tmp_path / "run", "--report", "never") == 0
-    assert saved.train(tmp_path / "another", "--global-batch-size", "0") == 2
-    assert saved.train(tmp_path / "other", "--data", str(tmp_path / "nowhere")) == 2
-    assert not [*tmp_path.rglob("report.html")] and "hvdgan.report" not in capfd.readouterr().err

@@ -16,9 +16,7 @@ def tf_normal():
 
 
 DRAWS = {
-    "RandomUniformInt": lambda: tf.cast(tf.random.uniform(SHAPE, 0, 3, tf.int32), tf.float32),
     "RandomShuffle": lambda: tf.random.shuffle(tf.ones(SHAPE)),
-    "RandomGamma": lambda: tf.random.gamma(SHAPE, 1.0),
     "Multinomial": lambda: tf.cast(tf.random.categorical(tf.zeros(SHAPE), 8), tf.float32),
     "RngReadAndSkip|Stateful\\w+": lambda: tf.random.get_global_generator().normal(SHAPE),
 }

@@ -120,27 +120,6 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     assert "step-00000004" in second and second.endswith("are dropped")
 
 
-def test_a_checkpoint_past_the_end_of_the_stages_is_refused_and_leaves_nothing(tmp_path, capsys):
-    assert train(tmp_path / "a", "--steps", "4") == 0
-    capsys.readouterr()
-    assert train(tmp_path / "b", "--steps", "2", "--resume", str(tmp_path / "a" / LAST)) == 2
-    error = capsys.readouterr().err
-    assert f"--resume {tmp_path / 'a' / LAST}: it is of step 4, and this run ends at step 2; give its" in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "b").exists()
-
-
-def test_a_checkpoint_in_a_new_folder_has_its_settings_next_to_it_also_where_nothing_is_to_do(tmp_path, capsys):
-    assert train(tmp_path / "a", "--steps", "4") == 0
-    assert train(tmp_path / "b", "--steps", "8", "--max-steps", "3", "--resume", str(tmp_path / "a" / LAST)) == 0
-    assert "nothing to do: step 4" in capsys.readouterr().err
-    assert (tmp_path / "b" / LAST / "manifest.json").is_file()
-    settings = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert settings["steps"] == 8 and settings["run_dir"] == str(tmp_path / "b")
-    assert train(tmp_path / "b", "--steps", "6") == 0
-    assert "resuming at step 4 of 6" in capsys.readouterr().err
-
-
 def test_a_job_that_was_requeued_three_times_without_a_checkpoint_ends(begun, monkeypatch, capsys):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "3")

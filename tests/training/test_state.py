@@ -1,4 +1,4 @@
-"""The loss scale of mixed_float16, copies of variables, and statistics that are means over the ranks."""
+"""The loss scale of mixed_float16, and statistics that are means over the ranks."""
 
 import json
 
@@ -16,7 +16,7 @@ from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build
-from hvdgan.training.state import LossScale, copy_of
+from hvdgan.training.state import LossScale
 from launching import train
 from tiny import TinyOptions
 
@@ -73,28 +73,6 @@ def test_the_scale_grows_after_two_thousand_finite_gradients():
     assert float(scale.value) == 2.0**16 and int(scale.held) == 0
     scale.adapt(tf.constant(False))
     assert float(scale.value) == 2.0**15
-
-
-def test_the_loss_scale_does_not_change_the_step():
-    """Adam's mean after one step, from a scale of 2**15 and of 1: the same but for the rounding to float16."""
-
-    def momentum(scale):
-        run = tiny_run(precision="mixed_float16")
-        run.state.loss_scales["judge"].value.assign(scale)
-        stage_step(run)(0, 0, data_of(run))
-        return values_of(run)["optimizers/discriminator/discriminator/dense_2/kernel/momentum"]
-
-    np.testing.assert_allclose(momentum(2.0**10), momentum(1.0), rtol=0.02, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
-@pytest.mark.parametrize("shape", [(), (3, 2)])
-def test_a_copy_stays_as_it_is_when_the_variable_changes(dtype, shape):
-    variable = keras.Variable(np.ones(shape), dtype=dtype, trainable=False)
-    copy = copy_of(variable)
-    variable.assign(np.zeros(shape))
-    assert isinstance(copy, np.ndarray) and copy.flags.c_contiguous
-    assert copy.shape == shape and str(copy.dtype) == dtype and copy.astype(bool).all()
 
 
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):

@@ -4,21 +4,16 @@ Modules: training.averages, training.optimizers.
 """
 
 import dataclasses
-import math
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import LearningRate, Stage
-from hvdgan.training.averages import move_averages, share_of_images
 from hvdgan.training.optimizers import rate_at
-from hvdgan.training.state import TrainState
 from hvdgan.training.step import StageStep
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
@@ -95,59 +90,25 @@ def test_an_update_is_applied_only_if_its_metrics_say_so():
         assert any("/generator/" in name for name in changed(before, values_of(run)))
 
 
-def test_the_moving_average_follows_the_weights():
-    run = tiny_run(ema_decay=0.5)
+@pytest.mark.parametrize(
+    ("settings", "decay_at"),
+    [
+        ({"ema_decay": 0.5}, lambda step: min(0.5, (1 + step) / (10 + step))),
+        # 8 images, and early in a run a twentieth of those seen: nothing of the initial weights stays.
+        ({"ema_half_life": 8.0}, lambda step: 0.5 ** (16 / min(8, 16 * step / 20)) if step else 0.0),
+    ],
+)
+def test_the_moving_average_follows_the_weights(settings, decay_at):
+    run = tiny_run(**settings)
     step = stage_step(run)
     name = "generator/generator/dense/kernel"
     average = values_of(run)[f"ema/{name}"]
     np.testing.assert_array_equal(average, values_of(run)[f"networks/{name}"])
     for number in range(12):
         step(number, number, data_of(run, number))
-        decay = min(0.5, (1 + number) / (10 + number))
+        decay = decay_at(number)
         average = decay * average + (1 - decay) * values_of(run)[f"networks/{name}"]
     np.testing.assert_allclose(values_of(run)[f"ema/{name}"], average, rtol=1e-5, atol=1e-7)
-
-
-def averaged(weight_at, images, **settings):
-    """The average of one weight after a number of images; the weight is a function of the images seen."""
-    network = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    average = keras.Variable([[weight_at(0)]], trainable=False)
-    state = TrainState({"generator": network}, {}, {}, {"generator": [average]})
-    config = Config(**settings)
-
-    @tf.function
-    def move(step):
-        move_averages(state, {"generator": [tf.constant(True)]}, step, config)
-
-    for step in range(images // config.global_batch_size):
-        network.trainable_variables[0].assign([[weight_at((step + 1) * config.global_batch_size)]])
-        move(tf.constant(step, tf.int64))
-    return average.numpy().item()
-
-
-def jump(images):
-    """A weight that is 0 up to the 40,960th image, and 1 from then on."""
-    return float(images > 40_960)
-
-
-@pytest.mark.parametrize("batch_size", [8, 64])
-def test_half_of_what_changed_is_in_the_average_after_the_half_life_at_any_batch_size(batch_size):
-    """Early in a run the half-life is a twentieth of the images seen, so nothing of the initial weights stays."""
-    after = averaged(jump, 40_960 + 3 * 1024, global_batch_size=batch_size, ema_half_life=1024)
-    assert after == pytest.approx(1 - 0.5**3, abs=1e-4)
-    after = averaged(jump, 45_056, global_batch_size=batch_size, ema_half_life=1e6)
-    assert after == pytest.approx(1 - (40_960 / 45_056) ** (20 * math.log(2)), abs=0.006)
-    share = share_of_images(tf.constant(10**8, tf.int64), 1e7, 4).numpy()  # no digits are lost in float32
-    assert share == pytest.approx(4e-7 * math.log(2), rel=1e-5)
-
-
-class NoAverage(Tiny):
-    ema = ()
-
-
-def test_a_half_life_for_a_recipe_without_averages_is_refused():
-    with pytest.raises(UserError, match="--ema-half-life 1000: the recipe averages no network .* leave the flag out"):
-        tiny_run(NoAverage, ema_half_life=1000.0)
 
 
 def _with_update(settings=None, **changes):
@@ -201,31 +162,13 @@ def test_a_learning_rate_over_five_steps(rate, expected):
     assert rates == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 0.25), ("sqrt", 0.5)])
+@pytest.mark.parametrize(("scaling", "factor"), [("linear", 0.25), ("sqrt", 0.5)])
 def test_learning_rates_grow_with_the_batch_as_asked(scaling, factor):
     """A batch of 16 where the rates are meant for 64; both for an update's own rate and for an optimizer's."""
     for rate, expected in ((None, 0.001), (0.02, 0.02)):
         run = _with_update({"lr_scaling": scaling}, learning_rate=rate)
         stage_step(run)(0, 0, data_of(run))
         assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(expected * factor)
-
-
-class ExplodingGenerator(Tiny):
-    """A loss that is not finite in the third step."""
-
-    def fool(self, nets, batch):
-        loss, metrics = super().fool(nets, batch)
-        return loss * tf.where(tf.equal(batch.random.step, 2), tf.constant(float("nan")), 1.0), metrics
-
-
-def test_an_update_that_is_not_finite_leaves_the_averages():
-    run = tiny_run(ExplodingGenerator, options=TinyOptions(norm="batch"))
-    step = stage_step(run)
-    for number in range(3):
-        before = values_of(run)
-        _, (_, finite) = step(number, number, data_of(run))
-        averages = [name for name in changed(before, values_of(run)) if name.startswith("ema/generator/")]
-        assert bool(averages) == bool(finite) == (number < 2)
 
 
 def test_an_update_has_its_own_betas_and_leaves_the_optimizers():

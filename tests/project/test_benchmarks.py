@@ -1,0 +1,126 @@
+"""The programs of benchmarks/, shortened: they run, they measure what they say, and name a goal that is missed."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
+from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
+from launching import ROOT, run
+
+sys.path.insert(0, str(ROOT / "examples" / "data"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+import bench
+import calo3d_quality
+import digits_features
+import keras_peers
+import quality
+import showers
+import work
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda true: true, set()),
+        (lambda true: 1.06 * true, {"response", "longitudinal", "rows", "columns"}),
+        (lambda true: np.roll(true, 1, axis=2), {"rows"}),
+    ],
+)
+def test_a_change_of_one_kind_misses_the_goals_of_that_kind_for_showers(change, wrong):
+    energy, theta = showers.particles(500, seed=1)
+    true = showers.showers(energy, theta, 16, seed=1)
+    made = change(true)
+    figures = calo3d_quality.judge(true, made, energy, calo3d_quality.profiles_of(true, made, energy, theta))
+    assert set(figures["missed"]) == wrong and figures["reached"] == (not wrong)
+
+
+@pytest.mark.long
+def test_the_command_for_calo3d_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(calo3d_quality, "COMMAND", "--nf 2 --global-batch-size 4 --steps 2 --r1-every 2")
+    words = ["--run", tmp_path, "--num", 30, "--samples", 40, "--out", tmp_path / "o.json"]
+    monkeypatch.setattr(sys, "argv", ["calo3d_quality.py", *map(str, words)])
+    with pytest.raises(SystemExit, match="not reached"):
+        calo3d_quality.main()
+    figures = json.loads((tmp_path / "o.json").read_text())
+    assert figures["worst"] > 0.05 and len(figures["largest_errors"]["response"]) == 5
+
+
+@pytest.mark.long
+def test_real_digits_reach_the_goal_and_a_single_one_does_not():
+    digits = digits_features.to_float(open_source(Config()))
+    judged = quality.judge(digits[:500])
+    assert judged["reached"] and judged["classifier_accuracy"] >= 0.97 and judged["classes_found"] == 10
+    assert not quality.judge(np.repeat(digits[:1], 100, axis=0))["reached"]
+
+
+@pytest.mark.long
+def test_the_commands_for_digits_run(tmp_path, monkeypatch):
+    short = {"completion": "--nf 2 --stages completion=2,discriminator=2,joint=2", "dcgan": "--nf 2 --steps 2"}
+    monkeypatch.setattr(quality, "COMMANDS", short)
+    monkeypatch.setattr(quality, "SAMPLES", 20)
+    monkeypatch.setattr(sys, "argv", ["quality.py", "--runs", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit, match="not reached: completion, dcgan"):
+        quality.main()
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert figures["completion"]["eval/hole_psnr"] < 14.9 and figures["dcgan"]["mean_top_probability"] < 1
+    assert (tmp_path / "dcgan" / "grid.png").is_file()
+
+
+@pytest.mark.long
+def test_the_benchmark_of_reading_runs(tmp_path):
+    flags = "--images 130 --megabytes 9 --rounds 1 --seconds 0.1 --cores 1 --json a.json"
+    done = run([sys.executable, BENCHMARKS / "input.py", *flags.split()], tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "a.json").read_text())
+    pictures = {f"picture, {name}, 1 cores" for name in ("folder", "packed", "tf.data", "keras", "decode")}
+    arrays = {f"array, {kind}, hvdgan, 1 cores" for kind in ("npy", "hdf5", "gzip", "contiguous", "packed")}
+    assert pictures | arrays | {"array, packed, bare, 1 cores", "array, npy, generator, 1 cores"} <= found.keys()
+    assert all(rate > 0 for rates in found.values() for each in rates for rate in each)
+
+
+def test_every_peer_trains_the_same_networks():
+    """Each peer refuses other counts than the work's, the PyTorch ones as well; here those of Keras and hvdgan."""
+    settings = {"out": "", "precision": "float32", "warm_up": 1, "steps": 4, "device": "cpu", "ranks": 1}
+    small = work.Work(**settings, batch_size=2, image_size=64, nf=4)
+    shape = {"image_size": 64, "channels": 3, "nf": 4}
+    ours = dcgan_generator(**shape, latent_size=work.LATENT_SIZE), dcgan_discriminator(**shape)
+    for mine, theirs, count in zip(ours, keras_peers.networks(small), small.parameters, strict=True):
+        shapes = [[tuple(v.shape) for v in network.trainable_variables] for network in (mine, theirs)]
+        assert shapes[0] == shapes[1]
+        assert sum(v.shape.num_elements() for v in mine.trainable_variables) == count
+
+
+@pytest.mark.long
+def test_peers_run_and_are_compared(tmp_path):
+    """Ranks under Horovod and tf.distribute, which end with the same weights, and hvdgan."""
+    names = ["hvdgan", "horovod-gloo", "multiworker", "mirrored", "hvdgan-gloo"]
+    words = "--repeats 1 --warm-up 1 --steps 4 --nf 2 --image-size 32 --batch-size 2 --precision float32 --runs runs"
+    command = [sys.executable, BENCHMARKS / "peers" / "bench.py", "--only", ",".join(names), *words.split()]
+    done = run([*command, "--json", "found.json"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["failures"] == {} and {each["program"] for each in found["runs"]} == set(names)
+    for each in found["runs"]:
+        assert each["images_per_sec"] > 0 and 0 < each["start_seconds"] < 240
+        assert each["peak_mb"] > 100  # TensorFlow alone takes more, a launcher less
+    reports = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*horovod-gloo/rank-*.json")]
+    assert sorted(each["rank"] for each in reports) == [0, 1] and reports[0]["weights"] == reports[1]["weights"]
+
+
+def test_peers_are_compared_within_each_repeat():
+    rates = {"hvdgan-mpi": (80.0, 40.0, 90.0), "ddp": (40.0, 20.0, 60.0)}  # the machine was slow in the second one
+    task = {"precision": "float32", "batch_size": 16, "ranks": 2}
+    runs = [
+        {"program": name, "repeat": repeat, "images_per_sec": rate, **task}
+        for name, each in rates.items()
+        for repeat, rate in enumerate(each)
+    ]
+    rows = bench.table([*runs, {**runs[0], "program": "keras", "ranks": 1}]).splitlines()
+    assert rows[-1] == "| float32 | 16 | 2 | hvdgan-mpi | ddp | 2.00 (1.50 to 2.00) |"
