@@ -5,7 +5,6 @@ import itertools
 import re
 import subprocess
 import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -16,7 +15,6 @@ import reading
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.data import cached, open_source
-from hvdgan.data.batches import ImageReader
 from hvdgan.data.order import sample_indices
 from launching import environment
 from numbered import numbered
@@ -122,33 +120,6 @@ def test_too_many_broken_images_stop_the_run(capfd):
         next(batches)
 
 
-@pytest.mark.parametrize(("error", "kind"), [(RunError("the file is gone"), RunError), (KeyError("bug"), KeyError)])
-def test_a_failure_arrives_in_its_turn_and_as_it_is(error, kind, capfd):
-    failing = first(4, numbered())["index"][3, 0]
-
-    def fail(index):
-        if index == failing:
-            raise error
-
-    with batches_of(numbered(before=fail), prefetch=8) as batches:
-        for _ in range(3):
-            next(batches)
-        with pytest.raises(kind) as caught:
-            next(batches)
-        assert caught.value is error
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_an_evaluation_reads_each_sample_once():
-    source, indices = numbered(20, broken=(4,)), np.arange(24).reshape(2, 12)
-    reader = ImageReader(source, 3)
-    for numbers, (images, readable) in zip(indices, reader(indices), strict=True):
-        whole = (numbers != 4) & (numbers < 20)
-        np.testing.assert_array_equal(readable, whole)
-        np.testing.assert_array_equal(images[:, 0, 0, 0], np.where(whole, numbers, 0))
-    assert set(reader.bad) == {4} and source.images.taken.count(19) == 1
-
-
 def test_batches_are_copied_to_the_device_ahead():
     """A second logical processor stands for a GPU: what is copied, and that nothing changes."""
     script = """
@@ -191,39 +162,3 @@ def test_closing_ends_the_threads_without_the_garbage_collector():
         assert len(source.images.taken) == read < 1000
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("ending", ["", "raise SystemExit(7)"])
-def test_the_interpreter_exits_while_batches_are_read(ending):
-    script = """
-        import atexit
-
-        def report():
-            try:
-                next(batches)
-            except ValueError as error:
-                print(error)
-
-        atexit.register(report)  # before the others, so that it runs after them
-
-        import numpy as np
-        from hvdgan.data.batches import Batches
-        from hvdgan.data.samples import of_pictures
-        from hvdgan.data.store import Store
-
-        class Busy(Store):
-            def read(self, indices):
-                sum(range(200_000))  # holds the interpreter most of the time
-                return np.zeros((len(indices), 2, 2, 1), np.uint8)
-
-        source = of_pictures(Busy("busy", (10, 2, 2, 1), "u1"), name="busy", told_by=[])
-        batches = Batches(source, seed=0, global_batch_size=4, places=(0, 4), position=0, threads=4, prefetch=50,
-                          max_bad_fraction=0, device=None)
-        next(batches)
-        print("has a batch")
-    """
-    code = f"{textwrap.dedent(script)}\n{ending}\n"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert ended.stdout == "has a batch\nthese batches are closed\n"
-    assert ended.returncode == (7 if ending else 0)
-    assert not any(word in ended.stderr for word in ("Traceback", "Fatal", "terminate"))

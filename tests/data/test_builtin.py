@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.data.builtin import KERAS, outline
+from hvdgan.data.builtin import outline
 from reading import all_images, opened
 
 
@@ -51,17 +51,6 @@ def test_a_set_of_keras(tmp_path, monkeypatch):
     source = opened("keras:fashion_mnist", channels=3)
     np.testing.assert_array_equal(all_images(source), np.broadcast_to(shades[:, None, None, None], (20, 8, 8, 3)))
     assert source.labels.tolist() == labels.tolist() and source.num_classes == 3
-
-
-def test_a_set_that_keras_does_not_know_or_cannot_fetch(monkeypatch):
-    def unreachable():
-        raise OSError("no route to host")
-
-    with pytest.raises(UserError, match=f"--data keras:faces: expected one of .*keras:{KERAS[0]}"):
-        opened("keras:faces")
-    monkeypatch.setattr("keras.datasets.mnist.load_data", unreachable)
-    with pytest.raises(UserError, match="--data keras:mnist: Keras cannot load it: no route to host; .*KERAS_HOME"):
-        opened("keras:mnist")
 
 
 def test_an_outline_is_the_edge_of_what_is_bright_and_the_input_of_pairs_without_files():

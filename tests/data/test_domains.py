@@ -61,12 +61,6 @@ def test_a_broken_sample_of_the_second_domain_is_replaced_and_named_after_it():
     assert 2 in found["index"].numpy() and 2 not in found["B/index"].numpy()
 
 
-def test_the_fingerprint_is_that_of_all_domains():
-    one = numbered()
-    found = [joined({"A": one, "B": one.replace(fingerprint=b)}).fingerprint for b in (one.fingerprint, "other")]
-    assert len({one.fingerprint, *found}) == 3
-
-
 def picture(path, size=8):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((size, size, 3), 7, np.uint8)).save(path)
@@ -86,12 +80,6 @@ def test_arrays_of_a_file_by_their_names(tmp_path):
     np.savez(tmp_path / "both.npz", A=np.zeros((3, 8, 8, 3), np.uint8), B=np.zeros((4, 8, 8, 3), np.uint8))
     found = settings_of(Config(data=str(tmp_path / "both.npz")), DOMAINS)
     assert [len(open_source(each)) for each in found.values()] == [3, 4]
-
-
-def test_data_given_for_each_domain():
-    found = settings_of(Config(data="digits", other_data=("synthetic",)), DOMAINS)
-    assert {name: each.data for name, each in found.items()} == {"A": "digits", "B": "synthetic"}
-    assert not any(each.other_data for each in found.values())
 
 
 @pytest.mark.parametrize(

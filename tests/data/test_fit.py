@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_image, to_pixels
 from reading import opened
 
@@ -32,9 +30,9 @@ def folder(tmp_path):
     return tmp_path / "images"
 
 
-def refusal(width, height, wanted="8 x 8"):
+def refusal(width, height):
     return (
-        f"{width} x {height} pixels, and {wanted} are wanted; say what to do with --fit crop, --fit pad or "
+        f"{width} x {height} pixels, and 8 x 8 are wanted; say what to do with --fit crop, --fit pad or "
         "--fit stretch, or give --image-size HEIGHT,WIDTH, and --crop for a part of each"
     )
 
@@ -43,21 +41,6 @@ def test_a_folder_is_refused_with_the_first_picture(folder):
     with pytest.raises(UserError) as caught:
         opened(folder, fit=None)
     assert str(caught.value) == f"--data {folder}: 0.png has {refusal(64, 32)}"
-
-
-def test_a_crop_of_pictures_that_are_not_square_needs_their_size(tmp_path):
-    for number in range(3):
-        Image.fromarray(striped(96, 64)).save(tmp_path / f"{number}.png")
-    crop = ArrayConfig(crop=(32, 32))
-    with pytest.raises(UserError) as caught:
-        open_source(Config(data=str(tmp_path), arrays=crop))
-    assert str(caught.value) == f"--data {tmp_path}: 0.png has {refusal(96, 64, '32 x 32')}"
-    source = open_source(Config(data=str(tmp_path), image_size=(64, 96), arrays=crop))
-    assert (source.layout.shape, source.layout.seen) == ((64, 96, 3), (32, 32, 3))
-    np.testing.assert_array_equal(source.fetch(0), striped(96, 64))  # from which the step cuts
-    with pytest.raises(UserError) as caught:
-        opened("digits", image_size=(8, 16), fit=None)
-    assert str(caught.value) == f"--data digits: a scan has {refusal(8, 8, '16 x 8')}"
 
 
 def test_the_three_ways(folder):

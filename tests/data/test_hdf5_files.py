@@ -10,23 +10,13 @@ import h5py
 import numpy as np
 import pytest
 
-from arrays_on_disk import arrays, hdf5, wrong_reads_of_threads
+from arrays_on_disk import arrays, hdf5
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.hdf5_files import Hdf5File
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
 ORDER = np.array([22, 0, 3, 3, 21, 10, 11])
-
-
-def test_threads_read_parts_of_samples_at_once(tmp_path):
-    data = hdf5(tmp_path, ARRAY.astype(">f8"), chunks=(4, 4, 4, 3), compression="gzip", shuffle=True, fletcher32=True)
-    source = arrays(data)
-    np.testing.assert_array_equal(source.fetch_batch(ORDER), ARRAY[ORDER])
-    assert source.dtype == np.float64 and not wrong_reads_of_threads(source, ARRAY.astype(np.float64), 5)
-
-
-# Numbers of other files, and numbers that mean others
 
 
 def test_a_file_that_another_process_locks_is_read(tmp_path):

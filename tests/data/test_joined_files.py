@@ -61,24 +61,6 @@ def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
         arrays(f"{tmp_path}/*.nc:x")
 
 
-def test_each_file_has_limits_and_missing_numbers_of_its_own(tmp_path):
-    """The same packed ones mean others where the offset differs."""
-    stored = np.arange(0, 60, dtype=np.int16).reshape(5, 3, 4)
-    numbers = FIELDS.copy()
-    numbers[:, 0, 0] = -9999
-    for number, (offset, attribute) in enumerate(((0.5, "title"), (100.5, "_FillValue"))):
-        attributes = {"scale_factor": 0.5, "add_offset": offset, "valid_range": np.array([0, 59], np.int16)}
-        fields = xarray.Dataset({"t": (("time", "y", "x"), stored, attributes)})
-        fields.to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
-            file["x"] = numbers
-            file["x"].attrs[attribute] = np.float32(-9999)
-    found = arrays(f"{tmp_path}/*.nc:t").fetch_batch(np.arange(10))[..., 0]
-    np.testing.assert_array_equal(found, np.concatenate([stored * 0.5 + 0.5, stored * 0.5 + 100.5]))
-    found = arrays(f"{tmp_path}/*.h5:x").fetch_batch(np.arange(48))[..., 0]
-    assert (found[:24, 0, 0] == -9999).all() and np.isnan(found[24:, 0, 0]).all() and np.isnan(found).sum() == 24
-
-
 def open_files():
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

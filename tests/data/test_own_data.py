@@ -12,7 +12,6 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
-from launching import train
 from reading import batches_of
 from thread_ranks import Threads
 
@@ -75,9 +74,7 @@ def chosen(part):
 
 
 pictures = Pictures()
-texts = ["a", "b"]
 objects = [{"images": object()}]
-empty = []
 '''
 
 
@@ -152,13 +149,9 @@ def test_any_number_of_ranks_has_the_same_data_and_shares_what_is_read_at_the_st
     ("name", "options", "words"),
     [
         ("Fields", ["count"], "--data-options count: expected KEY=VALUE"),
-        ("Fields", ["size=3"], "my_data:Fields: TypeError: .*size"),
         ("pictures", ["part=first"], "--data-options part=first: my_data:pictures is an object"),
         ("chosen", ["part=no"], r"my_data:chosen: int has no len\(\) and \[i\]"),
-        ("chosen", ["part=other"], r"my_data:chosen: KeyError: 'other' \(my_data.py:\d+\)"),
-        ("empty", [], "my_data:empty: it has no items"),
         ("objects", [], "my_data:objects: an item is object; expected an array, or a dict of arrays"),
-        ("texts", [], "numbers of type <U1"),
     ],
 )
 def test_what_is_no_data_is_refused_in_one_line(name, options, words):
@@ -167,12 +160,8 @@ def test_what_is_no_data_is_refused_in_one_line(name, options, words):
     assert "\n" not in str(caught.value)
 
 
-def test_one_thread_reads_if_one_is_asked_for_and_two_ranks_see_what_one_sees(tmp_path):
+def test_one_thread_reads_if_one_is_asked_for():
     source = opened("Fields")
     sys.modules["my_data"].THREADS.clear()
     with batches_of(source, global_batch_size=4, threads=1) as batches:
         assert len([next(batches) for _ in range(5)]) == 5 and len(sys.modules["my_data"].THREADS) == 1
-    flags = "--recipe tiny:Tiny --data my_data:Fields --data-options scale=0.5 --global-batch-size 4 --steps 3".split()
-    for ranks in (1, 2):
-        train(tmp_path, *flags, "--run-dir", f"run{ranks}", "--log-every", "1", ranks=ranks)
-        assert (tmp_path / f"run{ranks}" / "metrics.jsonl").read_text().count('"step"') == 3

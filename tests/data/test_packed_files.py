@@ -135,27 +135,6 @@ def test_the_packed_size_is_that_of_a_run_unless_another_one_is_asked_for(folder
     assert source.fetch(0).shape == (16, 16, 1) and abs(all_of(source).mean() - all_of(other).mean()) < 3
 
 
-def test_the_fingerprint_tells_other_samples_apart(folder, made, tmp_path):
-    again = prepare(folder, tmp_path / "again")
-    other = prepare(write_images(tmp_path / "other", 9), tmp_path / "other made")
-    assert opened(made).fingerprint == opened(again).fingerprint
-    found = {}
-
-    def work(peers):
-        found[peers.rank] = open_source(Config(data=str(made)), peers=peers).fingerprint
-
-    assert Threads(2).run(work) == [None] * 2 and {*found.values()} == {opened(made).fingerprint}
-    assert len({opened(made).fingerprint, opened(other).fingerprint, opened(made, channels=1).fingerprint}) == 3
-
-
-def test_conditions_are_chosen_by_name(tmp_path):
-    made, arrays = pack(fields(tmp_path), tmp_path / "made", *BESIDE), np.load(tmp_path / "fields.npz")
-    for names, channels in ((("angle",), ("angle_0", "angle_1")), (("angle_1", "energy"), ("angle_1", "energy"))):
-        source = opened(made, arrays=ArrayConfig(conditions=names))
-        assert source.values.conditions.channels == channels
-    np.testing.assert_array_equal(source.conditions, np.stack([arrays["angle"][:, 1], arrays["energy"]], axis=1))
-
-
 def test_maps_are_those_of_prepare_unless_a_run_gives_its_own(tmp_path):
     np.save(tmp_path / "a.npy", RNG.random((6, 4, 4)) * 9)
     made = pack(tmp_path / "a.npy", tmp_path / "made", "--values", "range:0,9")

@@ -1,4 +1,4 @@
-"""Classes by folder, and pairs: the input that belongs to each image, for every kind of source."""
+"""Pairs: the input that belongs to each image, for every kind of source."""
 
 import numpy as np
 import pytest
@@ -31,21 +31,6 @@ def values_of(source):
     pairs = source.fetch_batch(np.arange(len(source)))
     assert (pairs == pairs[:, :1, :1]).all()
     return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
-
-
-# classes
-
-
-def test_the_first_folder_of_a_path_is_its_class(tmp_path):
-    for name in ("wolf/1.png", "cat/1.png", "cat/deep/er/0.png", "Dog/9.png"):
-        write(tmp_path / name, 0)
-    source = opened(tmp_path, paired=False)
-    assert source.class_names == ["Dog", "cat", "wolf"]
-    assert source.labels.tolist() == [0, 1, 1, 2] and source.labels.dtype == np.int32
-    assert source.num_classes == 3 and not source.paired
-    write(tmp_path / "2.png", 0)
-    source = opened(tmp_path, paired=False)
-    assert (source.labels, source.class_names, source.num_classes) == (None, None, 0)
 
 
 # folders of pairs
@@ -123,12 +108,9 @@ def test_inputs_of_an_npz_and_halves_of_an_npy(tmp_path):
     np.testing.assert_array_equal(pair, np.concatenate([wide[1, :, 2:6], wide[1, :, 10:14]], axis=-1))
 
 
-SIZES = {"inputs": RAMP[:, :6], "images": RAMP[:, :7]}
 NO_PAIRS = [
     ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images, or one"),
     ("floats.npy", np.zeros((2, 8, 16), np.float32), "the recipe takes pairs, and there is no array `inputs` beside"),
-    ("other.npz", SIZES, "have 7 x 8 pixels and the inputs 6 x 8, which both keep"),
-    ("single.npz", {"images": RAMP}, r"shape \(3, 8, 8, 3\); pairs are two arrays"),
 ]
 
 

@@ -97,18 +97,6 @@ def test_rank_0_lists_pairs_and_single_pictures_for_all(tmp_path, monkeypatch):
         ] * 2
 
 
-def test_linked_folders_are_followed_once_and_never_round_in_circles(tmp_path):
-    data = tmp_path / "data"
-    write_image(data / "own" / "a.png", 1)
-    write_image(tmp_path / "elsewhere" / "b.png", 2)
-    (data / "link").symlink_to(tmp_path / "elsewhere")
-    (data / "second link").symlink_to(tmp_path / "elsewhere")
-    (data / "own" / "up").symlink_to(data)
-    (tmp_path / "elsewhere" / "self").symlink_to(".")
-    source = opened(data, channels=1)
-    assert [source.fetch(index).mean() for index in range(len(source))] == [2, 1]  # link/b.png, own/a.png
-
-
 def test_names_that_are_no_utf_8(tmp_path):
     folder = os.fsencode(tmp_path)
     for name, content in ((b"\xff.png", b"broken"), (b"line\nbreak.png", b"broken too")):
@@ -221,13 +209,3 @@ def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeyp
             noise(tmp_path / "zebras" / side / f"{side}{number}.png", 8, 8)
     with pytest.raises(UserError, match=r"8 of 8 files have no partner: A/A0.png \(no partner in B\).*unpaired data"):
         pairs("zebras")
-
-
-def test_pictures_that_a_camera_has_turned_count_as_they_are_seen(tmp_path):
-    turned = Image.Exif()
-    turned[0x0112] = 6
-    noise(tmp_path / "pairs" / "1.jpg", 8, 16, exif=turned)
-    assert pairs(tmp_path / "pairs").fetch(0).shape == (8, 8, 6)
-    noise(tmp_path / "single" / "1.jpg", 16, 8, exif=turned)
-    with pytest.raises(UserError, match=r"1\.jpg has 8 x 16 pixels"):
-        pairs(tmp_path / "single")

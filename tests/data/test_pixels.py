@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from PIL import Image, TiffImagePlugin
 
-from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_image
 from images_on_disk import BLUE, RED, halves
 
@@ -15,7 +14,7 @@ def read(path, size=SIZE, channels=3, fit="crop"):
     return read_image(path.name, path.read_bytes(), size, channels, fit)
 
 
-@pytest.mark.parametrize("name", ["ramp.png", "ramp.tif", "big-endian.tiff"])
+@pytest.mark.parametrize("name", ["ramp.png", "big-endian.tiff"])
 def test_grey_of_16_bits_is_rounded(tmp_path, name):
     values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
     image = Image.fromarray(values)
@@ -34,18 +33,7 @@ def test_tiff_has_the_pixels_of_its_png(tmp_path, compression):
         np.testing.assert_array_equal(read(tmp_path / "a.tif"), read(tmp_path / "a.png"), err_msg=mode)
 
 
-def test_tiff_of_other_numbers_and_stacks_are_refused(tmp_path):
-    pages = [Image.fromarray(np.full((8, 8), value, np.uint8)) for value in range(12)]
-    pages[0].save(tmp_path / "stack.tif", save_all=True, append_images=pages[1:])
-    with pytest.raises(BadImage, match=r"^stack\.tif: a stack of 12 pages; save each page as a file"):
-        read(tmp_path / "stack.tif")
-    for numbers in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), -5, np.int32)):
-        Image.fromarray(numbers).save(tmp_path / "a.tif")
-        with pytest.raises(BadImage, match="numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an"):
-            read(tmp_path / "a.tif")
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "tif"])
 @pytest.mark.parametrize(("orientation", "undo"), [*enumerate([None, 0, 3, 1, 5, 2, 6, 4], 1)])
 def test_exif_orientation(tmp_path, suffix, orientation, undo):
     """The numbers are those of Image.Transpose."""
@@ -67,18 +55,11 @@ def test_exif_orientation(tmp_path, suffix, orientation, undo):
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("name", ["odd.jpg", "odd.png", "odd.webp"])
+@pytest.mark.parametrize("name", ["odd.jpg"])
 def test_damaged_exif_does_not_matter(tmp_path, name):
     for exif in (b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"):
         halves(RED, RED).save(tmp_path / name, exif=exif)
         assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_an_image_of_the_right_size_is_not_touched(tmp_path, suffix):
-    pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / f"as is.{suffix}")
-    np.testing.assert_array_equal(read(tmp_path / f"as is.{suffix}"), pixels)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])

@@ -14,7 +14,6 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, bad_files, open_source
-from hvdgan.data.sharing import in_turn
 from packed import write_images
 from reading import batches_of
 from thread_ranks import Threads
@@ -86,29 +85,11 @@ def test_a_file_that_a_rank_does_not_see_is_no_broken_image_and_a_link_that_lead
     assert source.fetch(5).shape == (8, 8, 3)
 
 
-def test_what_is_done_in_turn_fails_on_all_ranks():
-    done = []
-
-    def work(peers, failing):
-        done.append(peers.rank)
-        if peers.rank == failing:
-            raise UserError("no network")
-        return peers.rank
-
-    assert Threads().run(lambda peers: done.append(in_turn(lambda: work(peers, None), peers, "x") + 10)) == [None, None]
-    assert done[:2] == [0, 1] and sorted(done[2:]) == [10, 11]
-    for failing, begun in ((0, [0]), (1, [0, 1])):
-        done.clear()
-        failures = Threads().run(lambda peers, failing=failing: in_turn(lambda: work(peers, failing), peers, "x"))
-        assert [(type(failure), str(failure)) for failure in failures] == [(UserError, "no network")] * 2
-        assert done == begun
-
-
 def out_of_memory(*_, **__):
     raise MemoryError
 
 
-@pytest.mark.parametrize("where", ["hvdgan.data.pixels.to_pixels", "PIL.ImageOps.exif_transpose"])
+@pytest.mark.parametrize("where", ["PIL.ImageOps.exif_transpose"])
 def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
     """The image is not left out: the other ranks would keep it."""
     source = opened(folder, max_bad_fraction=1.0)

@@ -76,9 +76,7 @@ def test_floats_that_are_not_valid_are_missing(tmp_path, kind, name):
 @pytest.mark.parametrize(
     ("kind", "number", "attributes"),
     [
-        ("nc", -32767, {}),
         ("h5", -1, {"_FillValue": np.int16(-1)}),
-        ("nc", 95, {"valid_max": np.int16(90)}),
         ("nc", 95, {"valid_range": np.array([0, 90], "i2")}),
     ],
 )
@@ -118,14 +116,3 @@ def test_limits_of_packed_numbers_are_packed_too_if_they_are_whole(tmp_path, att
     found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
     np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(numbers, 3, 0) * 0.01, rtol=1e-6)
     assert np.isnan(found[3, 0, 0]) == wrong and np.isnan(found).sum() == wrong
-
-
-def test_unsigned_numbers_in_a_signed_type_have_unsigned_limits(tmp_path):
-    """As GOES-R satellites have them: valid_range 0 to -6 of 16 bits."""
-    numbers = np.arange(0, 120 * 500, 500).reshape(6, 4, 5).astype(np.uint16).view(np.int16)
-    numbers[3, 0, 0] = -3
-    attributes = {"_Unsigned": "true", "valid_range": np.array([0, -6], "i2"), "scale_factor": np.float32(0.01)}
-    data = written(tmp_path, "nc", numbers, **attributes)
-    found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
-    assert np.argwhere(np.isnan(found)).tolist() == [[3, 0, 0]]
-    np.testing.assert_allclose(found[5], numbers[5].view(np.uint16) * 0.01, rtol=1e-6)

@@ -1,7 +1,5 @@
 """NetCDF and Zarr: variables as channels, dimensions as axes, and xarray's decoding of numbers."""
 
-import sys
-
 import numpy as np
 import pytest
 import xarray
@@ -51,14 +49,6 @@ def test_named_variables_become_channels_with_their_units(tmp_path, kind):
     np.testing.assert_array_equal(source.constants, np.stack([GROUND, GROUND > 0.5], -1))
     assert source.values.constants.channels == ("orography", "mask")
     assert not wrong_reads_of_threads(source, np.stack([T2M, U10, V10], -1), 5)
-
-
-def test_without_names_the_variables_with_most_dimensions_are_taken(tmp_path):
-    one = arrays(write(tmp_path, "nc", WEATHER.drop_vars(["coarse", "mask"])))
-    assert one.values.images.channels == ("t2m", "u10", "v10") and one.record_shape == (6, 8, 3)
-    (tmp_path / "two").mkdir()
-    with pytest.raises(UserError, match="found the arrays coarse, hour, .*; name the one with the samples"):
-        arrays(write(tmp_path / "two", "nc"))
 
 
 def test_levels_are_depth_or_channels_by_the_axes(tmp_path):
@@ -201,12 +191,6 @@ def test_variables_in_groups_go_by_their_paths_and_become_channels(tmp_path, suf
             arrays(f"{data}:{missing}")
 
 
-def test_variables_in_groups_are_taken_without_a_name_if_the_root_has_none(tmp_path):
-    for name, root, channels in (("a", "hour", ("t2m", "u10")), ("b", "v10", ("v10",))):
-        source = arrays(grouped(tmp_path / f"{name}.nc", {"": WEATHER[[root]], "PRODUCT": WEATHER[["t2m", "u10"]]}))
-        assert source.values.images.channels == channels
-
-
 # Zarr without names of dimensions
 
 
@@ -238,24 +222,6 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, z
     assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
         arrays(f"{data}:levels")
-
-
-def test_arrays_with_names_beside_one_without_are_refused(tmp_path):
-    """xarray cannot read them, and zarr would leave their missing numbers as they are."""
-    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
-    group.create_array("below/plain", data=T2M)
-    group.create_array("t2m", data=T2M, dimension_names=("time", "lat", "lon"))
-    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.zarr:below/plain").fetch_batch(ORDER)[..., 0], T2M[ORDER])
-    with pytest.raises(UserError, match="no array t2m in .*a.zarr; it has below/plain$"):
-        arrays(f"{tmp_path}/a.zarr:t2m")
-
-
-def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
-    data = write(tmp_path, "nc")
-    monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(UserError, match=r"cannot be imported .*; pip install 'hvdgan\[arrays\]'") as caught:
-        arrays(data)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):

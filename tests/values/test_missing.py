@@ -9,12 +9,11 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import open_source
 from hvdgan.data.statistics import with_statistics
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from hvdgan.values import missing
-from thread_ranks import Threads
 
 LAND = np.zeros((16, 16, 1), bool)
 LAND[:4, :5] = True
@@ -46,23 +45,6 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
     expected = np.where(np.isnan(sst), 0, (sst - step.means[0]) / step.deviations[0])
     np.testing.assert_allclose(records, expected, atol=1e-5)
     np.testing.assert_array_equal(seen.constants, 1.0 - LAND)  # of the cloud it does not tell
-
-
-def test_the_statistics_are_the_same_on_any_number_of_ranks(sst):
-    alone, found = with_statistics(opened(missing="fill:0"), ALONE), {}
-
-    def work(peers):
-        found[peers.rank] = with_statistics(opened(missing="fill:0"), peers)
-
-    assert Threads(3).run(work) == [None] * 3 and [*found.values()] == [alone] * 3
-
-
-def test_an_infinite_number_is_still_a_broken_sample(sst):
-    sst[3, 8, 8] = np.inf
-    np.savez("sst.npz", images=sst)
-    source = opened(missing="fill:0", values="none")
-    with pytest.raises(BadImage, match="infinite"):
-        source.mapped(source.values).fetch(3)
 
 
 def test_without_the_flag_the_error_names_it(sst):
