@@ -4,8 +4,6 @@ Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.r
 """
 
 import inspect
-import json
-import os
 import sys
 
 import pytest
@@ -14,25 +12,9 @@ import wrong
 import wrong_losses
 from hvdgan.train import main
 from hvdgan.training.command import parse
-from launching import launcher, run, train
+from launching import launcher, run
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
-EAGER = """
-import keras
-import tensorflow as tf
-from tiny import Tiny
-
-WEIGHTS = tf.constant([0.25, 0.75])
-FEATURES = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(3)])
-FEATURES(tf.zeros((1, 8, 8, 1)))
-
-
-class MyGAN(Tiny):
-    def fool(self, nets, batch):
-        loss, _ = super().fool(nets, batch)
-        threads = tf.config.threading.get_intra_op_parallelism_threads()
-        return loss * tf.reduce_sum(WEIGHTS), {"threads": threads}
-"""
 FOOL = "stage adversarial, update fool: "
 
 
@@ -95,24 +77,6 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsy
     )
 
 
-def test_the_traceback_is_there_for_those_who_ask(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HVDGAN_TRACEBACK", "1")
-    assert main(["--recipe", "wrong_losses:UnknownName", *FLAGS]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback (most recent call last)" in error and "return reduce_mean(nets.generator" in error
-    assert error.splitlines()[-1].startswith("hvdgan: recipe UnknownName (wrong_losses.py, line ")
-
-
-def test_a_mistake_in_hvdgan_keeps_its_traceback(monkeypatch, capsys):
-    from hvdgan.recipes.dcgan import DCGAN
-
-    monkeypatch.setattr(DCGAN, "stages", lambda self: 1 / 0)
-    assert main(["--recipe", "dcgan", "--nf", "2", "--global-batch-size", "4", "--dry-run"]) == 1
-    error = capsys.readouterr().err
-    assert "Traceback (most recent call last)" in error and "ZeroDivisionError" in error
-
-
 def test_options_that_are_lists_take_commas():
     def options(words):
         return parse(["--recipe", "wrong:Lists", *words.split()]).options
@@ -146,14 +110,3 @@ def test_all_ranks_end_with_the_line_of_one(tmp_path):
     )
     assert "Traceback" not in done.stderr.partition("hvdgan: ")[0]
     assert "in hvdgan" not in done.stderr
-
-
-def test_operations_that_run_when_a_file_is_imported_leave_each_rank_its_share(tmp_path):
-    """They fix TensorFlow's threads and devices, which a rank has claimed by then."""
-    (tmp_path / "my_gan.py").write_text(EAGER)
-    words = "--recipe my_gan:MyGAN --steps 2 --run-dir run".split()
-    train(tmp_path, *words, *FLAGS[:-1], ranks=2)
-    cores = max(1, len(os.sched_getaffinity(0)) // 2)
-    record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert record["fool/threads"] == cores  # the mean over the ranks
-    assert (tmp_path / "run" / "checkpoints" / "step-00000002").is_dir()

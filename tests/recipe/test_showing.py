@@ -54,7 +54,7 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path)
 
 @pytest.mark.parametrize(
     ("shape", "text"),
-    [((4, 6, 2), "log1p"), ((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((30,), "none"), ((9, 2), "none")],
+    [((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((9, 2), "none")],
 )
 def test_every_shape_makes_a_picture(tmp_path, shape, text):
     samples = RNG.uniform(0, 2, (3, *shape)).astype(np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.downscale import Downscale, DownscaleOptions
 from hvdgan.train import main
 from tiny_arrays import pairs
@@ -55,15 +55,6 @@ def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
     scores = networks["critic"]([images, batch.inputs, *given])
     assert scores.shape == (COUNT,) and scores.dtype == tf.float32
     assert not [v for network in networks.values() for v in network.non_trainable_variables]
-
-
-@pytest.mark.parametrize(
-    ("image_shape", "input_shape"),
-    [((12, 12, 1), (4, 4, 1)), ((8, 8, 1), (2, 4, 1))],
-)
-def test_other_factors_are_refused(image_shape, input_shape):
-    with pytest.raises(UserError, match="power of two times those of the inputs"):
-        recipe_of(image_shape, input_shape, 0).networks()
 
 
 def test_a_crop_is_not_periodic(folder, capsys):

@@ -137,11 +137,3 @@ def test_the_samples_heed_the_truncation():
         batch.truncation = psi
         spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
     assert spread[0] < 1e-5 < 1e-2 < spread[1]
-
-
-def test_upsampled_pixels_are_three_quarters_their_nearest_and_one_quarter_the_next():
-    row = np.array([0, 4, 8, 4], np.float32)
-    image = np.broadcast_to(row[None, None, :, None], (1, 4, 4, 3))
-    result = networks.upsample(tf.constant(image)).numpy()
-    assert result.shape == (1, 8, 8, 3)
-    np.testing.assert_allclose(result[0, 3, :, 1], [0, 1, 3, 5, 7, 7, 5, 3], atol=1e-6)  # beyond the edge is 0
