@@ -1,18 +1,13 @@
 """The bench waits for steps as the training loop does: on a GPU some steps behind, and for all where measuring ends."""
 
-import contextlib
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from hvdgan.diagnostics.speed.blocks import Clock, plan
-from hvdgan.diagnostics.speed.clocked import ClockedStep, Ends, Session, largest
-from hvdgan.distributed.ranks import Ranks
+from hvdgan.diagnostics.speed.clocked import Ends
 from hvdgan.networks import device
-from hvdgan.training.memory import forget_peak
 
 
 class Result:
@@ -53,44 +48,3 @@ def test_all_steps_end_where_the_measured_ones_begin_and_end():
         ended += [step] if clock.ends_all else []
         clock.add(1.0, 0.0, 1.0)
     assert ended == [1, *(begin + place for begin in (2, 7, 12) for place in (2, 4))]
-
-
-class WithoutCommunication(contextlib.nullcontext):
-    """A context without communication."""
-
-    ranks = Ranks()
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_the_peak_of_a_gpu_is_taken_in_each_stage(monkeypatch, several):
-    """Without a GPU: TensorFlow's answers are pretended. Steps without all-reduce take more, and do not count."""
-    most = {"peak": 0}
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda name: dict(most))
-    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", lambda name: most.update(peak=0))
-
-    def step_that_takes(size):
-        def step(*_):
-            most["peak"] = max(most["peak"], size)
-            return {}, tf.constant([True])
-
-        return step
-
-    class Step(SimpleNamespace):
-        def __call__(self, *arguments):
-            return step_that_takes(self.size)(*arguments)
-
-        def with_ranks(self, ranks):
-            return step_that_takes(2 * self.size)
-
-    session, stages = Session(Ranks(), None, 0.0), []
-    for size in (300, 500, 100):
-        forget_peak()  # a stage begins
-        clocked = ClockedStep(
-            Step(stage=None, size=size), WithoutCommunication(), Clock(plan(4, 1, 3, several=several)), session
-        )
-        for step in range(clocked.clock.steps):
-            clocked(step, step, {})
-        stages.append(clocked.peak)
-    assert [peak["peak_gpu_bytes"] for peak in stages] == [300, 500, 100]
-    assert largest(stages)["peak_gpu_bytes"] == 500

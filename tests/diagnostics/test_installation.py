@@ -9,22 +9,16 @@ from hvdgan.diagnostics import installation
 
 BOTH = {"mpi": True, "gloo": True}
 GLOO = {"mpi": False, "gloo": True}
-MPI = {"mpi": True, "gloo": False}
 
 
 @pytest.mark.parametrize(
     ("said", "build", "verdict", "found"),
     [
         ("mpirun (Open MPI) 5.0.11", BOTH, "fail", "horovodrun cannot drive it"),
-        ("mpirun (Open MPI) 5.0.11", GLOO, "ok", "horovodrun cannot drive it"),
-        ("mpirun (Open MPI) 5.0.11", MPI, "warn", "horovodrun cannot drive it"),
         ("mpirun (Open MPI) 4.1.4", BOTH, "ok", "Open MPI 4.1.4; horovodrun can drive it"),
-        ("mpirun (Open MPI) 4.1.4", GLOO, "ok", "Horovod was built without"),
         ("HYDRA build details: MPICH Version: 4.0.2", BOTH, "ok", "MPICH 4.0.2; horovodrun can drive it"),
-        ("Intel(R) MPI Library, Version 2021.5 Build", BOTH, "ok", "Intel MPI 2021.5"),
         ("some other MPI 1.0", BOTH, "fail", "unknown: some other MPI 1.0"),
         (None, BOTH, "warn", "no mpirun on the PATH"),
-        (None, GLOO, "ok", "no mpirun on the PATH"),
     ],
 )
 def test_whether_horovodrun_can_drive_the_mpi(put_on_path, said, build, verdict, found):

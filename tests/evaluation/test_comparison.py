@@ -78,19 +78,6 @@ def test_more_samples_than_are_kept_are_summed(monkeypatch):
     assert some["eval/sliced_wasserstein"] != everything["eval/sliced_wasserstein"]
 
 
-# classes
-
-
-def test_classes_are_paired_by_name_and_what_is_left_out_is_logged():
-    run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
-    theirs = part(run.source, np.arange(1, 301))
-    theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
-    assert within < distances_of(theirs, run, lines.append).keys() and "classes" not in "".join(lines)
-    theirs.class_names = theirs.class_names[::-1]
-    assert not within & distances_of(theirs, run, lines.append).keys()
-    assert sum("no distances within classes: --images" in line and "9, 8, 7" in line for line in lines) == 1
-
-
 # sums
 
 
@@ -106,12 +93,6 @@ def test_what_is_not_finite_ends_the_evaluation_with_one_line():
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
         sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
-
-
-def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
-    (line,) = comparing(eval_samples=16).comparison.remarks()
-    assert "16 samples for 16 features" in line and "more than 16 samples, better 160" in line
-    assert list(comparing(eval_samples=17).comparison.remarks()) == []
 
 
 # what is kept in the run folder
@@ -140,23 +121,3 @@ def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     np.save(tmp_path / "some.npy", np.load(tmp_path / "some.npy") // 2)  # other data under the same name
     after, was_read = kept()
     assert not was_read and after["eval/histogram"] != first["eval/histogram"]
-
-
-def test_a_damaged_file_is_written_anew(kept, tmp_path):
-    (first, _), path = kept(), tmp_path / "run" / "cache" / "real.npz"
-    content = bytearray(path.read_bytes())
-    for damage in (content[:-100], content[:2000] + b"\x00\x01" + content[2002:], b""):
-        path.write_bytes(damage)
-        assert kept() == (first, False)
-        assert kept() == (first, True)
-
-
-def test_pytorch_fid_can_read_the_file(kept, tmp_path):
-    """It takes the arrays mu and sigma."""
-    kept()
-    with np.load(tmp_path / "run" / "cache" / "real.npz") as file:
-        mean, covariance = file["mu"], file["sigma"]
-    pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
-    blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
-    assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
-    assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)

@@ -91,16 +91,6 @@ def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
     assert open_data(*run, "last.npz:x", axes="HWC").layout == source.layout
 
 
-def test_the_data_of_the_run_itself_open_without_a_flag():
-    np.save("mine.npy", RNG.random((5, 3, 4, 6)))
-    run = trained_on("mine.npy", axes="CHW", crop=(2, 2))
-    for name in (None, "mine.npy"):
-        source = open_data(*run, name)
-        assert source.layout == run[1].parts and source.fingerprint == open_source(run[0]).fingerprint
-    Path("mine.npy").unlink()
-    assert "if the data of the run have moved, name them or others with --data" in refused(open_data, run, None)
-
-
 @pytest.mark.parametrize(
     ("mine", "others", "flags", "said"),
     [
@@ -109,12 +99,6 @@ def test_the_data_of_the_run_itself_open_without_a_flag():
             {"channels": ["v", "u"]},
             {},
             "channels of the images: ('v', 'u'), and ('u', 'v') in",
-        ),
-        (
-            {"ground": np.ones((4, 6))},
-            {"ground": np.ones((4, 6, 2))},
-            {"constants": "ground", "constant_values": "none"},
-            "number of constant fields: 2, and 1 in training",
         ),
     ],
 )
@@ -198,10 +182,7 @@ def test_conditions_are_given_in_the_units_of_the_data(capsys):
     ("text", "table", "message"),
     [
         ("energy=50", None, "--condition energy=50: expected energy=NUMBER,theta=NUMBER"),
-        ("energy=50,theta=nan", None, "theta of sample 0 is nan; expected a finite number"),
         ("energy=-500,theta=1", None, "energy is -500, which its map log1p turns into nan; expected"),
-        ("energy=1,theta=2", "energy,theta\n1,2\n", "one condition for all samples; leave it out beside --conditions"),
-        (None, "energy\n1\n", "--conditions c.csv: no column theta; it has energy"),
         (None, np.zeros((3, 3)), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
     ],
 )
