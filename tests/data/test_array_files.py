@@ -7,7 +7,6 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.data.opening import EXPECTED
 
 RNG = np.random.default_rng(0)
 FLOATS = RNG.uniform(0, 1, (6, 8, 12, 2)).astype(np.float32)
@@ -36,33 +35,6 @@ def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape
     assert (source.layout.shape, source.dtype, str(source.values.images)) == (shape, array.dtype, values)
     assert source.fetch_batch(np.arange(6)).shape == (6, *shape)
     assert opened("digits", image_size=16, crop=(8, 12)).layout.seen == (8, 12, 1)  # pictures are cropped, too
-
-
-def test_one_of_several_is_named_and_others_describe_it(tmp_path):
-    beside = {"energy": np.arange(6.0), "ground": FLOATS[0, ..., 0], "labels": np.arange(6).reshape(6, 1)}
-    np.savez(tmp_path / "a.npz", ECAL=FLOATS, **beside)
-    source = opened(tmp_path / "a.npz", conditions=("energy",), constants="ground")
-    np.testing.assert_array_equal(source.fetch(3), FLOATS[3])
-    assert source.labels.tolist() == source.conditions[:, 0].tolist() == list(range(6))
-    np.testing.assert_array_equal(source.constants, FLOATS[0, ..., :1])
-    np.savez(tmp_path / "b.npz", ECAL=FLOATS, labels=np.linspace(0, 1, 6))
-    source = opened(tmp_path / "b.npz", conditions=("labels",))
-    assert source.labels is None and source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist()
-    np.savez(tmp_path / "c.npz", FLOATS[:, :3, 0, 0], FLOATS)  # the first ones would be vectors to train on
-    np.testing.assert_array_equal(opened(f"{tmp_path}/c.npz:arr_1").fetch(2), FLOATS[2])
-
-
-def test_inputs_of_another_shape(tmp_path):
-    np.savez(tmp_path / "a.npz", x=FLOATS, coarse=FLOATS[:, ::4, ::4, :1])
-    source = opened(tmp_path / "a.npz:x", paired=True, inputs="coarse", crop=(4, 8))
-    assert (source.layout.input_shape, source.layout.seen, source.layout.input_seen) == (
-        (2, 3, 1),
-        (4, 8, 2),
-        (1, 2, 1),
-    )
-    inputs, images = source.layout.split(source.fetch_batch(np.array([5, 1])))
-    np.testing.assert_array_equal(images, FLOATS[[5, 1]])
-    np.testing.assert_array_equal(inputs, FLOATS[[5, 1], ::4, ::4, :1])
 
 
 SIX = {"x": FLOATS}
@@ -131,18 +103,3 @@ def test_floats_that_hardly_differ_need_a_declared_map(tmp_path):
             map_of(tmp_path, array)
     assert map_of(tmp_path, close, values="standard") == "standard"
     assert map_of(tmp_path, np.concatenate([RAMP[..., :1], np.zeros((3, 3, 3, 1))], axis=-1)) == "range:0,1"
-
-
-def test_words_and_paths_that_name_nothing(tmp_path):
-    (tmp_path / "picture.png").write_bytes(b"")
-    for data in (
-        tmp_path / "nowhere",
-        tmp_path / "gone.npy",
-        f"{tmp_path}/*.h5:ECAL",
-        "Digits",
-        tmp_path / "picture.png",
-    ):
-        problem = "of no known kind" if str(data).endswith("png") else "no such file or folder"
-        with pytest.raises(UserError) as caught:
-            opened(data)
-        assert str(caught.value) == f"--data {data}: {problem}; expected {EXPECTED}"

@@ -66,17 +66,11 @@ def picture(path, size=8):
     Image.fromarray(np.full((size, size, 3), 7, np.uint8)).save(path)
 
 
-@pytest.mark.parametrize("folders", [("A", "B"), ("trainA", "trainB")])
-def test_a_folder_of_folders(tmp_path, folders):
-    for folder in (*folders, "testA"):
+def test_folders_of_a_folder_and_arrays_of_a_file_are_the_domains(tmp_path):
+    for folder in ("trainA", "trainB", "testA"):
         picture(tmp_path / folder / "a.png")
     found = settings_of(Config(data=str(tmp_path)), DOMAINS)
-    assert {name: each.data for name, each in found.items()} == dict(
-        zip(DOMAINS, (str(tmp_path / folder) for folder in folders), strict=True)
-    )
-
-
-def test_arrays_of_a_file_by_their_names(tmp_path):
+    assert {name: each.data for name, each in found.items()} == {name: f"{tmp_path}/train{name}" for name in DOMAINS}
     np.savez(tmp_path / "both.npz", A=np.zeros((3, 8, 8, 3), np.uint8), B=np.zeros((4, 8, 8, 3), np.uint8))
     found = settings_of(Config(data=str(tmp_path / "both.npz")), DOMAINS)
     assert [len(open_source(each)) for each in found.values()] == [3, 4]
@@ -86,14 +80,10 @@ def test_arrays_of_a_file_by_their_names(tmp_path):
     ("data", "others", "domains", "said"),
     [
         ("digits", (), DOMAINS, "--data digits: has no A; the recipe takes samples of A and B"),
-        ("half", (), DOMAINS, "has no B; "),
-        ("half", ("digits", "synthetic"), DOMAINS, "--data 2 times, in this order"),
         ("digits", ("synthetic",), (), "--data digits, synthetic: the recipe has one domain; give --data once"),
     ],
 )
-def test_other_data_are_refused_in_a_line(tmp_path, monkeypatch, data, others, domains, said):
-    monkeypatch.chdir(tmp_path)
-    picture(tmp_path / "half" / "A" / "a.png")
+def test_other_data_are_refused_in_a_line(data, others, domains, said):
     with pytest.raises(UserError) as caught:
         settings_of(Config(data=data, other_data=others), domains)
     assert said in str(caught.value) and "\n" not in str(caught.value)

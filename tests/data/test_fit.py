@@ -54,17 +54,6 @@ def test_the_three_ways(folder):
     assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9
 
 
-@pytest.mark.parametrize("data", ["folder", "array", "synthetic", "digits"])
-def test_a_height_and_a_width(folder, tmp_path, data):
-    np.save(tmp_path / "a.npy", np.stack([striped(96, 64)] * 3))
-    name, width = {"folder": folder, "array": tmp_path / "a.npy"}.get(data, data), 32 if data == "folder" else 24
-    source = opened(name, image_size=(16, width), fit="pad" if data == "digits" else None)
-    pixels = source.fetch(0).astype(int)
-    assert source.layout.shape == pixels.shape and pixels.shape[:2] == (16, width)
-    if data in ("folder", "array"):
-        assert abs(pixels[:, 10:14] - GREEN).max() < 20 and abs(pixels[:, :3] - RED).max() < 20
-
-
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path, turned):
     """An eighth of 1503 x 1002 is 188 x 126, which is not 3:2."""

@@ -8,8 +8,8 @@ import io
 import numpy as np
 import pytest
 
-from arrays_on_disk import arrays, seen
-from hvdgan.cli.errors import RunError, UserError
+from arrays_on_disk import arrays
+from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import open_numpy
 
@@ -110,13 +110,3 @@ def test_bad_files_are_found_when_they_are_read(folder):
         path.write_bytes(b"text")
     with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
         arrays(folder)
-
-
-def test_a_number_that_is_not_finite_is_named_by_its_file_and_a_file_that_is_gone_ends_the_run(folder):
-    np.save(folder / "muon" / "04.npy", np.where(SAMPLES[4] > 1, np.nan, SAMPLES[4]))
-    source = arrays(folder)
-    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
-        seen(source).fetch_batch(np.array([7, 8, 9]))
-    (folder / "muon" / "04.npy").unlink()
-    with pytest.raises(RunError, match="muon/04.npy was listed by rank 0, and is gone, or .* does not see it"):
-        source.fetch_batch(np.array([7, 8]))

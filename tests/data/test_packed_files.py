@@ -41,12 +41,6 @@ def made(folder):
 # what is packed is what a run opens: makers of the data, flags of prepare, and the same for a run
 
 
-def partners(path):
-    for side in "AB":
-        write_images(path / "both" / side)
-    return path / "both", "--image-size 8 --fit crop --pairs", SMALL
-
-
 def photos_with_table(path):
     folder = write_images(path / "photos")
     names = sorted(str(each.relative_to(folder)) for each in folder.rglob("*.*"))
@@ -68,12 +62,6 @@ def float_records(path):
 def everything(path):
     arrays = ArrayConfig(inputs="coarse", conditions=("energy", "angle"), constants="ground")
     return fields(path), f"{' '.join(BESIDE)} --compression gzip", {"arrays": arrays}
-
-
-def small_integers(path):
-    """Arrays of uint8 that are no pictures although they have their shape, since --axes says so."""
-    np.save(path / "a.npy", RNG.integers(0, 9, (6, 3, 5, 4), np.uint8))
-    return path / "a.npy", "--axes CHW", {"arrays": ArrayConfig(axes="CHW")}
 
 
 def several_hdf5(path):
@@ -102,7 +90,7 @@ def own(path):
     return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
 
 
-KINDS = (partners, photos_with_table, float_records, everything, small_integers, several_hdf5, sea, own)
+KINDS = (photos_with_table, float_records, everything, several_hdf5, sea, own)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,13 +114,6 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     held = [hold_out(each, 0.5)[1].samples.indices.tolist() for each in (source, original)]
     assert held[0] == held[1]
-
-
-def test_the_packed_size_is_that_of_a_run_unless_another_one_is_asked_for(folder, made, tmp_path):
-    """Pictures of a folder would be 32 x 32."""
-    assert opened(prepare(folder, tmp_path / "made", "--image-size", "12")).layout.shape == (12, 12, 3)
-    source, other = (opened(each, image_size=16, channels=1, fit="crop") for each in (made, folder))
-    assert source.fetch(0).shape == (16, 16, 1) and abs(all_of(source).mean() - all_of(other).mean()) < 3
 
 
 def test_maps_are_those_of_prepare_unless_a_run_gives_its_own(tmp_path):

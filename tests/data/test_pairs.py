@@ -92,22 +92,6 @@ def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, toget
 # arrays and records of pairs
 
 
-def test_inputs_of_an_npz_and_halves_of_an_npy(tmp_path):
-    """Grey inputs go with coloured images; each half of 8 x 8 pixels is cropped apart to 8 x 4."""
-    np.savez(tmp_path / "pairs.npz", images=RAMP, inputs=255 - RAMP, labels=np.arange(3))
-    source = opened(tmp_path / "pairs.npz")
-    assert source.layout.shape[-1] == 3 and source.labels.tolist() == [0, 1, 2]
-    pairs = source.fetch_batch(np.array([2, 0]))
-    np.testing.assert_array_equal(pairs, np.concatenate([255 - RAMP, RAMP], axis=-1)[[2, 0]])
-    np.savez(tmp_path / "grey.npz", images=RAMP, inputs=RAMP[..., 0])
-    pair = opened(tmp_path / "grey.npz").fetch(1)
-    np.testing.assert_array_equal(pair, np.concatenate([np.repeat(RAMP[1, ..., :1], 3, -1), RAMP[1]], axis=-1))
-    wide = np.concatenate([RAMP, 255 - RAMP], axis=2)
-    np.save(tmp_path / "wide.npy", wide)
-    pair = opened(tmp_path / "wide.npy", image_size=(8, 4)).fetch(1)
-    np.testing.assert_array_equal(pair, np.concatenate([wide[1, :, 2:6], wide[1, :, 10:14]], axis=-1))
-
-
 NO_PAIRS = [
     ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images, or one"),
     ("floats.npy", np.zeros((2, 8, 16), np.float32), "the recipe takes pairs, and there is no array `inputs` beside"),

@@ -97,21 +97,6 @@ def test_rank_0_lists_pairs_and_single_pictures_for_all(tmp_path, monkeypatch):
         ] * 2
 
 
-def test_names_that_are_no_utf_8(tmp_path):
-    folder = os.fsencode(tmp_path)
-    for name, content in ((b"\xff.png", b"broken"), (b"line\nbreak.png", b"broken too")):
-        with open(os.path.join(folder, name), "wb") as file:
-            file.write(content)
-    write_image(tmp_path / "good.png", 7)
-    os.rename(tmp_path / "good.png", os.path.join(folder, b"good\xfe.png"))
-    source = opened(tmp_path)
-    assert source.fetch(0).max() == 7 and len(source.fingerprint) == 64
-    for index, name in ((1, "line\\nbreak.png"), (2, "\\udcff.png")):
-        with pytest.raises(BadImage) as caught:
-            source.fetch(index)
-        assert caught.value.bad_file.name == name
-
-
 def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
     """Also the grids that a run has written below its data: it sees the same pictures when it is resumed."""
     monkeypatch.chdir(tmp_path)
@@ -204,8 +189,3 @@ def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeyp
     assert "--data horses: trainA/trainA0.png has 16 x 16 pixels" in said and said.count("\n") == 1
     assert "twice as wide as high" in said and "unpaired data" in said
     assert not (tmp_path / "runs").exists()
-    for side in "AB":
-        for number in range(4):
-            noise(tmp_path / "zebras" / side / f"{side}{number}.png", 8, 8)
-    with pytest.raises(UserError, match=r"8 of 8 files have no partner: A/A0.png \(no partner in B\).*unpaired data"):
-        pairs("zebras")

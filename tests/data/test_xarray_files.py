@@ -113,32 +113,6 @@ def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp
     assert arrays(f"{data}:q", axes="HW").record_shape == (8, 5, 1)
 
 
-def test_what_lies_beside_the_samples_runs_along_their_first_dimension(tmp_path):
-    square = T2M[:, :, :6]
-    beside = {"month": ("month lat lon", square), "turned": ("time lon lat", square)}
-    data = fields(tmp_path, q=("time lat lon", square), station=("station", T2M[:, 0, 0]), **beside)
-    for name, dims in (("month", "month, lat, lon"), ("turned", "time, lon, lat")):
-        with pytest.raises(UserError, match=f"--inputs: .*:{name} has the dimensions {dims}, and the samples time, "):
-            arrays(f"{data}:q", paired=True, inputs=name, input_values="none")
-    with pytest.raises(UserError, match="--conditions station: .* has the dimensions station, and the samples time, "):
-        arrays(f"{data}:q", conditions=("station",))
-
-
-def test_constants_have_the_dimensions_of_a_sample_in_the_same_order(tmp_path):
-    square = GROUND[:, :6]
-    constants = {"turned": ("lon lat", square.T), "other": ("x y", square), "right": ("one lat lon", square[None])}
-    data = fields(tmp_path, q=("time level lat lon", LEVELS[..., :6]), **constants)
-    settings = {"axes": "CHW", "constant_values": "none"}
-    for name, dims in (("turned", "lon, lat"), ("other", "x, y")):
-        with pytest.raises(UserError, match=f"--constants {name}: the dimensions are {dims}, and .* lat, lon;"):
-            arrays(f"{data}:q", constants=name, **settings)
-    with pytest.raises(
-        UserError, match="--constants .*: turned has the dimensions lon 6, lat 6, and right lat 6, lon 6; variables"
-    ):
-        arrays(f"{data}:q", constants="right,turned", **settings)
-    np.testing.assert_array_equal(arrays(f"{data}:q", constants="right", **settings).constants[..., 0], square)
-
-
 # Vectors
 
 
@@ -152,11 +126,6 @@ def test_a_variable_with_one_more_dimension_is_a_vector_and_several_are_joined_o
     assert source.values.conditions.channels == ("r_0", "r_1", "r_2") and source.values.conditions.units == ("K",) * 3
     joined = arrays(f"{data}:q,r", axes="C")
     np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([q, q + 1], 1)[ORDER])
-    problem = r":q,r: each variable has a vector in each sample \(time 20, level 3\), and vectors do not become chan.*"
-    with pytest.raises(UserError, match=f"{problem}; give --axes C to join them end to end"):
-        arrays(data)
-    with pytest.raises(UserError, match=f"{problem}; give --input-axes C"):
-        arrays(f"{data}:q", paired=True, inputs="q,r", input_values="none")
 
 
 # Groups
@@ -201,12 +170,11 @@ def nameless(path, zarr_format, **arrays):
     return path
 
 
-@pytest.mark.parametrize("zarr_format", [2, 3])
-def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, zarr_format):
+def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
     hour, kind = np.arange(20) % 24, (np.arange(20) % 3).astype(np.int32)
     low, fields = T2M[:, ::2, ::2], np.stack([T2M, U10, V10], -1)
     beside = {"hour": hour, "labels": kind, "inputs": low, "orography": GROUND, "levels": LEVELS}
-    data = nameless(tmp_path / "a.zarr", zarr_format, images=fields, **beside)
+    data = nameless(tmp_path / "a.zarr", 2, images=fields, **beside)
     settings = {"conditions": ("hour",), "constants": "orography", "constant_values": "none", "input_values": "none"}
     source = arrays(data, paired=True, **settings)
     assert source.layout.shape == (6, 8, 3) and source.layout.input_shape == (3, 4, 1)
@@ -217,7 +185,7 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path, z
     np.testing.assert_array_equal(source.conditions[:, 0], hour)
     np.testing.assert_array_equal(source.labels, kind)
     np.testing.assert_array_equal(source.constants[..., 0], GROUND)
-    one = zarr.create_array(tmp_path / "one.zarr", data=(T2M % 1 * 255).astype(np.uint8), zarr_format=zarr_format)
+    one = zarr.create_array(tmp_path / "one.zarr", data=(T2M % 1 * 255).astype(np.uint8), zarr_format=3)
     pictures = arrays(one.store.root, values=None)  # a store that is one array
     assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
