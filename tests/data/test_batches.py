@@ -1,20 +1,16 @@
 """Batches: any number of ranks reads the samples of one, also with broken files and after resuming."""
 
-import gc
 import itertools
 import re
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import reading
-from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.data import cached, open_source
+from hvdgan.data import cached
 from hvdgan.data.order import sample_indices
 from launching import environment
 from numbered import numbered
@@ -46,28 +42,11 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Seven images of which the fourth has a header and no pixels, and a text."""
-    noise = np.random.default_rng(0).integers(0, 256, (7, 40, 40, 3), dtype=np.uint8)
-    for index in range(7):
-        Image.fromarray(noise[index]).save(tmp_path / f"nummer {index} ü.png")
-    cut = tmp_path / "nummer 3 ü.png"
-    cut.write_bytes(cut.read_bytes()[:2000])
-    (tmp_path / "text.png").write_text("text")
-    return tmp_path
-
-
-def open_folder(folder):
-    return open_source(Config(data=str(folder), image_size=16, max_bad_fraction=0.5))
-
-
-@pytest.mark.parametrize("kind", ["folder", "numbered"])
-def test_ranks_share_out_what_one_rank_sees_also_after_resuming(folder, kind):
-    """More than five epochs of the folder; threads, reading ahead and a cache change nothing."""
-    source = open_folder(folder) if kind == "folder" else numbered(9, broken=(4, 5))
+def test_ranks_share_out_what_one_rank_sees_also_after_resuming():
+    """More than five epochs; threads, reading ahead and a cache change nothing."""
+    source = numbered(9, broken=(4, 5))
     alone = first(5, source)
-    assert alone["images"].shape[:2] == (5, G) and ("labels" in alone) == (kind == "numbered")
+    assert alone["images"].shape[:2] == (5, G) and "labels" in alone
     for size in (2, 3, 4):
         assert_equal(alone, together(5, source, size))
     rest = {name: values[3:] for name, values in alone.items()}
@@ -144,21 +123,3 @@ print("same")
     words = [sys.executable, "-c", script]
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=120)
     assert done.stdout == "same\n", done.stderr
-
-
-def test_closing_ends_the_threads_without_the_garbage_collector():
-    source = numbered(1000)
-    gc.disable()
-    try:
-        batches = batches_of(source)
-        next(batches)
-        assert any(each.name.startswith("reader") for each in threading.enumerate())
-        batches.close()
-        assert not any(each.name.startswith("reader") for each in threading.enumerate())
-        read = len(source.images.taken)
-        batches.close()
-        with pytest.raises(ValueError, match="closed"):
-            next(batches)
-        assert len(source.images.taken) == read < 1000
-    finally:
-        gc.enable()

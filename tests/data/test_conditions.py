@@ -103,21 +103,6 @@ def test_tables_that_do_not_fit(array, tmp_path, lines, message):
     assert "\n" not in str(caught.value)
 
 
-ARRAYS = [
-    ({"energy": ENERGY[:5]}, r"--conditions energy: array of shape \(5,\); expected one entry for each of 6 samples"),
-    ({"energy": np.where(ENERGY == 30, np.nan, ENERGY)}, "--conditions: energy of sample 2 is nan"),
-    ({"theta": ENERGY}, "--conditions: no array energy in .*; it has images, theta"),
-]
-
-
-@pytest.mark.parametrize(("beside", "message"), ARRAYS)
-def test_arrays_that_are_no_conditions(tmp_path, beside, message):
-    np.savez(tmp_path / "a.npz", images=FIELDS, **beside)
-    with pytest.raises(UserError, match=message) as caught:
-        opened(tmp_path / "a.npz", conditions=("energy",))
-    assert "\n" not in str(caught.value)
-
-
 def test_a_condition_and_a_constant_that_their_map_cannot_take_are_named(tmp_path):
     """Before the mean of all would be NaN; the number of a sample is that in the whole data."""
     values = "log1p+standard"

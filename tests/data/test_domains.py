@@ -45,14 +45,6 @@ def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_a
             np.testing.assert_array_equal(found, expected[begin:], err_msg=name)
 
 
-def test_domains_of_one_size_do_not_meet_in_pairs():
-    found = first(20, both(12, 12))
-    partners = {}
-    for a, b in zip(found["index"].ravel(), found["B/index"].ravel(), strict=True):
-        partners.setdefault(a, set()).add(b)
-    assert min(map(len, partners.values())) >= 5
-
-
 def test_a_broken_sample_of_the_second_domain_is_replaced_and_named_after_it():
     source = both(9, 5, broken=(2,))
     with batches_of(source, global_batch_size=10, max_bad_fraction=1.0) as batches:

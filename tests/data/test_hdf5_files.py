@@ -9,6 +9,7 @@ import itertools
 import h5py
 import numpy as np
 import pytest
+import xarray
 
 from arrays_on_disk import arrays, hdf5
 from hvdgan.cli.errors import RunError, UserError
@@ -16,6 +17,7 @@ from hvdgan.data.hdf5_files import Hdf5File
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
+SMALL = np.random.default_rng(0).standard_normal((24, 3, 4)).astype(np.float32)
 ORDER = np.array([22, 0, 3, 3, 21, 10, 11])
 
 
@@ -51,27 +53,6 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
     np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER), stored[ORDER])
     decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)
     np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
-
-
-def test_names_units_and_channels_conditions_labels_inputs_and_constants(tmp_path):
-    with h5py.File(tmp_path / "showers.h5", "w") as file:
-        samples = file.create_dataset("run/ECAL", data=ARRAY)
-        samples.attrs["units"] = "MeV"
-        samples.attrs["channels"] = list("abcde")
-        file["energy"] = np.arange(23) * 10.0
-        file["energy"].attrs["unit"] = "GeV"
-        file["labels"] = np.arange(23) % 3
-        file["coarse"] = ARRAY[:, ::3, :1, :2]
-        file["coarse"].attrs["units"] = ["K", "Pa"]
-        file["ground"] = ARRAY[0, ..., :2]
-    settings = {"conditions": ("energy",), "inputs": "coarse", "input_values": "none"}
-    settings |= {"constants": "ground", "constant_values": "none"}
-    source = arrays(f"{tmp_path}/showers.h5:run/ECAL", paired=True, **settings)
-    values = source.values
-    assert (values.images.channels, values.images.units) == (("a", "b", "c", "d", "e"), ("MeV",) * 5)
-    assert (values.conditions.channels, values.conditions.units) == (("energy",), ("GeV",))
-    assert values.inputs.units == ("K", "Pa") and source.labels.tolist() == [i % 3 for i in range(23)]
-    assert source.named(3) == f"{tmp_path}/showers.h5:run/ECAL[3]"
 
 
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):
@@ -121,6 +102,44 @@ def test_files_that_differ_are_named_on_every_rank(tmp_path, beside, problem):
     message = str(errors[0])
     assert {str(error) for error in errors} == {message}
     assert problem.format(tmp_path) in message and "\n" not in message
+
+
+def beside(folder, *counts, **changed):
+    """HDF5 files of samples with energies, inputs and labels; `changed` are the numbers of these in each file."""
+    folder.mkdir()
+    for number, count in enumerate(counts):
+        numbers = {"energy": count, "inputs": count, "labels": count}
+        numbers |= {name: each[number] for name, each in changed.items()}
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file["ECAL"] = SMALL[:count]
+            file["energy"], file["labels"] = np.arange(numbers["energy"]), np.zeros(numbers["labels"], np.int32)
+            file["inputs"] = SMALL[: numbers["inputs"]]
+    return f"{folder}/*.h5:ECAL"
+
+
+@pytest.mark.parametrize("name", ["energy", "inputs", "labels"])
+def test_what_lies_beside_the_samples_has_as_many_entries_in_each_file(tmp_path, name):
+    """The sums over all files are equal here, so that the entries would be shifted by one sample without a word."""
+    settings = {"conditions": ("energy",), "input_values": "none", "paired": True}
+    source = arrays(beside(tmp_path / "equal", 4, 3, 2), **settings)
+    assert len(source) == 9
+    with pytest.raises(UserError, match=rf"{name} has 2 entries in .*/1\.h5, which has 3 samples; expected") as caught:
+        arrays(beside(tmp_path / "shifted", 4, 3, 2, **{name: (4, 2, 3)}), **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
+    for number, names in enumerate((["u", "v", "q", "t"], ["v", "u", "q", "t"])):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=SMALL[:4]).attrs["channels"] = names
+        dims = ("time", "lat", "lon") if number else ("time", "lon", "lat")
+        xarray.Dataset({"x": (dims, SMALL[:4, :, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    problem = r"x of .*/1.h5 has channels \['v', 'u', .*, and that of .* \['u', 'v', .*; expected the same"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.h5:x")
+    problem = r"x of .*/1.nc has dimensions \['time', 'lat', 'lon'\], and that of .* \['time', 'lon', 'lat'\]; expected"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.nc:x")
 
 
 def test_a_damaged_chunk_is_named(tmp_path):

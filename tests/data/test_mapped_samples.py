@@ -1,6 +1,6 @@
 """What networks see of arrays: exact values on any number of ranks, outliers named at once, and bad samples by name.
 
-The cache in memory gives the same samples, reads each once, and is refused where it does not fit.
+The cache in memory gives the same samples, and reads each once.
 
 Modules: data.samples.
 """
@@ -10,8 +10,7 @@ import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, cached, open_source
 from hvdgan.data.statistics import with_statistics
 from packed import write_images
@@ -90,21 +89,3 @@ def test_each_image_is_read_once(source, monkeypatch, tmp_path):
     for _ in range(2):  # it is not kept
         with pytest.raises(BadImage):
             broken.fetch_batch(ALL)
-
-
-def test_what_does_not_fit_into_memory_is_refused_on_every_rank(source, monkeypatch):
-    class Four(Peers):
-        rank, size, local_rank, local_size = 1, 4, 1, 4
-
-        def gather(self, value, name):
-            succeeded = [None, None]  # a result and an error
-            return [succeeded, value, succeeded, succeeded]
-
-    needed = 4 * 10 * 8 * 8 * 3
-    monkeypatch.setattr("hvdgan.cli.hosts.free_memory", lambda: needed)
-    with pytest.raises(
-        UserError, match=r"--pipeline.cache memory: 10 samples of \(8, 8, 3\) uint8 take .* for the 4 rank\(s\)"
-    ):
-        cached(source, "memory", Four())
-    monkeypatch.setattr("hvdgan.cli.hosts.free_memory", lambda: 2 * needed)
-    cached(source, "memory", Four())

@@ -66,32 +66,15 @@ ORDER = [*range(1, 12, 2), *range(0, 12, 2)]
 """the electrons' folder comes first"""
 
 
-def test_classes_names_and_numbers(folder):
-    source = arrays(folder)
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(12)), SAMPLES[ORDER])
-    assert source.labels.tolist() == [0] * 6 + [1] * 6 and source.class_names == ["electron", "muon"]
-    assert source.key(6) == b"muon/00.npy" and source.named(6) == "muon/00.npy"
-    moved = folder / "muon" / "99.npy"
-    fingerprint = source.fingerprint
-    (folder / "muon" / "10.npy").rename(moved)
-    assert arrays(folder).fingerprint != fingerprint
-
-
 def spoil(folder):
-    """Six of the twelve files; the reason by name."""
+    """Three of the twelve files; the reason by name."""
     np.save(folder / "muon" / "00.npy", SAMPLES[0, :3])
-    np.save(folder / "muon" / "02.npy", SAMPLES[0].astype(np.float64))
-    np.save(folder / "muon" / "04.npy", np.array([{}], object), allow_pickle=True)
     (folder / "electron" / "01.npy").write_bytes((folder / "electron" / "01.npy").read_bytes()[:-8])
     (folder / "electron" / "03.npy").write_bytes(b"text")
-    np.save(folder / "electron" / "05.npy", SAMPLES[:0])
     return {
         "muon/00.npy": "shape (3, 6, 2), type float32; expected (4, 6, 2) and float32",
-        "muon/02.npy": "shape (4, 6, 2), type float64; expected (4, 6, 2) and float32",
-        "muon/04.npy": "no whole .npy file: Object arrays cannot be loaded",
         "electron/01.npy": "no whole .npy file: ",
         "electron/03.npy": "no whole .npy file: ",
-        "electron/05.npy": "shape (0, 4, 6, 2), type float32; expected (4, 6, 2) and float32",
     }
 
 

@@ -51,14 +51,6 @@ class Pictures:
         return np.full((8, 8, 3), 10 * index, np.uint8)
 
 
-class Pairs(Pictures):
-    asked = []
-
-    def __getitem__(self, index):
-        self.asked.append(index)
-        return {"inputs": np.full((8, 8, 1), index, np.uint8), "images": np.full((8, 8, 1), index + 1, np.uint8)}
-
-
 class Faulty(Pictures):
     def __init__(self, how):
         self.how = how
@@ -107,13 +99,6 @@ def test_an_object_gives_pictures_and_a_function_chooses_one():
     for source in (opened("pictures"), opened("chosen", "part=first")):
         assert source.is_pictures and source.class_names == ["even", "odd"] and source.labels[1] == 1
         assert source.fetch_batch(np.array([3]))[0, 0, 0].tolist() == [30, 30, 30]
-
-
-def test_a_pair_is_read_once():
-    source = opened("Pairs", paired=True)
-    sys.modules["my_data"].Pairs.asked.clear()
-    np.testing.assert_array_equal(source.fetch(5)[0, 0], [5, 6])
-    assert sys.modules["my_data"].Pairs.asked == [5]
 
 
 def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one():

@@ -143,10 +143,6 @@ def test_an_unfinished_folder_and_one_that_chooses_functions_are_refused(made, t
     said = f"--data {unfinished}: not finished; repeat the command of hvdgan.prepare"
     assert [type(error) for error in errors] == [UserError] * 2 and str(errors[0]) == str(errors[1])
     assert str(errors[0]).startswith(said)
-    for content in ("[1]", '{"format": "another"}'):
-        (unfinished / INDEX).write_text(content)
-        with pytest.raises(UserError, match=f"^--data .*{INDEX}: (cannot be read|format another)"):
-            opened(unfinished)
     arrays = pack(fields(tmp_path), tmp_path / "arrays")
     settings = {**index_of(arrays)["settings"], "values": "os:system,system"}
     with pytest.raises(UserError, match="functions of your own are not packed"):

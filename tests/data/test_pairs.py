@@ -9,8 +9,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from reading import batches_of
 
-RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
-
 
 def opened(data, *, paired=True, **changes):
     return open_source(Config(data=str(data), **{"image_size": 8, "fit": "crop", **changes}), paired=paired)
@@ -87,25 +85,3 @@ def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, toget
     (tmp_path / "single").mkdir()
     Image.fromarray(pixels).save(tmp_path / "single" / "1.png")
     np.testing.assert_array_equal(opened(tmp_path / "single", paired=False).fetch(0), pair[..., :3])
-
-
-# arrays and records of pairs
-
-
-NO_PAIRS = [
-    ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images, or one"),
-    ("floats.npy", np.zeros((2, 8, 16), np.float32), "the recipe takes pairs, and there is no array `inputs` beside"),
-]
-
-
-@pytest.mark.parametrize(("name", "arrays", "found"), NO_PAIRS, ids=[row[0] for row in NO_PAIRS])
-def test_arrays_that_are_no_pairs(tmp_path, name, arrays, found):
-    path = tmp_path / name
-    if isinstance(arrays, dict):
-        np.savez(path, **arrays)
-    else:
-        np.save(path, arrays)
-    kept = {"fit": None, "image_size": None} if name == "floats.npy" else {}
-    with pytest.raises(UserError, match=found) as caught:
-        opened(path, **kept)
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value)

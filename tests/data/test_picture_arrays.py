@@ -42,13 +42,6 @@ def test_arrays_are_cropped_resized_and_recoloured(tmp_path):
     assert abs(colour[:, :, :3] - (255, 0, 0)).max() < 25 and abs(colour[:, :, 5:] - (0, 0, 255)).max() < 25
 
 
-def test_npz_with_labels(tmp_path):
-    np.savez(tmp_path / "set.npz", x=RAMP, other=np.zeros(3), labels=np.array([5, 0, 7], np.uint8))
-    source = opened(tmp_path / "set.npz")
-    np.testing.assert_array_equal(all_images(source), RAMP)
-    assert source.labels.tolist() == [5, 0, 7] and source.labels.dtype == np.int32
-
-
 def test_pairs_of_pictures_of_two_sizes_stay_pictures_and_are_drawn_so(tmp_path, monkeypatch):
     """As for super-resolution."""
     monkeypatch.chdir(tmp_path)

@@ -54,14 +54,6 @@ def test_exif_orientation(tmp_path, suffix, orientation, undo):
     assert read(tmp_path / f"turned.{suffix}", (40, 48), fit=None).shape == (40, 48, 3)
 
 
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("name", ["odd.jpg"])
-def test_damaged_exif_does_not_matter(tmp_path, name):
-    for exif in (b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"):
-        halves(RED, RED).save(tmp_path / name, exif=exif)
-        assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
-
-
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
 def test_shrinking_does_not_alias(tmp_path, suffix):
     # Bars of 4 pixels, 9 times finer than the result: dropping pixels would leave black and white.

@@ -6,7 +6,7 @@ import xarray
 import zarr
 
 from arrays_on_disk import arrays, seen, wrong_reads_of_threads
-from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import BadImage
 
 RANDOM = np.random.default_rng(0)
@@ -128,38 +128,6 @@ def test_a_variable_with_one_more_dimension_is_a_vector_and_several_are_joined_o
     np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([q, q + 1], 1)[ORDER])
 
 
-# Groups
-
-
-def grouped(path, groups):
-    """A file with data sets in groups; "" is the root."""
-    for group, dataset in groups.items():
-        if path.suffix == ".zarr":
-            dataset.to_zarr(path, group=group or None, mode="a", consolidated=False)
-        else:
-            dataset.to_netcdf(path, group=group or None, mode="a", engine="h5netcdf")
-    return str(path)
-
-
-@pytest.mark.parametrize("suffix", ["nc", "zarr"])
-def test_variables_in_groups_go_by_their_paths_and_become_channels(tmp_path, suffix):
-    product, other = WEATHER[["t2m", "u10", "hour", "orography"]], (WEATHER[["t2m"]] + 1).drop_vars("time")
-    data = grouped(tmp_path / f"l2.{suffix}", {"PRODUCT": product, "PRODUCT/DETAIL": other})
-    settings = {"conditions": ("PRODUCT/hour",), "constants": "PRODUCT/orography", "constant_values": "none"}
-    for name in (f"{data}:PRODUCT/t2m,PRODUCT/u10", f"{tmp_path}/*.{suffix}:PRODUCT/t2m,PRODUCT/u10"):
-        source = arrays(name, **settings)
-        np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10], -1)[ORDER])
-        assert source.values.images.channels == ("t2m", "u10") and source.values.images.units == ("K", "m s-1")
-        assert source.conditions[:, 0].tolist() == (np.arange(20) % 24).tolist()
-        assert source.values.constants.channels == ("orography",)
-    both = arrays(f"{data}:PRODUCT/t2m,PRODUCT/DETAIL/t2m")
-    np.testing.assert_array_equal(both.fetch_batch(ORDER), np.stack([T2M, T2M + 1], -1)[ORDER])
-    assert both.values.images.channels == ("PRODUCT/t2m", "PRODUCT/DETAIL/t2m")
-    for missing in ("methane", "PRODUCT/methane", "OTHER/t2m"):
-        with pytest.raises(UserError, match=f"no array {missing} in .*; it has .*PRODUCT/t2m, .*DETAIL/t2m"):
-            arrays(f"{data}:{missing}")
-
-
 # Zarr without names of dimensions
 
 
@@ -190,12 +158,3 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
     assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
     with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
         arrays(f"{data}:levels")
-
-
-def test_a_store_with_a_damaged_chunk_ends_the_run(tmp_path):
-    source = arrays(f"{write(tmp_path, 'zarr', t2m={'chunks': (1, 6, 8)})}:t2m")
-    names = ("c/7/0/0", "/7.0.0")  # of the third and the second version of the format
-    (chunk,) = (path for path in (tmp_path / "weather.zarr" / "t2m").rglob("*") if path.as_posix().endswith(names))
-    chunk.write_bytes(b"damaged")
-    with pytest.raises(RunError, match=r"weather.zarr:t2m\[7\] cannot be read"):
-        source.fetch_batch(np.array([7]))
