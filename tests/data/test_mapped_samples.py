@@ -16,8 +16,6 @@ from hvdgan.data.statistics import with_statistics
 from packed import write_images
 from reading import batches_of
 
-RNG = np.random.default_rng(0)
-
 
 def seen(path, array, values="none", **settings):
     np.savez(path / "a.npz", x=array, **settings)

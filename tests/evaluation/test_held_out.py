@@ -18,8 +18,6 @@ from hvdgan.train import main
 from launching import launcher, run
 from measured import Bright, Measured
 
-TINY = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --steps 4 --report never".split()
-
 
 def evaluator_of(made):
     return Evaluator(made.recipe, made.state.sampling_nets, made.evaluated, made.ranks, made.config)

@@ -3,7 +3,6 @@
 Modules: networks.progressive, recipes.progressive.
 """
 
-import dataclasses
 import sys
 
 import numpy as np
@@ -11,11 +10,8 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from building import tiny_run
-from hvdgan.networks.progressive import ProgressiveLayers, sizes_of
-from hvdgan.recipe import Stage, UserError
+from hvdgan.networks.progressive import ProgressiveLayers
 from launching import run, train
-from tiny import Tiny
 
 WORDS = (
     "--recipe progressive --image-size 8 --global-batch-size 24 --nf 4 --latent-size 4 --size-steps 2 --fade-steps 4 "
@@ -83,40 +79,3 @@ def test_the_networks_of_a_size_compute_what_the_whole_ones_do_at_its_levels(sha
             np.testing.assert_allclose(generator([latents, at]), large, atol=1e-5)
             logits = made.discriminator(number, first)([small, at])
             np.testing.assert_allclose(discriminator([large, at]), logits, atol=1e-4)
-
-
-def test_sizes_halve_along_all_axes():
-    assert sizes_of((64, 64, 3)) == [(4, 4), (8, 8), (16, 16), (32, 32), (64, 64)]
-    assert sizes_of((40, 128, 128, 1))[0] == (5, 16, 16)  # as in saraGAN
-    with pytest.raises(UserError, match="expected pictures or volumes"):
-        sizes_of((7, 7, 1))
-
-
-class Sized(Tiny):
-    """One stage of half the size, with the networks of `parts`."""
-
-    parts = ()
-
-    def stages(self):
-        return [dataclasses.replace(super().stages()[0], size=4)]
-
-    def grown(self, size):
-        return {name: self.networks()[name] for name in self.parts}
-
-
-def test_networks_of_a_size_that_share_no_weights_are_refused():
-    with pytest.raises(UserError, match=r"grown\(4\): generator has .* which networks\(\) does not give generator"):
-        tiny_run(type("Foreign", (Sized,), {"parts": ("generator",)}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"size": 3}, "size 3 does not divide"), ({"level": (1,)}, "level is")],
-    ids=str,
-)
-def test_a_size_or_level_that_cannot_be_is_refused(changes, message):
-    def stages(self):
-        return [Stage(**{**vars(Tiny.stages(self)[0]), **changes})]
-
-    with pytest.raises(UserError, match=message):
-        tiny_run(type("Wrong", (Tiny,), {"stages": stages}))

@@ -24,11 +24,6 @@ class If(Tiny):
         return loss, {}
 
 
-class UnknownName(Tiny):
-    def fool(self, nets, batch):
-        return reduce_mean(nets.generator(batch.latents)), {}  # here # noqa: F821
-
-
 class UnknownDraw(Tiny):
     def fool(self, nets, batch):
         return tf.reduce_mean(nets.generator(batch.noise)), {}  # here
