@@ -225,7 +225,7 @@ def test_the_sum_over_ranks_is_the_whole(space):
 # spectra
 
 
-@pytest.mark.parametrize("space", [(9,), (32, 16), (1, 9), (6, 5, 4)])
+@pytest.mark.parametrize("space", [(9,), (32, 16), (6, 5, 4)])
 def test_each_ring_has_the_mean_power_of_its_modes(space):
     fields = noise(2, (3, *space)).astype(np.float64)
     powers = np.mean(np.abs(np.stack([np.fft.fftn(field) for field in fields]) / fields[0].size) ** 2, axis=0)

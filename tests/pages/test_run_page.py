@@ -13,7 +13,7 @@ import pytest
 import page_facts
 import saved
 from hvdgan import report
-from hvdgan.cli.events import SkippedUpdate, Start
+from hvdgan.cli.events import SkippedUpdate
 from hvdgan.pages import run_page
 from hvdgan.pages.reading import run_folder
 from run_folders import START, record, write
@@ -90,13 +90,6 @@ def test_the_command_is_in_the_header(tmp_path, changes, command):
     assert f"<code>{typed}</code>" in header
 
 
-def test_losses_share_a_chart_and_so_do_scores_of_real_and_fake_samples(tmp_path):
-    names = ["judge/real_score", "a/loss", "judge/fake_score", "b/loss", "c/real", "a/penalty"]
-    charts = page_facts.charts(made(write(tmp_path, metrics=record(1, **dict.fromkeys(names, 1.0)))))
-    assert {title: len(lines) for title, lines in charts.items()} == {"loss": 2, "real and fake": 3, "a/penalty": 1}
-    assert list(charts) == ["loss", "real and fake", "a/penalty"]
-
-
 def test_a_curve_is_broken_at_a_stage_without_it_and_stages_and_marks_are_in_words(tmp_path):
     stages = [("first", 2.0), ("second", None), ("third", 1.0)]
     lines = [
@@ -127,10 +120,3 @@ def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path, others):
     page = evaluated(tmp_path, *records)
     assert page_facts.charts(page)["eval/fid"][0][2].tolist() == [7.0, 6.0]
     assert "measured as the latest was, with features digits.keras, samples 100, real_samples 100, bins 2." in page
-
-
-def test_a_skipped_update_of_a_real_run_is_counted_with_its_step(tmp_path):
-    assert saved.train(tmp_path / "run", "--recipe", "tiny:Exploding", "--steps", "6") == 0
-    run = run_folder.read(tmp_path / "run")
-    assert [each.step for each in run.journal.of(SkippedUpdate)] == [2] and run.journal.last(Start).step == 0
-    assert [step for step, size in run.checkpoints if size] == [6] and run.newest == 6

@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import ada, losses
 from hvdgan.recipe.ada import adaptive, next_state
-from hvdgan.recipe.augment import check_augmentations, diff_augment, flip
+from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
 from tiny import Tiny
@@ -46,19 +45,6 @@ def test_volumes_are_mirrored_along_each_axis_with_their_inputs_and_constants():
             np.testing.assert_array_equal(got[number], mirrored)
         seen.add(ways[0])
     assert len(seen) == 8
-
-
-@pytest.mark.parametrize(
-    ("settings", "shape", "message"),
-    [
-        ({"flip": True}, (7,), r"^--flip: no axis width in samples of shape \(7,\), which have no axes in space$"),
-        ({"diff_augment": ("color", "cutout")}, (7,), "^--diff-augment cutout: moves samples in space"),
-    ],
-)
-def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message):
-    shapes = shape if isinstance(shape[0], tuple) else (shape,)
-    with pytest.raises(UserError, match=message):
-        check_augmentations(Config(**settings), *shapes)
 
 
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])

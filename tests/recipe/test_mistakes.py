@@ -33,15 +33,10 @@ def line_of(name):
     ("name", "complaint"),
     [
         ("NoPair", FOOL + "the loss returns float32 (); it must return a scalar, the mean over the batch, and a dict"),
-        ("TrainingGiven", FOOL + "the loss fails: TypeError: training=False cannot be given to generator"),
         ("If", "tf.where or tf.cond for an if"),
         (
             "UnknownDraw",
             "the batch has no noise; it has augment, conditions, constants, domains, images, index",
-        ),
-        (
-            "ScalesLossesByItself",
-            "optimizers() gives a LossScaleOptimizer for generator; leave the scaling out: hvdgan sc",
         ),
         (
             "Frozen",
@@ -49,9 +44,7 @@ def line_of(name):
         ),
         ("WrongArgument", "stages() fails: TypeError: Update.__init__() got an unexpected keyword argument 'own'"),
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
-        ("SamplesUint8", "sample() returns uint8 (64, 8, 8, 1); it must return images (N, H, W, C) in [-1, 1]"),
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
-        ("Thawed", "Options is not frozen; write @dataclasses.dataclass(frozen=True) above it"),
         ("Even --steps 3", "Options fails: ValueError: steps is 3; it must be even"),
     ],
 )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
-from hvdgan.recipe import Batch, DataSpec, Nets, Random
+from hvdgan.recipe import DataSpec, Nets
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 
 SMALL = {"nf": 2, "latent_size": 8, "mapping_layers": 2}
@@ -34,10 +34,6 @@ def normal(*shape, seed=0):
 def inputs(count=4, image_size=32, crossover=3):
     crossover = np.full(count, crossover, np.float32)
     return [normal(count, 2, 8), crossover, normal(count, networks.noise_numbers(image_size), seed=1)]
-
-
-def draw(options, count=1000, step=0):
-    return StyleGAN2(options, DataSpec((32, 32, 1), 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count))
 
 
 @pytest.mark.parametrize("up", [False, True])
@@ -123,17 +119,3 @@ def test_path_lengths_are_equation_4():
     mean = float(model.path_length)
     assert mean == pytest.approx(0.01 * np.mean(lengths), rel=0.05)
     np.testing.assert_allclose(penalties, (lengths - mean) ** 2, rtol=0.05)
-
-
-def test_the_samples_heed_the_truncation():
-    own = StyleGAN2Options(**SMALL)
-    recipe = StyleGAN2(own, DataSpec((32, 32, 1), 1))
-    nets = Nets(recipe.networks(), training=False)
-    drawn = {**draw(own, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
-    random = Random(0, tf.constant(0, tf.int64), 0, 4)
-    spread = []
-    for psi in (0.0, 1.0):
-        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn)
-        batch.truncation = psi
-        spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
-    assert spread[0] < 1e-5 < 1e-2 < spread[1]

@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 from typing import Optional
 
-import keras
 import tensorflow as tf
 
 from hvdgan.recipe import Stage, Update
@@ -26,19 +25,9 @@ class Selective(Tiny):
         return metrics["reall"] > 0.0  # here
 
 
-class SamplesUint8(Tiny):
-    def sample(self, nets, batch):  # here
-        return tf.cast(nets.generator(batch.latents), tf.uint8)
-
-
 class BlankImages(Tiny):
     def sample(self, nets, batch):  # here
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
-
-
-class ScalesLossesByItself(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
 
 
 class Frozen(Tiny):
@@ -50,12 +39,6 @@ class Frozen(Tiny):
     def stages(self):  # here
         both = ["generator", "discriminator"]
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]
-
-
-class Thawed(Tiny):
-    @dataclasses.dataclass  # here
-    class Options:
-        steps: int = 3
 
 
 class Even(Tiny):

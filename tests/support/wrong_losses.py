@@ -10,12 +10,6 @@ class NoPair(Tiny):
         return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents)))
 
 
-class TrainingGiven(Tiny):
-    def fool(self, nets, batch):
-        fake = nets.generator(batch.latents, training=False)  # here
-        return tf.reduce_mean(nets.discriminator(fake)), {}
-
-
 class If(Tiny):
     def fool(self, nets, batch):
         loss, _ = super().fool(nets, batch)
