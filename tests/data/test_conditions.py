@@ -31,15 +31,6 @@ def array(tmp_path):
     return tmp_path / "a.npy"
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Pictures in the order a/1, a/2, b."""
-    for number, name in enumerate(("b.png", "a/1.png", "a/2.png")):
-        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), number).save(tmp_path / "images" / name)
-    return tmp_path / "images"
-
-
 def test_arrays_beside_the_samples(tmp_path):
     np.savez(tmp_path / "a.npz", x=FIELDS, energy=ENERGY.astype(np.int64), angle=RNG.normal(size=(6, 2)))
     with np.load(tmp_path / "a.npz") as file:
@@ -47,7 +38,6 @@ def test_arrays_beside_the_samples(tmp_path):
     source = opened(tmp_path / "a.npz", conditions=("angle", "energy"))
     assert source.values.conditions.channels == ("angle_0", "angle_1", "energy")
     np.testing.assert_array_equal(source.conditions, np.column_stack([angle, ENERGY]))
-    np.testing.assert_array_equal(source.facts(np.array([4, 1]))["conditions"], source.conditions[[4, 1]])
     maps = "energy=standard;angle_0=range:0,1;angle_1=none"
     source = opened(tmp_path / "a.npz", conditions=("energy", "angle"), condition_values=maps)
     seen = source.mapped(with_statistics(source, ALONE))
@@ -70,7 +60,11 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     assert len({source.fingerprint, *(each.fingerprint for each in others)}) == 4
 
 
-def test_a_table_keyed_by_file_in_any_order(folder, tmp_path):
+def test_a_table_keyed_by_file_in_any_order(tmp_path):
+    folder = tmp_path / "images"
+    for number, name in enumerate(("b.png", "a/1.png", "a/2.png")):  # in the order a/1, a/2, b
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), number).save(folder / name)
     rows = ["7,b.png", "1,./a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
     path = table(tmp_path / "c.csv", "\ufeffsize,file", *rows)
     source = open_source(Config(data=str(folder), image_size=8, channels=1, arrays=ArrayConfig(condition_table=path)))

@@ -57,17 +57,11 @@ def test_numbers_outside_of_a_range_are_named_at_the_start_and_kept(tmp_path):
     assert source.remarks == told
 
 
-# the cache
-
 ALL = np.arange(10)
 
 
-@pytest.fixture
-def source(tmp_path):
-    return open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8, fit="crop"))
-
-
-def test_each_image_is_read_once(source, monkeypatch, tmp_path):
+def test_each_image_is_read_once_into_the_cache(monkeypatch, tmp_path):
+    source = open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8, fit="crop"))
     expected, fetched, read = source.fetch_batch(ALL), [], source.images.read
 
     def noted(indices):

@@ -14,14 +14,9 @@ def opened(data, *, paired=True, **changes):
     return open_source(Config(data=str(data), **{"image_size": 8, "fit": "crop", **changes}), paired=paired)
 
 
-def write(path, *values, size=(8, 8)):
-    """A file with one evenly coloured image, or several side by side."""
+def write(path, value, size=(8, 8)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    modes = [Image.new("RGB" if isinstance(value, tuple) else "L", size, value) for value in values]
-    whole = Image.new(modes[0].mode, (size[0] * len(values), size[1]))
-    for place, image in enumerate(modes):
-        whole.paste(image, (place * size[0], 0))
-    whole.save(path)
+    Image.new("L", size, value).save(path)
 
 
 def values_of(source):
@@ -29,9 +24,6 @@ def values_of(source):
     pairs = source.fetch_batch(np.arange(len(source)))
     assert (pairs == pairs[:, :1, :1]).all()
     return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
-
-
-# folders of pairs
 
 
 def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
@@ -69,19 +61,3 @@ def test_a_broken_file_takes_its_partner_out_and_so_does_one_of_another_size(tmp
         assert set(next(batches)["index"].numpy()) == {0, 2}
         sizes = "8 x 16 pixels, and its partner B/3.png has 16 x 8"
         assert sorted(batches.bad_files) == [("A/3.png", sizes), ("B/1.png", "empty file")]
-
-
-@pytest.mark.parametrize(("height", "together"), [(33, True), (20, False)])
-def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, together):
-    pixels = np.random.default_rng(0).integers(0, 256, (height, 33, 3), np.uint8)
-    for side in "AB":
-        (tmp_path / "pairs" / side).mkdir(parents=True)
-        if not together:
-            Image.fromarray(pixels).save(tmp_path / "pairs" / side / "1.png")
-    if together:
-        Image.fromarray(np.concatenate([pixels, pixels], axis=1)).save(tmp_path / "pairs" / "1.png")
-    pair = opened(tmp_path / "pairs").fetch(0)
-    np.testing.assert_array_equal(pair[..., :3], pair[..., 3:])
-    (tmp_path / "single").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "single" / "1.png")
-    np.testing.assert_array_equal(opened(tmp_path / "single", paired=False).fetch(0), pair[..., :3])

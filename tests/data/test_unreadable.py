@@ -49,7 +49,6 @@ LIST, OPEN = (os, "scandir"), (bad_files, "open")
 FAILURES = [
     (LIST, "class 1", errno.EIO, RunError),
     (LIST, "class 1", errno.EACCES, UserError),
-    (LIST, "images", errno.ESTALE, RunError),
     (OPEN, "class 1/003.png", errno.EIO, RunError),
 ]
 
@@ -62,7 +61,7 @@ def test_what_fails_on_one_rank_ends_the_opening_on_all(folder, monkeypatch, wha
     assert [type(failure) for failure in failures] == [kind] * 2, failures
     message = str(failures[0])
     assert message == str(failures[1]) and message.startswith(f"--data {folder}: ") and "\n" not in message
-    assert ("." if name == "images" else name) in message and os.strerror(number) in message
+    assert name in message and os.strerror(number) in message
 
 
 def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder):
@@ -75,15 +74,10 @@ def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder):
     assert f"{os.uname().nodename} does not see it: No such file or directory" in message and "\n" not in message
 
 
-def out_of_memory(*_, **__):
-    raise MemoryError
-
-
-@pytest.mark.parametrize("where", ["PIL.ImageOps.exif_transpose"])
-def test_memory_that_runs_out_ends_the_run(folder, monkeypatch, where):
+def test_memory_that_runs_out_ends_the_run(folder, monkeypatch):
     """The image is not left out: the other ranks would keep it."""
     source = opened(folder, max_bad_fraction=1.0)
-    monkeypatch.setattr(where, out_of_memory)
+    monkeypatch.setattr("PIL.ImageOps.exif_transpose", lambda *_, **__: bytearray(2**60))
     options = {"global_batch_size": 2, "threads": 1, "max_bad_fraction": 1.0}
     with batches_of(source, **options) as batches, pytest.raises(RunError) as caught:
         next(batches)
