@@ -7,7 +7,6 @@ import json
 import math
 import re
 
-import numpy as np
 import pytest
 
 from hvdgan.checkpoints.contents import difference
@@ -62,25 +61,6 @@ def test_two_runs_with_deterministic_have_the_same_bits(place):
     found = difference(find(folder / "run"), find(again / "run"))
     assert found["identical"] > 40
     assert not [found[kind] for kind in ("changed", "unlike", "only_in_first", "only_in_second") if found[kind]]
-
-
-@pytest.fixture(scope="module")
-def norms(place):
-    """What `norms` has computed: for each type of numbers the results of hvdgan's and of Keras' BatchNorm."""
-    folder = place.start("norms", "norms.npz", name="norms")
-    with np.load(folder / "norms.npz") as file:
-        return dict(file)
-
-
-@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 1e-4), ("float16", 5e-3), ("bfloat16", 4e-2)])
-def test_fused_batch_norm_computes_what_keras_computes(place, norms, dtype, rounding):
-    """Outputs, gradients and moving statistics; relative to the largest number of each."""
-    assert is_on(str(norms["device"]), place.kind)
-    names = [name.removeprefix(f"{dtype}/keras/") for name in norms if name.startswith(f"{dtype}/keras/")]
-    assert {"output", "images", "gamma", "beta", "moving_mean", "moving_variance"} == set(names)
-    for name in names:
-        mine, expected = (norms[f"{dtype}/{kind}/{name}"] for kind in ("hvdgan", "keras"))
-        assert np.max(np.abs(mine - expected)) <= rounding * np.max(np.abs(expected)), name
 
 
 def test_each_of_two_ranks_has_a_device_of_its_own(place):

@@ -65,15 +65,3 @@ def test_evaluations_that_were_made_afterwards_sort_runs_and_have_curves(runs, t
     assert report.main([str(runs / "a")]) == 0
     page = (runs / "a" / "report.html").read_text()
     assert page_facts.charts(page)["eval/fid"][0][2].tolist() == [8.0, 3.0]
-
-
-def test_the_speed_of_each_run_is_its_mean(runs, tmp_path):
-    """The last record may hold a single step, and the first one the time of tracing."""
-    times = [{"step_seconds": seconds, "images_per_sec": 8 / seconds} for seconds in (9.0, 0.1, 0.3, 4.4)]
-    lines = [record(step, **each) for step, each in enumerate(times, 1)]
-    run_folders.write(runs / "a", metrics="".join(lines), config='{"global_batch_size": 8}')
-    out = tmp_path / "page.html"
-    assert report.main([str(runs), "--out", str(out)]) == 0
-    assert re.search(r">a</th>.*?>5</td>", table(out.read_text()))
-    assert report.main([str(runs / "a")]) == 0
-    assert "<dt>images/s, mean</dt><dd>5</dd>" in (runs / "a" / "report.html").read_text()

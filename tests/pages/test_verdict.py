@@ -85,18 +85,6 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
     assert judged(tmp_path, [START, SAVED, START], 60).state == "failed"
 
 
-def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tmp_path):
-    """Its file system has locks of each host, or the folder is a copy."""
-    (tmp_path / ".lock").write_text(DEAD)
-    assert judged(tmp_path, [START], 40).state == "failed", "this host sees its own locks"
-    (tmp_path / ".lock").write_text("host node17, pid 123\n")
-    verdict = judged(tmp_path, [START], 40)
-    said = "State unknown at step 40 of 100: its lock was taken on host node17"
-    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    for ending, state in (([SAVED], "stopped"), (ended(1), "failed")):
-        assert judged(tmp_path, [START, *ending], 40).state == state, "a last line needs no lock"
-
-
 def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_path):
     """The first record holds the time of tracing."""
     times = [(60.0, 5.0), (0.5, 0.1), (0.5, 0.1)]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
 from hvdgan.recipe import DataSpec, Nets
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
@@ -54,20 +53,6 @@ def test_one_convolution_of_scaled_inputs_is_each_samples_own_convolution(up):
             expected.append(tf.nn.conv2d(image[None], own, 1, "SAME")[0])
     result = networks.modulated_convolution(tf.constant(x), tf.constant(kernel), tf.constant(scales), up=up)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_the_standard_deviation_is_that_of_consecutive_groups():
-    x = normal(8, 4, 4, 3)
-    layer = layers.MinibatchStddev(4)
-    result = layer(x).numpy()
-    np.testing.assert_array_equal(result[..., :3], x)
-    expected = [np.mean(np.std(group, axis=0)) for group in (x[:4], x[4:])]
-    np.testing.assert_allclose(result[[0, 3, 4, 7], 1, 2, 3], np.repeat(expected, 2), rtol=1e-4)
-    # Two ranks see what one does.
-    np.testing.assert_array_equal(np.concatenate([layer(x[:4]), layer(x[4:])]), result)
-    # The largest group that divides another batch.
-    expected = [np.mean(np.std(x[n : n + 3], axis=0)) for n in (0, 3)]
-    np.testing.assert_allclose(layer(x[:6]).numpy()[[0, 3], 0, 0, 3], expected, rtol=1e-4)
 
 
 def test_the_style_mean_moves_in_owned_training_calls_alone():
