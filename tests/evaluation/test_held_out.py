@@ -40,12 +40,9 @@ def test_every_held_out_image_counts_once_and_the_averages_are_evaluated():
     assert evaluator()["eval/made"] != values["eval/made"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """60 images of noise."""
-    folder = tmp_path_factory.mktemp("data") / "images"
+def write_noise(folder, count):
     folder.mkdir()
-    for number in range(60):
+    for number in range(count):
         pixels = np.random.default_rng(number).integers(0, 255, (12, 12, 3), np.uint8)
         Image.fromarray(pixels).save(folder / f"{number:02}.png")
     return folder
@@ -55,7 +52,8 @@ def of_noise(data, **settings):
     return tiny_run(Bright, data=str(data), channels=3, **{"holdout": 0.5, "global_batch_size": 4, **settings})
 
 
-def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded(folder, monkeypatch):
+def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded(tmp_path, monkeypatch):
+    folder = write_noise(tmp_path / "images", 60)
     runs = [of_noise(folder, eval_held_out=7, seed=seed, global_batch_size=size) for seed, size in ((0, 4), (5, 10))]
     names = [{made.evaluated.key(index) for index in range(len(made.evaluated))} for made in runs]
     assert names[0] == names[1] and len(names[0]) == 7 < len(runs[0].held_out)
@@ -69,11 +67,7 @@ def test_a_cap_takes_the_same_images_whatever_the_seed_and_no_others_are_decoded
 
 def break_held_out(folder):
     """A folder of 40 images, of which one that is held out cannot be decoded; returns its name and the flags."""
-    data = folder / "data"
-    data.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 255, (12, 12, 3), np.uint8)
-    for number in range(40):
-        Image.fromarray(pixels).save(data / f"{number}.png")
+    data = write_noise(folder / "data", 40)
     held_out = tiny_run(Bright, data=str(data), holdout=0.2).held_out
     name = held_out.key(0).decode()
     (data / name).write_bytes((data / name).read_bytes()[:100])

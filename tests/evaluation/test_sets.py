@@ -102,17 +102,11 @@ for number in range(200):
 """
 
 
-def started(script, *arguments):
-    words, pipe = [sys.executable, "-c", script, *map(str, arguments)], subprocess.PIPE
-    return subprocess.Popen(words, env=environment(), stdout=pipe, text=True)
-
-
 def test_processes_that_write_at_the_same_time_lose_no_line(tmp_path):
     """As a run and hvdgan.evaluate do."""
-    processes = [started(APPEND, tmp_path, who) for who in "ab"]
-    for process in processes:
-        process.communicate(timeout=120)
-        assert process.returncode == 0
+    words = [sys.executable, "-c", APPEND, tmp_path]
+    for process in [subprocess.Popen([*words, who], env=environment()) for who in "ab"]:
+        assert process.wait(timeout=120) == 0
     lines = [json.loads(line) for line in (tmp_path / results.FILE).read_text().splitlines()]
     assert sorted((line["who"], line["number"]) for line in lines) == [(w, n) for w in "ab" for n in range(200)]
 

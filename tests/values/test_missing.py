@@ -1,7 +1,5 @@
 """Missing numbers: filled for networks, with the mask as a constant, and missing again in samples."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -56,13 +54,6 @@ def test_without_the_flag_the_error_names_it(sst):
 def test_another_value_is_refused(text):
     with pytest.raises(UserError, match=f"--missing {text}: expected fill:NUMBER"):
         missing.parse(text)
-
-
-@pytest.mark.parametrize("mask", [None, LAND])
-def test_it_is_saved_and_made_again(mask):
-    found = missing.of_json(json.loads(json.dumps(missing.Missing(0.5, mask).to_json())))
-    assert found.fill == 0.5
-    np.testing.assert_array_equal(found.mask, mask)
 
 
 def test_a_run_draws_samples_with_missing_numbers_at_the_same_places(sst, tmp_path):

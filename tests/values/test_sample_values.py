@@ -33,24 +33,6 @@ def test_records_are_joined_and_divided(layout, record):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype", "maps", "pixels"),
-    [
-        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "range:0,255"], True),
-        (Layout((8, 6, 3)), "u1", ["range:0,254"], False),
-        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "none"], False),
-    ],
-)
-def test_arrays_are_pixels_with_the_type_shape_and_map_of_pictures(layout, dtype, maps, pixels):
-    shapes = (layout.shape, layout.input_shape)
-    values = [
-        parse(text, "--values", tuple(map(str, range(shape[-1]))))
-        for text, shape in zip(maps, shapes, strict=False)
-        if shape is not None
-    ]
-    assert sample_values.are_pixels(SampleValues(*values), layout, np.dtype(dtype)) == pixels
-
-
 def test_a_crop_cuts_the_input_by_the_same_factor():
     layout = Layout((64, 96, 2), (16, 48, 5), crop=(32, 32))
     assert (layout.factors, layout.seen, layout.input_seen) == ((4, 2), (32, 32, 2), (8, 16, 5))

@@ -92,21 +92,6 @@ def read_back(folder, code, module="own_values", there="there"):
     return steps.of("own", [module, there, "back", hashlib.sha256(code.encode()).hexdigest()])
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("def there(x):\n    return x\n", "AttributeError: module 'own_values' has no attribute 'back'"),
-        ("there = back = abs", "there is not defined in"),
-    ],
-)
-def test_functions_of_a_checkpoint_that_cannot_be_loaded_are_named(installed, code, reason):
-    step = read_back(installed, code)
-    with pytest.raises(UserError) as caught:
-        step.inverse(NUMBERS, NUMPY)
-    message = str(caught.value)
-    assert message.startswith("value map own_values:there,back: ") and reason in message and "\n" not in message
-
-
 @pytest.mark.parametrize("module", ["builtins", "numpy.lib.format"])
 def test_a_checkpoint_cannot_name_code_that_is_no_file_of_the_users(installed, module):
     """Otherwise the writer of a manifest could let its reader call builtins.exec, or any installed function."""
