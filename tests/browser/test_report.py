@@ -17,6 +17,14 @@ STAGED += ["--stages", "completion=8,discriminator=8,joint=8"]
 
 
 @pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A window of a real browser."""
+    window = browsing.Browser(tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()
+
+
+@pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
     """A completion in three stages that was resumed twice."""
     folder = tmp_path_factory.mktemp("runs") / "completion"

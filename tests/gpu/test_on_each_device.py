@@ -11,11 +11,22 @@ import pytest
 
 from hvdgan.checkpoints.contents import difference
 from hvdgan.checkpoints.files import find
-from on_device import GPUS, NEEDS, observed
+from on_device import GPUS, NEEDS, Place, observed
 
 COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
 """types of operations that compute most of a step, under whatever names TensorFlow gives to fused ones"""
 HALVES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "CPU",
+        pytest.param("GPU", marks=[pytest.mark.gpu, pytest.mark.skipif(not GPUS, reason=NEEDS.format("a GPU"))]),
+    ],
+)
+def place(request, tmp_path_factory):
+    return Place(request.param, tmp_path_factory.mktemp(request.param))
 
 
 def is_on(device, kind):
