@@ -51,23 +51,6 @@ def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
     np.testing.assert_allclose([source.fetch(index).mean() for index in range(7)], np.arange(0, 70, 10), atol=2)
 
 
-def test_the_stamp_tells_when_a_file_was_written_over_and_the_fingerprint_when_it_was_renamed(tmp_path):
-    """A copy elsewhere is the same data; with the same times, what is kept about the data holds for it, too."""
-    data = tmp_path / "data"
-    for number in range(70):
-        write_image(data / f"{number:02}.bmp")
-    before = opened(data, channels=1)
-    again = opened(shutil.copytree(data, tmp_path / "copy"), channels=1)
-    assert again.stamp() == before.stamp() and again.fingerprint == before.fingerprint
-    changed = data / "34.bmp"  # not one of the 64 that a fingerprint looks at
-    write_image(changed, value=7)
-    os.utime(changed, ns=(0, changed.stat().st_mtime_ns + 1))  # the clock of files may be coarse
-    after = opened(data, channels=1)
-    assert after.stamp() != again.stamp() and after.fingerprint == before.fingerprint
-    changed.rename(data / "34b.bmp")
-    assert opened(data, channels=1).fingerprint != before.fingerprint
-
-
 def test_rank_0_lists_pairs_and_single_pictures_for_all(tmp_path, monkeypatch):
     """One input has no partner, and one image is broken."""
     for side in "AB":

@@ -49,16 +49,6 @@ def test_moments_are_numpys_also_as_a_sum_over_ranks():
         np.testing.assert_allclose(made.covariance, np.cov(FEATURES.astype(np.float64), rowvar=False), rtol=1e-9)
 
 
-def test_covariances_with_common_axes_differ_by_their_deviations():
-    """There it is |m - m'|^2 + sum (s_i - s'_i)^2."""
-    axes = np.linalg.qr(normal(0, (6, 6)))[0]
-    deviations, others = np.array([1.0, 2, 3, 0.5, 4, 1]), np.array([2.0, 2, 1, 0.25, 1, 3])
-    mean, other = np.arange(6.0), np.arange(6.0)[::-1]
-    covariances = [axes @ np.diag(each**2) @ axes.T for each in (deviations, others)]
-    expected = np.sum((mean - other) ** 2) + np.sum((deviations - others) ** 2)
-    assert frechet_distance(mean, covariances[0], other, covariances[1]) == pytest.approx(expected, rel=1e-12)
-
-
 def test_covariances_without_common_axes_and_singular_ones():
     """In two dimensions tr((S S')^(1/2)) = sqrt(tr(S S') + 2 sqrt(det S det S'))."""
     one, other, zero = np.array([[2.0, 0.6], [0.6, 1.0]]), np.array([[1.0, -0.8], [-0.8, 3.0]]), np.zeros(2)
