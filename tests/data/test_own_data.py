@@ -66,7 +66,6 @@ def chosen(part):
 
 
 pictures = Pictures()
-objects = [{"images": object()}]
 '''
 
 
@@ -98,7 +97,7 @@ def test_a_class_gives_fields_with_labels_and_conditions():
 def test_an_object_gives_pictures_and_a_function_chooses_one():
     for source in (opened("pictures"), opened("chosen", "part=first")):
         assert source.is_pictures and source.class_names == ["even", "odd"] and source.labels[1] == 1
-        assert source.fetch_batch(np.array([3]))[0, 0, 0].tolist() == [30, 30, 30]
+        assert source.fetch(3)[0, 0].tolist() == [30, 30, 30]
 
 
 def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one():
@@ -136,7 +135,6 @@ def test_any_number_of_ranks_has_the_same_data_and_shares_what_is_read_at_the_st
         ("Fields", ["count"], "--data-options count: expected KEY=VALUE"),
         ("pictures", ["part=first"], "--data-options part=first: my_data:pictures is an object"),
         ("chosen", ["part=no"], r"my_data:chosen: int has no len\(\) and \[i\]"),
-        ("objects", [], "my_data:objects: an item is object; expected an array, or a dict of arrays"),
     ],
 )
 def test_what_is_no_data_is_refused_in_one_line(name, options, words):
