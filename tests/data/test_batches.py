@@ -99,6 +99,7 @@ def test_too_many_broken_images_stop_the_run(capfd):
         next(batches)
 
 
+@pytest.mark.long
 def test_batches_are_copied_to_the_device_ahead():
     """A second logical processor stands for a GPU: what is copied, and that nothing changes."""
     script = """

@@ -82,7 +82,7 @@ COURSES = {"1-rank": ALONE, "2-ranks": ((2, STEPS),), "1-rank-then-3": ((1, 3), 
 COURSES["3-ranks-then-2"] = ((3, 3), (2, STEPS))
 """ranks, and the step up to which they run"""
 QUICK = dict.fromkeys(("pictures", "hdf5"), "1-rank-then-3")
-QUICK |= dict.fromkeys(("pairs in folders", "npy folder", "hdf5 files joined", "netcdf", "tfrecord"), "2-ranks")
+QUICK |= dict.fromkeys(("pairs in folders", "hdf5 files joined", "tfrecord"), "2-ranks")
 """courses of the tests that are not long: of what ranks list or index together; of others, except variants, 1-rank"""
 
 

@@ -24,6 +24,7 @@ def assert_whole(run_dir):
     assert newest is not None and files.damaged(newest, files.read_manifest(newest)) == []
 
 
+@pytest.mark.long
 def test_a_folder_deleted_under_two_ranks(tmp_path):
     data = write_images(tmp_path / "data")
     command = [*launcher(2), sys.executable, "-m", "hvdgan.train", *FLAGS.split(), "--data", "data", "--run-dir", "run"]

@@ -44,7 +44,7 @@ def test_bad_files_are_found_when_they_are_read(tmp_path):
     np.save(tmp_path / "muon" / ".hidden.npy", SAMPLES)
     (tmp_path / "muon" / "notes.txt").write_text("no array")
     np.save(tmp_path / "muon" / "00.npy", SAMPLES[0, :3])
-    os.truncate(tmp_path / "electron" / "01.npy", 500)
+    os.truncate(tmp_path / "electron" / "01.npy", 300)
     (tmp_path / "electron" / "03.npy").write_bytes(b"text")
     reasons = {
         "muon/00.npy": "shape (3, 6, 2), type float32; expected (4, 6, 2) and float32",

@@ -1,7 +1,7 @@
 """What a run does on a GPU, and on the CPU where there is none: placement, precision, memory, bits.
 
-On a machine without a GPU the tests of the GPU are skipped by name; those of the CPU show that their code works, which
-other tests promise. benchmarks/gpu.sh runs the long ones, too.
+On a machine without a GPU the tests of the GPU are skipped by name; those of the CPU show that their code works; what
+they prove of a CPU other tests do, so that CI alone runs them there. benchmarks/gpu.sh takes no heed of the mark.
 """
 
 import json
@@ -14,6 +14,7 @@ from hvdgan.checkpoints.contents import difference
 from hvdgan.checkpoints.files import find
 from on_device import GPUS, NEEDS, Place, observed
 
+pytestmark = pytest.mark.long
 COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
 """types of operations that compute most of a step, under whatever names TensorFlow gives to fused ones"""
 HALVES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
@@ -55,7 +56,6 @@ def test_variables_batches_and_operations_are_on_the_device_and_the_memory_of_th
     assert len(seen["visible"]) == expected and seen["growth"] == [True] * expected
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("precision", HALVES)
 def test_half_precision_trains(place, precision):
     folder, seen = observed(place, precision)
@@ -68,7 +68,6 @@ def test_half_precision_trains(place, precision):
     assert kinds and kinds.count(HALVES[precision]) > len(kinds) / 2
 
 
-@pytest.mark.long
 def test_two_runs_with_deterministic_have_the_same_bits(place):
     folder = observed(place, "float32")[0]
     again = place.train("--deterministic", name="again")
@@ -77,7 +76,6 @@ def test_two_runs_with_deterministic_have_the_same_bits(place):
     assert not [found[kind] for kind in ("changed", "unlike", "only_in_first", "only_in_second") if found[kind]]
 
 
-@pytest.mark.long
 def test_each_of_two_ranks_has_a_device_of_its_own(place):
     if place.kind == "GPU" and GPUS < 2:
         pytest.skip(NEEDS.format("two GPUs"))

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 import page_facts
 import run_folders
 from hvdgan.cli.events import Checkpoint
@@ -29,6 +31,7 @@ def made(run):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_half_a_million_records_take_seconds_and_bounded_memory(tmp_path):
     short, long = (run_folders.write(tmp_path / name) for name in ("short", "long"))
     run_folders.long_metrics(short / "metrics.jsonl", range(500, 500_001, 500))
