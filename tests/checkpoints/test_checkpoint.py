@@ -16,7 +16,7 @@ from building import changed, data_of, stage_step, tiny_run, values_of, write_ch
 from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import MANIFEST, find, newest, newest_first, step_of
-from hvdgan.checkpoints.saver import Best, Retention
+from hvdgan.checkpoints.saver import Retention
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.files import replacing
 from hvdgan.train import main
@@ -65,18 +65,11 @@ def _truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _of_the_future(folder):
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 99'))
-
-
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
         (_flip_a_bit, "state.safetensors is damaged: .* differs from what was written"),
         (_truncate, "state.safetensors cannot be read"),
-        (lambda folder: (folder / "manifest.json").write_text("[]"), "manifest.json cannot be read"),
-        (_of_the_future, "format version 99; this hvdgan .* reads version 1"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_changes_nothing(trained, tmp_path, damage, complaint):
@@ -112,19 +105,6 @@ def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, mon
         write_checkpoint(tmp_path, 4, trained.state.tensors(), ALONE, FACTS)
     assert files.newest(tmp_path) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
-
-
-def test_each_ranks_statistics_are_kept_beside_their_means(tmp_path):
-    run = tiny_run(options=TinyOptions(norm="batch"))
-    own = run.state.statistics.read()
-    everyones = np.stack([own, own + 3, own + 9])
-    with run.state.statistics.set_to_means(everyones):
-        np.testing.assert_allclose(run.state.statistics.read(), own + 4, rtol=1e-6)
-        folder = write_checkpoint(tmp_path, 1, run.state.tensors(), everyones, FACTS)
-    np.testing.assert_array_equal(run.state.statistics.read(), own)
-    restored = checkpoint.restore(folder, files.read_manifest(folder), run.state.tensors())
-    np.testing.assert_array_equal(restored, everyones)
-    np.testing.assert_allclose(run.state.statistics.read(), own + 4, rtol=1e-6)
 
 
 OPERATIONS = [(Path, name) for name in ("rename", "mkdir", "rmdir", "unlink")]
@@ -164,17 +144,11 @@ def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(t
 STEPS = [9_000_000, 99_999_999, 100_000_000, 2_000_000_000]
 
 
-@pytest.fixture
-def numbered(tmp_path):
-    """Checkpoints of steps with eight, nine and ten digits, whose names sort in another order than their steps."""
+def test_the_newest_is_found_by_number_and_not_by_name(tmp_path):
+    numbered = tmp_path / "checkpoints"
     for step in STEPS:
-        path = tmp_path / "checkpoints" / f"step-{step:08d}"
-        path.mkdir(parents=True)
-        (path / MANIFEST).write_text("{}")
-    return tmp_path / "checkpoints"
-
-
-def test_the_newest_is_found_by_number_and_not_by_name(numbered):
+        (numbered / f"step-{step:08d}").mkdir(parents=True)
+        (numbered / f"step-{step:08d}" / MANIFEST).write_text("{}")
     assert [step_of(path) for path in newest_first(numbered)] == STEPS[::-1]
     assert step_of(newest(numbered)) == step_of(find(numbered.parent)) == STEPS[-1]
     for content in ("step-99999999\n", "step-00000009\n", "", "../elsewhere\n"):  # as after a crash
@@ -187,39 +161,27 @@ def test_the_newest_is_found_by_number_and_not_by_name(numbered):
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --checkpoint-every 1 --keep 1".split()
 
 
-@pytest.fixture
-def stuck(monkeypatch):
-    """Folders with a common prefix cannot be deleted: as on NFS, where a file that is open elsewhere stays."""
-    names = []
-    remove = shutil.rmtree
-
-    def rmtree(path, *others, ignore_errors=False, **more):
-        if any(path.name.startswith(name) for name in names):
-            if ignore_errors:
-                return
-            raise OSError(39, "Directory not empty", str(path))
-        remove(path, *others, ignore_errors=ignore_errors, **more)
-
-    monkeypatch.setattr(shutil, "rmtree", rmtree)
-    return names
-
-
 def left(run_dir):
     return sorted(path.name for path in (run_dir / "checkpoints").iterdir() if path.name != "latest")
 
 
-def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_fails_nothing(tmp_path, stuck):
-    stuck += [".step-00000002", ".step-00000003"]
+def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_fails_nothing(tmp_path, monkeypatch):
+    """As on NFS, where a file that is open elsewhere stays."""
+    remove = shutil.rmtree
+
+    def rmtree(path, *others, ignore_errors=False, **more):
+        if not path.name.startswith(".step-00000002"):
+            remove(path, *others, ignore_errors=ignore_errors, **more)
+        elif not ignore_errors:
+            raise OSError(39, "Directory not empty", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
     assert main([*TINY, "--steps", "4", "--run-dir", str(tmp_path)]) == 0
     log = (tmp_path / "log.txt").read_text()
-    for step in (2, 3):  # the last one is met by the last save
-        name = tmp_path / "checkpoints" / f"step-0000000{step}"
-        assert log.count(f"warning: old checkpoint {name} cannot be removed: [Errno 39]") == 1
+    name = tmp_path / "checkpoints" / "step-00000002"
+    assert log.count(f"warning: old checkpoint {name} cannot be removed: [Errno 39]") == 1
     assert "cannot be written" not in log
-    assert left(tmp_path) == [".step-00000002.deleted", ".step-00000003.deleted", "step-00000004"]
-    stuck.clear()
-    assert main([*TINY, "--steps", "5", "--run-dir", str(tmp_path)]) == 0
-    assert left(tmp_path) == ["step-00000005"]
+    assert left(tmp_path) == [".step-00000002.deleted", "step-00000004"]
 
 
 def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):
@@ -231,13 +193,3 @@ def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):
         assert Retention(2).prune(tmp_path / "checkpoints", snapshot) == []
         found.append([int(name[-1]) for name in left(tmp_path)])
     assert found == [[1], [1, 2], [2, 4], [2, 4, 5], [2, 5, 6], [6, 7]]
-
-
-@pytest.mark.parametrize(
-    ("name", "mode", "best"),
-    [("eval/hole_psnr", "max", 2), ("judge/accuracy", "max", 2), ("eval/fid", "min", 3), ("psnr/loss", "min", 3)],
-)
-def test_more_is_better_only_where_the_name_of_the_metric_says_so(name, mode, best):
-    found = Best.of(name, None, None).after(1, 3.0).after(2, 4.0).after(3, 2.0)
-    assert (found.mode, found.step) == (mode, best)
-    assert Best.of(name, "min", None).mode == "min", "a mode that is given holds"

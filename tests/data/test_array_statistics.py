@@ -3,14 +3,11 @@
 Modules: data.statistics
 """
 
-import sys
-
 import numpy as np
 import pytest
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, hold_out, open_source, statistics
 from hvdgan.data.statistics import with_statistics
@@ -66,25 +63,6 @@ def test_neither_held_out_samples_nor_those_that_are_not_finite_count(tmp_path):
     np.testing.assert_allclose(step.means, array[others].astype(np.float64).mean(axis=(0, 1, 2)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("values", ["standard", "log1p+standard"])
-def test_a_constant_channel_is_refused_although_sums_are_rounded(tmp_path, values):
-    array = FIELDS.astype(np.float64)
-    array[..., 1] = 1e6 / 3
-    with pytest.raises(UserError, match="images: channel 1 hardly differs: mean .*, deviation .*, by which"):
-        with_statistics(opened(tmp_path, array, values), ALONE)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_numbers_that_differ_by_little_of_their_mean_are_mapped(tmp_path):
-    """Julian dates in minutes, whose deviation is 4e-10 of their mean, are exact in float64."""
-    days = 2459000.5 + np.random.default_rng(1).normal(0, 1e-3, (1203, 4, 5, 2))
-    source = opened(tmp_path, days)
-    seen = source.mapped(with_statistics(source, ALONE)).fetch_batch(np.arange(len(days)))
-    apart = days - 2459000.5
-    expected = (apart - apart.mean(axis=(0, 1, 2))) / apart.std(axis=(0, 1, 2))
-    np.testing.assert_allclose(seen, expected, atol=1e-5)
-
-
 def known_to(source, values):
     """The maps of the source, and the number of samples that were read for their statistics."""
     taken, read = [], source.images.read
@@ -98,20 +76,6 @@ def test_those_of_a_checkpoint_serve_the_same_maps_only(tmp_path):
     for other in ("log1p+standard", "0=standard;1=none", "range:-9,9+standard"):
         found, count = known_to(opened(tmp_path, np.abs(FIELDS), other), before)
         assert count == len(FIELDS) and found == with_statistics(opened(tmp_path, np.abs(FIELDS), other), ALONE)
-
-
-def test_those_of_functions_of_ones_own_serve_until_their_file_is_edited(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python takes it for new within the second of a change
-    before, counts = None, []
-    for root in ("np.sqrt(x)", "np.sqrt(x)", "np.sqrt(x) + 0"):
-        code = f"import numpy as np\n\n\ndef there(x):\n    return {root}\n\n\ndef back(x):\n    return x * x\n"
-        (tmp_path / "changed_maps.py").write_text(code)
-        sys.modules.pop("changed_maps", None)
-        source = opened(tmp_path, np.abs(FIELDS), "changed_maps:there,back+standard")
-        before, count = known_to(source, before)
-        counts.append(count)
-    assert counts == [len(FIELDS), 0, len(FIELDS)]
 
 
 def test_a_sample_for_which_a_function_raises_an_error_does_not_count_and_is_a_bad_one(tmp_path, monkeypatch):

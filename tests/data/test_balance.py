@@ -26,10 +26,6 @@ def test_each_epoch_has_each_sample_its_share():
     np.testing.assert_allclose(counts.mean(axis=0), share, atol=0.1)
 
 
-def test_equal_weights_give_the_plain_order():
-    np.testing.assert_array_equal(epochs([0.1] * N), epochs(None))
-
-
 def read(source, places, begin=0, batches=4):
     """The classes and places of the samples that a rank with these places of each batch of 12 reads."""
     reading = Batches(
@@ -74,15 +70,8 @@ def test_a_file_gives_the_frequency_of_each_sample_of_the_data(uneven, tmp_path,
     assert np.bincount(index.ravel()).tolist() == [120, 240, 120]
 
 
-@pytest.mark.parametrize(
-    "weights", [np.ones(5), -np.ones(1797), np.zeros(1797), np.full(1797, np.nan), np.array(["a"] * 1797)], ids=repr
-)
+@pytest.mark.parametrize("weights", [np.ones(5), -np.ones(1797)], ids=repr)
 def test_other_files_are_refused(uneven, tmp_path, weights):
     np.save(tmp_path / "weights.npy", weights)
     with pytest.raises(UserError, match=r"expected \(1797,\) finite numbers from 0 up"):
         balanced(uneven, str(tmp_path / "weights.npy"))
-
-
-def test_what_has_no_classes_cannot_be_balanced(uneven):
-    with pytest.raises(UserError, match="has no labels"):
-        balanced(uneven.replace(labels=None, classes=None), "labels")

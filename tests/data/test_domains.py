@@ -45,14 +45,6 @@ def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_a
             np.testing.assert_array_equal(found, expected[begin:], err_msg=name)
 
 
-def test_domains_of_one_size_do_not_meet_in_pairs():
-    found = first(20, both(12, 12))
-    partners = {}
-    for a, b in zip(found["index"].ravel(), found["B/index"].ravel(), strict=True):
-        partners.setdefault(a, set()).add(b)
-    assert min(map(len, partners.values())) >= 5
-
-
 def test_a_broken_sample_of_the_second_domain_is_replaced_and_named_after_it():
     source = both(9, 5, broken=(2,))
     with batches_of(source, global_batch_size=10, max_bad_fraction=1.0) as batches:
@@ -61,51 +53,29 @@ def test_a_broken_sample_of_the_second_domain_is_replaced_and_named_after_it():
     assert 2 in found["index"].numpy() and 2 not in found["B/index"].numpy()
 
 
-def test_the_fingerprint_is_that_of_all_domains():
-    one = numbered()
-    found = [joined({"A": one, "B": one.replace(fingerprint=b)}).fingerprint for b in (one.fingerprint, "other")]
-    assert len({one.fingerprint, *found}) == 3
-
-
 def picture(path, size=8):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((size, size, 3), 7, np.uint8)).save(path)
 
 
-@pytest.mark.parametrize("folders", [("A", "B"), ("trainA", "trainB")])
-def test_a_folder_of_folders(tmp_path, folders):
-    for folder in (*folders, "testA"):
+def test_folders_of_a_folder_and_arrays_of_a_file_are_the_domains(tmp_path):
+    for folder in ("trainA", "trainB", "testA"):
         picture(tmp_path / folder / "a.png")
     found = settings_of(Config(data=str(tmp_path)), DOMAINS)
-    assert {name: each.data for name, each in found.items()} == dict(
-        zip(DOMAINS, (str(tmp_path / folder) for folder in folders), strict=True)
-    )
-
-
-def test_arrays_of_a_file_by_their_names(tmp_path):
+    assert {name: each.data for name, each in found.items()} == {name: f"{tmp_path}/train{name}" for name in DOMAINS}
     np.savez(tmp_path / "both.npz", A=np.zeros((3, 8, 8, 3), np.uint8), B=np.zeros((4, 8, 8, 3), np.uint8))
     found = settings_of(Config(data=str(tmp_path / "both.npz")), DOMAINS)
     assert [len(open_source(each)) for each in found.values()] == [3, 4]
-
-
-def test_data_given_for_each_domain():
-    found = settings_of(Config(data="digits", other_data=("synthetic",)), DOMAINS)
-    assert {name: each.data for name, each in found.items()} == {"A": "digits", "B": "synthetic"}
-    assert not any(each.other_data for each in found.values())
 
 
 @pytest.mark.parametrize(
     ("data", "others", "domains", "said"),
     [
         ("digits", (), DOMAINS, "--data digits: has no A; the recipe takes samples of A and B"),
-        ("half", (), DOMAINS, "has no B; "),
-        ("half", ("digits", "synthetic"), DOMAINS, "--data 2 times, in this order"),
         ("digits", ("synthetic",), (), "--data digits, synthetic: the recipe has one domain; give --data once"),
     ],
 )
-def test_other_data_are_refused_in_a_line(tmp_path, monkeypatch, data, others, domains, said):
-    monkeypatch.chdir(tmp_path)
-    picture(tmp_path / "half" / "A" / "a.png")
+def test_other_data_are_refused_in_a_line(data, others, domains, said):
     with pytest.raises(UserError) as caught:
         settings_of(Config(data=data, other_data=others), domains)
     assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -9,24 +9,15 @@ import itertools
 import h5py
 import numpy as np
 import pytest
+import xarray
 
-from arrays_on_disk import arrays, hdf5, wrong_reads_of_threads
+from arrays_on_disk import arrays, hdf5
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.hdf5_files import Hdf5File
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
 ORDER = np.array([22, 0, 3, 3, 21, 10, 11])
-
-
-def test_threads_read_parts_of_samples_at_once(tmp_path):
-    data = hdf5(tmp_path, ARRAY.astype(">f8"), chunks=(4, 4, 4, 3), compression="gzip", shuffle=True, fletcher32=True)
-    source = arrays(data)
-    np.testing.assert_array_equal(source.fetch_batch(ORDER), ARRAY[ORDER])
-    assert source.dtype == np.float64 and not wrong_reads_of_threads(source, ARRAY.astype(np.float64), 5)
-
-
-# Numbers of other files, and numbers that mean others
 
 
 def test_a_file_that_another_process_locks_is_read(tmp_path):
@@ -63,32 +54,6 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
     np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
 
 
-def test_names_units_and_channels_conditions_labels_inputs_and_constants(tmp_path):
-    with h5py.File(tmp_path / "showers.h5", "w") as file:
-        samples = file.create_dataset("run/ECAL", data=ARRAY)
-        samples.attrs["units"] = "MeV"
-        samples.attrs["channels"] = list("abcde")
-        file["energy"] = np.arange(23) * 10.0
-        file["energy"].attrs["unit"] = "GeV"
-        file["labels"] = np.arange(23) % 3
-        file["coarse"] = ARRAY[:, ::3, :1, :2]
-        file["coarse"].attrs["units"] = ["K", "Pa"]
-        file["ground"] = ARRAY[0, ..., :2]
-    settings = {"conditions": ("energy",), "inputs": "coarse", "input_values": "none"}
-    settings |= {"constants": "ground", "constant_values": "none"}
-    source = arrays(f"{tmp_path}/showers.h5:run/ECAL", paired=True, **settings)
-    values = source.values
-    assert (values.images.channels, values.images.units) == (("a", "b", "c", "d", "e"), ("MeV",) * 5)
-    assert (values.conditions.channels, values.conditions.units) == (("energy",), ("GeV",))
-    assert values.inputs.units == ("K", "Pa") and source.labels.tolist() == [i % 3 for i in range(23)]
-    inputs, images = source.layout.split(source.fetch_batch(ORDER))
-    np.testing.assert_array_equal(inputs, ARRAY[ORDER, ::3, :1, :2])
-    np.testing.assert_array_equal(images, ARRAY[ORDER])
-    np.testing.assert_array_equal(source.constants, ARRAY[0, ..., :2])
-    np.testing.assert_array_equal(source.conditions[:, 0], np.arange(23) * 10.0)
-    assert source.named(3) == f"{tmp_path}/showers.h5:run/ECAL[3]"
-
-
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):
     for number, (first, past) in enumerate(itertools.pairwise(bounds)):
         with h5py.File(folder / f"{number}.h5", "w") as file:
@@ -122,7 +87,7 @@ DIFFERENT = [
     ({"ECAL": [ARRAY[:5], ARRAY[:7, :5], ARRAY[:11]]}, "ECAL of {}/1.h5 has samples of shape [5, 7, 5], and"),
     ({"ECAL": [ARRAY[:5], None, ARRAY[:11]]}, "no array ECAL in {}/1.h5; it has energy, ground"),
     ({"ground": [ARRAY[0, ..., 0]] * 2 + [ARRAY[1, ..., 0]]}, "--constants ground: {}/2.h5 has other numbers"),
-    ({"energy": [np.arange(5), np.arange(7), np.arange(10)]}, "--conditions energy: array of shape (22,); expected"),
+    ({"energy": [np.arange(5), np.arange(6), np.arange(12)]}, "energy has 6 entries in {}/1.h5, which has 7 samples"),
 ]
 
 
@@ -138,18 +103,18 @@ def test_files_that_differ_are_named_on_every_rank(tmp_path, beside, problem):
     assert problem.format(tmp_path) in message and "\n" not in message
 
 
-def test_one_of_many_files_that_is_gone_or_differs_ends_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.data.joined_files.MOST_OPEN", 1)
-    many(tmp_path)
-    source = arrays(f"{tmp_path}/*.h5:ECAL")
-    source.fetch(22)
-    (tmp_path / "1.h5").unlink()
-    with pytest.raises(RunError, match=r"1.h5 cannot be read: .*No such file"):
-        source.fetch(6)
-    with h5py.File(tmp_path / "1.h5", "w") as file:
-        file["ECAL"] = ARRAY[:6]
-    with pytest.raises(RunError, match=r"1.h5 cannot be read: \(6, 6, 7, 5\) .* \(7, 6, 7, 5\) when"):
-        source.fetch(6)
+def test_files_with_other_channels_or_dimensions_are_named(tmp_path):
+    for number, names in enumerate((["u", "v", "q", "t"], ["v", "u", "q", "t"])):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=ARRAY[:4, 0, :3, :4]).attrs["channels"] = names
+        dims = ("time", "lat", "lon") if number else ("time", "lon", "lat")
+        xarray.Dataset({"x": (dims, ARRAY[:4, 0, :3, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
+    problem = r"x of .*/1.h5 has channels \['v', 'u', .*, and that of .* \['u', 'v', .*; expected the same"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.h5:x")
+    problem = r"x of .*/1.nc has dimensions \['time', 'lat', 'lon'\], and that of .* \['time', 'lon', 'lat'\]; expected"
+    with pytest.raises(UserError, match=problem):
+        arrays(f"{tmp_path}/*.nc:x")
 
 
 def test_a_damaged_chunk_is_named(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 from arrays_on_disk import arrays, hdf5, nameless_zarr, netcdf, npy, zarr
 from hvdgan.checkpoints import files
 from hvdgan.cli.errors import RunError
-from hvdgan.train import main
 from launching import ROOT, environment, launcher
 from packed import write_images
 
@@ -25,6 +24,7 @@ def assert_whole(run_dir):
     assert newest is not None and files.damaged(newest, files.read_manifest(newest)) == []
 
 
+@pytest.mark.long
 def test_a_folder_deleted_under_two_ranks(tmp_path):
     data = write_images(tmp_path / "data")
     command = [*launcher(2), sys.executable, "-m", "hvdgan.train", *FLAGS.split(), "--data", "data", "--run-dir", "run"]
@@ -47,25 +47,6 @@ def test_a_folder_deleted_under_two_ranks(tmp_path):
     )
     assert f'File "{ROOT}/hvdgan' not in text  # horovodrun's own traceback is not ours to mend
     assert_whole(tmp_path / "run")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A real file system of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], check=True, timeout=30)
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True, timeout=30)
-
-
-def test_a_full_disk(small_disk, capsys):
-    flags = FLAGS.replace("100000", "200").replace("-every 20", "-every 1") + " --keep 0 --data"
-    data = write_images(small_disk / "data")
-    assert main([*flags.split(), str(data), "--run-dir", str(small_disk / "run")]) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("hvdgan: ") and "cannot be written" in error and "No space left on device" in error
-    assert_whole(small_disk / "run")
 
 
 @pytest.mark.parametrize("write", [npy, hdf5, netcdf, zarr, nameless_zarr])

@@ -3,53 +3,27 @@
 Modules: data.store.
 """
 
-import io
-import zipfile
+import os
 
 import numpy as np
 import pytest
 
-from arrays_on_disk import arrays, seen
-from hvdgan.cli.errors import RunError, UserError
+from arrays_on_disk import arrays
+from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import open_numpy
 
-RAMP = np.arange(3 * 4 * 5 * 2).reshape(3, 4, 5, 2)
 
-
-def npy_bytes(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
-def npz_bytes(save=np.savez, **arrays):
-    file = io.BytesIO()
-    save(file, **arrays)
-    return file.getvalue()
-
-
-def zip_of_text():
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("x", "not an array")
-    return file.getvalue()
-
-
-DAMAGED = [
-    ("object.npy", npy_bytes(np.array([{}, 1], object)), "Python objects"),
-    ("object.npz", npz_bytes(x=np.array([{}, 1], object)), "Object arrays cannot be loaded"),
-    ("text.npy", b"this is text", "the magic string"),
-    ("text.npz", zip_of_text(), "x was not written by NumPy"),
-    ("cut.npy", npy_bytes(RAMP)[:-100], ""),
-    ("cut.npz", npz_bytes(x=RAMP)[:-100], ""),
-]
-
-
-@pytest.mark.parametrize(("name", "content", "message"), DAMAGED, ids=[row[0] for row in DAMAGED])
-def test_damaged_files_are_named(tmp_path, name, content, message):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("object.npy", "Python objects"), ("object.npz", "Object arrays cannot be loaded"), ("cut.npy", "")],
+)
+def test_damaged_files_are_named(tmp_path, name, message):
     path = tmp_path / name
-    path.write_bytes(content)
+    save = np.savez if name.endswith("npz") else np.save
+    save(path, np.array([{}, 1], object) if name.startswith("object") else np.arange(100))
+    if name == "cut.npy":
+        os.truncate(path, path.stat().st_size - 100)
     with pytest.raises(UserError, match=f"cannot be read as a NumPy array: .*{message}") as caught:
         container = open_numpy(str(path))
         container.get(container.names()[0])
@@ -61,73 +35,32 @@ def test_damaged_files_are_named(tmp_path, name, content, message):
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Two classes of six files each; hidden files and others are no samples."""
+def test_bad_files_are_found_when_they_are_read(tmp_path):
+    """Of two classes of six files each; hidden files and others are no samples."""
     for number, sample in enumerate(SAMPLES):
-        path = tmp_path / "data" / ("muon", "electron")[number % 2] / f"{number:02}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = tmp_path / ("muon", "electron")[number % 2] / f"{number:02}.npy"
+        path.parent.mkdir(exist_ok=True)
         np.save(path, sample)
-    np.save(tmp_path / "data" / "muon" / ".hidden.npy", SAMPLES)
-    (tmp_path / "data" / "muon" / "notes.txt").write_text("no array")
-    return tmp_path / "data"
-
-
-ORDER = [*range(1, 12, 2), *range(0, 12, 2)]
-"""the electrons' folder comes first"""
-
-
-def test_classes_names_and_numbers(folder):
-    source = arrays(folder)
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(12)), SAMPLES[ORDER])
-    assert source.labels.tolist() == [0] * 6 + [1] * 6 and source.class_names == ["electron", "muon"]
-    assert source.key(6) == b"muon/00.npy" and source.named(6) == "muon/00.npy"
-    moved = folder / "muon" / "99.npy"
-    fingerprint = source.fingerprint
-    (folder / "muon" / "10.npy").rename(moved)
-    assert arrays(folder).fingerprint != fingerprint
-
-
-def spoil(folder):
-    """Six of the twelve files; the reason by name."""
-    np.save(folder / "muon" / "00.npy", SAMPLES[0, :3])
-    np.save(folder / "muon" / "02.npy", SAMPLES[0].astype(np.float64))
-    np.save(folder / "muon" / "04.npy", np.array([{}], object), allow_pickle=True)
-    (folder / "electron" / "01.npy").write_bytes((folder / "electron" / "01.npy").read_bytes()[:-8])
-    (folder / "electron" / "03.npy").write_bytes(b"text")
-    np.save(folder / "electron" / "05.npy", SAMPLES[:0])
-    return {
+    np.save(tmp_path / "muon" / ".hidden.npy", SAMPLES)
+    (tmp_path / "muon" / "notes.txt").write_text("no array")
+    np.save(tmp_path / "muon" / "00.npy", SAMPLES[0, :3])
+    os.truncate(tmp_path / "electron" / "01.npy", 300)
+    (tmp_path / "electron" / "03.npy").write_bytes(b"text")
+    reasons = {
         "muon/00.npy": "shape (3, 6, 2), type float32; expected (4, 6, 2) and float32",
-        "muon/02.npy": "shape (4, 6, 2), type float64; expected (4, 6, 2) and float32",
-        "muon/04.npy": "no whole .npy file: Object arrays cannot be loaded",
         "electron/01.npy": "no whole .npy file: ",
         "electron/03.npy": "no whole .npy file: ",
-        "electron/05.npy": "shape (0, 4, 6, 2), type float32; expected (4, 6, 2) and float32",
     }
-
-
-def test_bad_files_are_found_when_they_are_read(folder):
-    reasons = spoil(folder)
-    source = arrays(folder)
+    source = arrays(tmp_path)
     assert len(source) == 12 and source.labels.tolist() == [0] * 6 + [1] * 6
-    for index, number in enumerate(ORDER):
+    for index, number in enumerate([*range(1, 12, 2), *range(0, 12, 2)]):  # the electrons' folder comes first
         if (name := source.named(index)) in reasons:
             with pytest.raises(BadImage) as caught:
                 source.fetch(index)
             assert caught.value.bad_file.name == name and caught.value.bad_file.reason.startswith(reasons[name])
         else:
             np.testing.assert_array_equal(source.fetch(index), SAMPLES[number])
-    for path in folder.rglob("[0-9]*.npy"):
+    for path in tmp_path.rglob("[0-9]*.npy"):
         path.write_bytes(b"text")
     with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
-        arrays(folder)
-
-
-def test_a_number_that_is_not_finite_is_named_by_its_file_and_a_file_that_is_gone_ends_the_run(folder):
-    np.save(folder / "muon" / "04.npy", np.where(SAMPLES[4] > 1, np.nan, SAMPLES[4]))
-    source = arrays(folder)
-    with pytest.raises(BadImage, match="muon/04.npy: .* numbers are NaN"):
-        seen(source).fetch_batch(np.array([7, 8, 9]))
-    (folder / "muon" / "04.npy").unlink()
-    with pytest.raises(RunError, match="muon/04.npy was listed by rank 0, and is gone, or .* does not see it"):
-        source.fetch_batch(np.array([7, 8]))
+        arrays(tmp_path)

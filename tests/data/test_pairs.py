@@ -1,4 +1,4 @@
-"""Classes by folder, and pairs: the input that belongs to each image, for every kind of source."""
+"""Pairs: the input that belongs to each image, for every kind of source."""
 
 import numpy as np
 import pytest
@@ -9,21 +9,14 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from reading import batches_of
 
-RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
-
 
 def opened(data, *, paired=True, **changes):
     return open_source(Config(data=str(data), **{"image_size": 8, "fit": "crop", **changes}), paired=paired)
 
 
-def write(path, *values, size=(8, 8)):
-    """A file with one evenly coloured image, or several side by side."""
+def write(path, value, size=(8, 8)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    modes = [Image.new("RGB" if isinstance(value, tuple) else "L", size, value) for value in values]
-    whole = Image.new(modes[0].mode, (size[0] * len(values), size[1]))
-    for place, image in enumerate(modes):
-        whole.paste(image, (place * size[0], 0))
-    whole.save(path)
+    Image.new("L", size, value).save(path)
 
 
 def values_of(source):
@@ -31,24 +24,6 @@ def values_of(source):
     pairs = source.fetch_batch(np.arange(len(source)))
     assert (pairs == pairs[:, :1, :1]).all()
     return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
-
-
-# classes
-
-
-def test_the_first_folder_of_a_path_is_its_class(tmp_path):
-    for name in ("wolf/1.png", "cat/1.png", "cat/deep/er/0.png", "Dog/9.png"):
-        write(tmp_path / name, 0)
-    source = opened(tmp_path, paired=False)
-    assert source.class_names == ["Dog", "cat", "wolf"]
-    assert source.labels.tolist() == [0, 1, 1, 2] and source.labels.dtype == np.int32
-    assert source.num_classes == 3 and not source.paired
-    write(tmp_path / "2.png", 0)
-    source = opened(tmp_path, paired=False)
-    assert (source.labels, source.class_names, source.num_classes) == (None, None, 0)
-
-
-# folders of pairs
 
 
 def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
@@ -86,60 +61,3 @@ def test_a_broken_file_takes_its_partner_out_and_so_does_one_of_another_size(tmp
         assert set(next(batches)["index"].numpy()) == {0, 2}
         sizes = "8 x 16 pixels, and its partner B/3.png has 16 x 8"
         assert sorted(batches.bad_files) == [("A/3.png", sizes), ("B/1.png", "empty file")]
-
-
-@pytest.mark.parametrize(("height", "together"), [(33, True), (20, False)])
-def test_input_and_image_are_cropped_and_resized_equally(tmp_path, height, together):
-    pixels = np.random.default_rng(0).integers(0, 256, (height, 33, 3), np.uint8)
-    for side in "AB":
-        (tmp_path / "pairs" / side).mkdir(parents=True)
-        if not together:
-            Image.fromarray(pixels).save(tmp_path / "pairs" / side / "1.png")
-    if together:
-        Image.fromarray(np.concatenate([pixels, pixels], axis=1)).save(tmp_path / "pairs" / "1.png")
-    pair = opened(tmp_path / "pairs").fetch(0)
-    np.testing.assert_array_equal(pair[..., :3], pair[..., 3:])
-    (tmp_path / "single").mkdir()
-    Image.fromarray(pixels).save(tmp_path / "single" / "1.png")
-    np.testing.assert_array_equal(opened(tmp_path / "single", paired=False).fetch(0), pair[..., :3])
-
-
-# arrays and records of pairs
-
-
-def test_inputs_of_an_npz_and_halves_of_an_npy(tmp_path):
-    """Grey inputs go with coloured images; each half of 8 x 8 pixels is cropped apart to 8 x 4."""
-    np.savez(tmp_path / "pairs.npz", images=RAMP, inputs=255 - RAMP, labels=np.arange(3))
-    source = opened(tmp_path / "pairs.npz")
-    assert source.layout.shape[-1] == 3 and source.labels.tolist() == [0, 1, 2]
-    pairs = source.fetch_batch(np.array([2, 0]))
-    np.testing.assert_array_equal(pairs, np.concatenate([255 - RAMP, RAMP], axis=-1)[[2, 0]])
-    np.savez(tmp_path / "grey.npz", images=RAMP, inputs=RAMP[..., 0])
-    pair = opened(tmp_path / "grey.npz").fetch(1)
-    np.testing.assert_array_equal(pair, np.concatenate([np.repeat(RAMP[1, ..., :1], 3, -1), RAMP[1]], axis=-1))
-    wide = np.concatenate([RAMP, 255 - RAMP], axis=2)
-    np.save(tmp_path / "wide.npy", wide)
-    pair = opened(tmp_path / "wide.npy", image_size=(8, 4)).fetch(1)
-    np.testing.assert_array_equal(pair, np.concatenate([wide[1, :, 2:6], wide[1, :, 10:14]], axis=-1))
-
-
-SIZES = {"inputs": RAMP[:, :6], "images": RAMP[:, :7]}
-NO_PAIRS = [
-    ("square.npy", RAMP, r"shape \(3, 8, 8, 3\); pairs are two arrays, inputs and images, or one"),
-    ("floats.npy", np.zeros((2, 8, 16), np.float32), "the recipe takes pairs, and there is no array `inputs` beside"),
-    ("other.npz", SIZES, "have 7 x 8 pixels and the inputs 6 x 8, which both keep"),
-    ("single.npz", {"images": RAMP}, r"shape \(3, 8, 8, 3\); pairs are two arrays"),
-]
-
-
-@pytest.mark.parametrize(("name", "arrays", "found"), NO_PAIRS, ids=[row[0] for row in NO_PAIRS])
-def test_arrays_that_are_no_pairs(tmp_path, name, arrays, found):
-    path = tmp_path / name
-    if isinstance(arrays, dict):
-        np.savez(path, **arrays)
-    else:
-        np.save(path, arrays)
-    kept = {"fit": None, "image_size": None} if name == "floats.npy" else {}
-    with pytest.raises(UserError, match=found) as caught:
-        opened(path, **kept)
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value)

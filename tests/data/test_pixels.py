@@ -1,21 +1,23 @@
-"""A picture file becomes the right pixels: bits, orientation, crop, filter; test_file_kinds.py has the kinds."""
+"""A picture file becomes the right pixels: bits, orientation, --fit, filter; test_file_kinds.py has the kinds."""
 
 import numpy as np
 import pytest
-from PIL import Image, TiffImagePlugin
+from PIL import Image
 
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage
-from hvdgan.data.pixels import read_image
+from hvdgan.data.pixels import read_image, to_pixels
 from images_on_disk import BLUE, RED, halves
+from reading import opened
 
-SIZE = 32
+GREEN = (0, 255, 0)
 
 
-def read(path, size=SIZE, channels=3, fit="crop"):
+def read(path, size=32, channels=3, fit="crop"):
     return read_image(path.name, path.read_bytes(), size, channels, fit)
 
 
-@pytest.mark.parametrize("name", ["ramp.png", "ramp.tif", "big-endian.tiff"])
+@pytest.mark.parametrize("name", ["ramp.png", "big-endian.tiff"])
 def test_grey_of_16_bits_is_rounded(tmp_path, name):
     values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
     image = Image.fromarray(values)
@@ -25,60 +27,21 @@ def test_grey_of_16_bits_is_rounded(tmp_path, name):
     np.testing.assert_array_equal(read(tmp_path / name, 64, 1)[..., 0], np.floor(values / 257 + 0.5))
 
 
-@pytest.mark.parametrize("compression", [None, "tiff_lzw"])
-def test_tiff_has_the_pixels_of_its_png(tmp_path, compression):
-    for mode in ("RGB", "L", "RGBA", "P", "CMYK", "1"):
-        image = halves(RED, BLUE, 40, 40).convert("RGB").convert(mode)
-        image.save(tmp_path / "a.tif", compression=compression)
-        (image.convert("RGB") if mode == "CMYK" else image).save(tmp_path / "a.png")
-        np.testing.assert_array_equal(read(tmp_path / "a.tif"), read(tmp_path / "a.png"), err_msg=mode)
-
-
-def test_tiff_of_other_numbers_and_stacks_are_refused(tmp_path):
-    pages = [Image.fromarray(np.full((8, 8), value, np.uint8)) for value in range(12)]
-    pages[0].save(tmp_path / "stack.tif", save_all=True, append_images=pages[1:])
-    with pytest.raises(BadImage, match=r"^stack\.tif: a stack of 12 pages; save each page as a file"):
-        read(tmp_path / "stack.tif")
-    for numbers in (np.full((8, 8), 0.5, np.float32), np.full((8, 8), -5, np.int32)):
-        Image.fromarray(numbers).save(tmp_path / "a.tif")
-        with pytest.raises(BadImage, match="numbers with a sign, or of 32 bits; expected 8 or 16 bits, or an"):
-            read(tmp_path / "a.tif")
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
 @pytest.mark.parametrize(("orientation", "undo"), [*enumerate([None, 0, 3, 1, 5, 2, 6, 4], 1)])
-def test_exif_orientation(tmp_path, suffix, orientation, undo):
+def test_exif_orientation(tmp_path, orientation, undo):
     """The numbers are those of Image.Transpose."""
     upright = halves(RED, BLUE)
-    upright.paste((0, 255, 0), (0, 0, 48, 12))  # green above tells the flips apart
-    stored = upright if undo is None else upright.transpose(Image.Transpose(undo))
+    upright.paste(GREEN, (0, 0, 48, 12))  # above, which tells the flips apart
     exif = Image.Exif()
     exif[0x0112] = orientation
-    noted = {"tiffinfo": TiffImagePlugin.ImageFileDirectory_v2()} if suffix == "tif" else {"exif": exif, "quality": 95}
-    if suffix == "tif":
-        noted["tiffinfo"][0x0112] = orientation
-    stored.save(tmp_path / f"turned.{suffix}", **noted)
-    pixels = read(tmp_path / f"turned.{suffix}").astype(int)
-    for part, expected in ((np.s_[:6], (0, 255, 0)), (np.s_[14:, :12], RED), (np.s_[14:, 20:], BLUE)):
+    stored = upright if undo is None else upright.transpose(Image.Transpose(undo))
+    stored.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    pixels = read(tmp_path / "turned.jpg").astype(int)
+    for part, expected in ((np.s_[:6], GREEN), (np.s_[14:, :12], RED), (np.s_[14:, 20:], BLUE)):
         assert abs(pixels[part] - expected).max() < 40
         assert abs(pixels[part] - expected).mean() < 5
     # Without --fit the aspect ratio is that of the upright picture.
-    assert read(tmp_path / f"turned.{suffix}", (40, 48), fit=None).shape == (40, 48, 3)
-
-
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-@pytest.mark.parametrize("name", ["odd.jpg", "odd.png", "odd.webp"])
-def test_damaged_exif_does_not_matter(tmp_path, name):
-    for exif in (b"Exif\0\0no directory", b"Exif\0\0MM\0*no directory"):
-        halves(RED, RED).save(tmp_path / name, exif=exif)
-        assert abs(read(tmp_path / name).astype(int) - RED).max() < 5
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_an_image_of_the_right_size_is_not_touched(tmp_path, suffix):
-    pixels = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / f"as is.{suffix}")
-    np.testing.assert_array_equal(read(tmp_path / f"as is.{suffix}"), pixels)
+    assert read(tmp_path / "turned.jpg", (40, 48), fit=None).shape == (40, 48, 3)
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
@@ -88,3 +51,35 @@ def test_shrinking_does_not_alias(tmp_path, suffix):
     pixels[:, np.arange(576) // 4 % 2 == 1] = 255
     Image.fromarray(pixels).save(tmp_path / f"bars.{suffix}")
     assert abs(read(tmp_path / f"bars.{suffix}", 16, 1).astype(int) - 127).max() < 30
+
+
+def striped(width, height):
+    """Green, with a red first quarter and a red last quarter of the width."""
+    pixels = np.full((height, width, 3), GREEN, np.uint8)
+    pixels[:, : width // 4] = pixels[:, -(width // 4) :] = RED
+    return Image.fromarray(pixels)
+
+
+def test_another_aspect_ratio_is_refused_unless_the_way_is_said(tmp_path):
+    striped(64, 32).save(tmp_path / "0.png")
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path, fit=None)
+    said = "64 x 32 pixels, and 8 x 8 are wanted; say what to do with --fit crop, --fit pad or --fit stretch, or give"
+    assert str(caught.value).startswith(f"--data {tmp_path}: 0.png has {said} --image-size HEIGHT,WIDTH, and --crop")
+    crop, pad, stretch = (opened(tmp_path, fit=fit).fetch(0) for fit in ("crop", "pad", "stretch"))
+    assert (crop == GREEN).all()  # the middle half
+    assert (stretch[:, :2] == RED).mean() > 0.6 and (stretch[:, 3:5] == GREEN).all()
+    assert (pad[:2] == 0).all() and (pad[-2:] == 0).all()  # black above and below
+    np.testing.assert_array_equal(pad[2:6], opened(tmp_path, image_size=(4, 8), fit=None).fetch(0))
+    assert len({opened(tmp_path, fit=fit).fingerprint for fit in ("crop", "pad", "stretch")}) == 3
+    pixels = to_pixels(Image.fromarray(np.full((30, 10), 200, np.uint8)), 9, 1, "pad")
+    assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9
+
+
+def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path):
+    """An eighth of 1503 x 1002 is 188 x 126, which is not 3:2."""
+    striped(1503, 1002).save(tmp_path / "a.jpg", quality=90)
+    pixels = read(tmp_path / "a.jpg", (16, 24), fit=None).astype(int)
+    assert pixels.shape == (16, 24, 3) and abs(pixels[:, 9:15] - GREEN).max() < 60
+    with pytest.raises(BadImage, match="1503 x 1002 pixels, and 16 x 16 are wanted"):
+        read(tmp_path / "a.jpg", 16, fit=None)

@@ -8,7 +8,6 @@ import pytest
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError
-from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation import tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
@@ -23,25 +22,16 @@ from pooled import pooled
 from tiny import Tiny
 
 
-def ignore(line):
-    """Drop a line of the log."""
-
-
 def comparing(recipe=Tiny, **settings):
     return tiny_run(recipe, **{"eval_samples": 300, "eval_features": pooled(), **settings})
 
 
-def part(source: Samples, indices) -> Samples:
-    """Some samples."""
-    return source.chosen(np.asarray(indices))
-
-
-def distances_of(source, run, say=ignore):
+def distances_of(source, run):
     """The distances of a source's samples from the first half of the digits."""
-    half = part(run.source, np.arange(0, len(run.source), 2))
+    half = run.source.chosen(np.arange(0, len(run.source), 2))
     both = [RealSet(each, run.recipe.data, Reading(16, 2), count=0) for each in (source, half)]
     plan = plan_for(run.config.evaluation, run.recipe, run.state.sampling_nets, both, batch_size=16)
-    return Comparison(*both, plan, None, Ranks())(say)
+    return Comparison(*both, plan, None, Ranks())(print)
 
 
 def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_distance():
@@ -54,11 +44,11 @@ def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_di
         both = [blocks[half[chosen[half]]] for half in halves]
         return frechet_distance(*(each for some in both for each in (some.mean(0), np.cov(some, rowvar=False))))
 
-    found, labels = distances_of(part(run.source, halves[0]), run), run.source.labels
+    found, labels = distances_of(run.source.chosen(halves[0]), run), run.source.labels
     assert found["eval/frechet"] == pytest.approx(frechet(labels >= 0), rel=1e-4)
     within = np.mean([frechet(labels == label) for label in range(10)])
     assert found["eval/intra_frechet"] == pytest.approx(within, rel=1e-4) != found["eval/frechet"]
-    found = distances_of(part(run.source, halves[1]), run)
+    found = distances_of(run.source.chosen(halves[1]), run)
     for name in ("frechet", "sliced_wasserstein", "histogram", "spectrum", "intra_sliced_wasserstein"):
         assert found[f"eval/{name}"] == pytest.approx(0, abs=1e-9)
     assert found["eval/precision"] == found["eval/recall"] == found["eval/coverage"] == 1
@@ -66,10 +56,10 @@ def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_di
 
 def test_more_samples_than_are_kept_are_summed(monkeypatch):
     """Nearest neighbours and projections are those of the first samples, the other distances those of all."""
-    everything = comparing().comparison(ignore)
+    everything = comparing().comparison(print)
     monkeypatch.setattr(tally, "KEPT", 40)  # some batches of 16 are kept whole, one in part, others not at all
     run = comparing()
-    some = run.comparison(ignore)
+    some = run.comparison(print)
     counts = ("samples", "real_samples", "kept_samples", "kept_real_samples")
     assert [run.comparison.facts()[name] for name in counts] == [300, 300, 40, 40]
     assert set(some) == run.comparison.names  # which are known before the first evaluation
@@ -78,40 +68,18 @@ def test_more_samples_than_are_kept_are_summed(monkeypatch):
     assert some["eval/sliced_wasserstein"] != everything["eval/sliced_wasserstein"]
 
 
-# classes
-
-
-def test_classes_are_paired_by_name_and_what_is_left_out_is_logged():
-    run, lines, within = comparing(), [], {"eval/intra_frechet", "eval/intra_sliced_wasserstein"}
-    theirs = part(run.source, np.arange(1, 301))
-    theirs.class_names = [str(number) for number in range(10)]  # the digits have numbers alone
-    assert within < distances_of(theirs, run, lines.append).keys() and "classes" not in "".join(lines)
-    theirs.class_names = theirs.class_names[::-1]
-    assert not within & distances_of(theirs, run, lines.append).keys()
-    assert sum("no distances within classes: --images" in line and "9, 8, 7" in line for line in lines) == 1
-
-
-# sums
-
-
 def test_what_is_not_finite_ends_the_evaluation_with_one_line():
     run = comparing()
     for _, average in run.state.sampling_values()["generator"]:
         average.assign(np.nan * average)
     with pytest.raises(RunError, match=r"evaluation: sample 0 is not finite, and 16 of 16.*the networks have diverged"):
-        run.comparison(ignore)
+        run.comparison(print)
     # Networks see log(1 + x), and exp(100) is more than float32 can hold.
     plan = Plan(DataSpec((4, 4, 1), 10, values=SampleValues(parse("log1p", "--values", ("0",)))), Features())
     sums, samples = Tally(plan, np.linspace(0, 10, 11)[None], 8, np.zeros(0)), np.ones((3, 4, 4, 1), np.float32)
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
         sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
-
-
-def test_too_few_samples_for_the_features_are_a_warning_with_the_number_needed():
-    (line,) = comparing(eval_samples=16).comparison.remarks()
-    assert "16 samples for 16 features" in line and "more than 16 samples, better 160" in line
-    assert list(comparing(eval_samples=17).comparison.remarks()) == []
 
 
 # what is kept in the run folder
@@ -140,23 +108,3 @@ def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     np.save(tmp_path / "some.npy", np.load(tmp_path / "some.npy") // 2)  # other data under the same name
     after, was_read = kept()
     assert not was_read and after["eval/histogram"] != first["eval/histogram"]
-
-
-def test_a_damaged_file_is_written_anew(kept, tmp_path):
-    (first, _), path = kept(), tmp_path / "run" / "cache" / "real.npz"
-    content = bytearray(path.read_bytes())
-    for damage in (content[:-100], content[:2000] + b"\x00\x01" + content[2002:], b""):
-        path.write_bytes(damage)
-        assert kept() == (first, False)
-        assert kept() == (first, True)
-
-
-def test_pytorch_fid_can_read_the_file(kept, tmp_path):
-    """It takes the arrays mu and sigma."""
-    kept()
-    with np.load(tmp_path / "run" / "cache" / "real.npz") as file:
-        mean, covariance = file["mu"], file["sigma"]
-    pictures = np.load(tmp_path / "some.npy").astype(np.float64) / 127.5 - 1
-    blocks = pictures.reshape(200, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(200, 16)
-    assert np.allclose(mean, blocks.mean(axis=0), atol=1e-6)
-    assert np.allclose(covariance, np.cov(blocks, rowvar=False), atol=1e-6)

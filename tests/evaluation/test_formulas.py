@@ -11,7 +11,7 @@ import pytest
 
 from hvdgan.evaluation import neighbours as module
 from hvdgan.evaluation.class_score import ClassScore
-from hvdgan.evaluation.fields import FieldSums, bin_edges, field_distances, picked_numbers
+from hvdgan.evaluation.fields import FieldSums, field_distances
 from hvdgan.evaluation.frechet import frechet_distance
 from hvdgan.evaluation.kernel import kid, squared_distance
 from hvdgan.evaluation.moments import Moments
@@ -47,16 +47,6 @@ def test_moments_are_numpys_also_as_a_sum_over_ranks():
         assert made.count == 90
         np.testing.assert_allclose(made.mean, FEATURES.astype(np.float64).mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(made.covariance, np.cov(FEATURES.astype(np.float64), rowvar=False), rtol=1e-9)
-
-
-def test_covariances_with_common_axes_differ_by_their_deviations():
-    """There it is |m - m'|^2 + sum (s_i - s'_i)^2."""
-    axes = np.linalg.qr(normal(0, (6, 6)))[0]
-    deviations, others = np.array([1.0, 2, 3, 0.5, 4, 1]), np.array([2.0, 2, 1, 0.25, 1, 3])
-    mean, other = np.arange(6.0), np.arange(6.0)[::-1]
-    covariances = [axes @ np.diag(each**2) @ axes.T for each in (deviations, others)]
-    expected = np.sum((mean - other) ** 2) + np.sum((deviations - others) ** 2)
-    assert frechet_distance(mean, covariances[0], other, covariances[1]) == pytest.approx(expected, rel=1e-12)
 
 
 def test_covariances_without_common_axes_and_singular_ones():
@@ -209,22 +199,6 @@ def test_the_correlation_of_a_samples_mean_with_the_conditions():
 # what they must endure
 
 
-@pytest.mark.parametrize(("constant", "below"), [(0.0, 4), (1e6 + 0.1, 4.1)])
-def test_a_constant_channel(constant, below):
-    real, fake = noise(5, (20, 8, 8, 2)), noise(6, (20, 8, 8, 2))
-    real[..., 1] = constant
-    edges = np.stack([np.linspace(-4, 4, 41), np.linspace(constant - below, constant + 4, 41)])
-    conditions = np.stack([real[:, 0, 0, 0], np.ones(20)], axis=1)
-    both = sums(real, edges, conditions)
-    again = field_distances(both, sums(real[::-1], edges, conditions[::-1]))
-    assert list(again.values()) == pytest.approx([0.0] * 4, abs=1e-9)
-    fake[..., 1] += np.float32(constant)
-    there = field_distances(sums(fake, edges, conditions), both)
-    # The mean of |x| in units of the root mean square; the other channel's distance is that of two samples of noise.
-    assert there["histogram"] == pytest.approx(np.sqrt(2 / np.pi) / 2, abs=0.05)
-    assert np.isfinite(list(there.values())).all() and 10 < there["spectrum"] < 60
-
-
 @pytest.mark.parametrize("space", [(), (6,), (4, 5, 6)])
 def test_the_sum_over_ranks_is_the_whole(space):
     samples, conditions, edges = noise(8, (21, *space, 3)), noise(9, (21, 2)), edges_of(-3, 3, 3, bins=20)
@@ -238,27 +212,10 @@ def test_the_sum_over_ranks_is_the_whole(space):
 # bins
 
 
-def binned(samples):
-    flat = samples.reshape(-1, samples.shape[-1])
-    return bin_edges(flat.min(axis=0), flat.max(axis=0), picked_numbers(samples).reshape(-1, samples.shape[-1]))
-
-
-def test_deposits_differ_beside_many_zeros_and_one_large_number():
-    """With bins of one width all the deposits would fall in one."""
-    draw = np.random.default_rng(3)
-    hit = draw.random((500, 6, 6, 6, 1)) < 0.03
-    real = np.where(hit, draw.pareto(1.5, hit.shape) * 1e-3, 0)
-    fake = np.where(hit, real * 2, 0)
-    real[0, 0, 0, 0] = fake[0, 0, 0, 0] = 5.0
-    expected = np.abs(np.sort(fake.ravel()) - np.sort(real.ravel())).mean() / real.std()
-    found = field_distances(sums(fake, binned(real)), sums(real, binned(real)))["histogram"]
-    assert found == pytest.approx(expected, rel=0.05)
-
-
 # spectra
 
 
-@pytest.mark.parametrize("space", [(9,), (32, 16), (1, 9), (6, 5, 4)])
+@pytest.mark.parametrize("space", [(9,), (32, 16), (6, 5, 4)])
 def test_each_ring_has_the_mean_power_of_its_modes(space):
     fields = noise(2, (3, *space)).astype(np.float64)
     powers = np.mean(np.abs(np.stack([np.fft.fftn(field) for field in fields]) / fields[0].size) ** 2, axis=0)

@@ -23,7 +23,7 @@ def state_of(folder, step):
 
 
 def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_any_number_of_them(tmp_path):
-    for steps, ranks in ((2, 2), (4, 1), (5, 2)):
+    for steps, ranks in ((2, 2), (4, 1)):
         train(tmp_path, "--recipe", "tiny:Counting", *SIZE, "--steps", str(steps), ranks=ranks, controller=CONTROLLER)
         saved = state_of(tmp_path, steps)
         calls = 2 * steps  # real and fake, by the update that owns the network

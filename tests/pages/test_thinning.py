@@ -5,7 +5,7 @@ Modules: pages.reading.metrics.
 
 import numpy as np
 
-from hvdgan.pages.reading.metrics import POINTS, Metrics, Series, thin
+from hvdgan.pages.reading.metrics import POINTS, Series, thin
 
 
 def test_each_part_keeps_its_smallest_and_its_largest_value():
@@ -31,15 +31,3 @@ def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_f
     assert (series.count, series.not_finite) == (199_999, 1)
     assert np.isclose(series.steady, np.nanmean(values)) and series.last == values[-1]
     assert series.best("max") == (77, 50.0) and series.best("min")[1] == np.nanmin(values)
-
-
-def test_the_clock_adds_the_seconds_of_all_steps_and_leaves_tracing_out_of_the_means():
-    """A record holds the mean of the steps since the one before; evaluations have no time."""
-    metrics = Metrics(resumptions=[20])
-    times = {10: (2.0, 0.5), 20: (1.0, 0.0), 30: (3.0, 0.0), 40: (1.0, 0.0)}
-    for step, (seconds, between) in times.items():
-        metrics.add([{"step": step, "stage": "a", "step_seconds": seconds, "between_seconds": between}])
-        metrics.add([{"step": step, "stage": "a", "eval/fid": 1.0}])
-    steps, seconds = metrics.clock.curve()
-    assert steps.tolist() == [10, 20, 30, 40] and seconds.tolist() == [25.0, 35.0, 65.0, 75.0]
-    assert metrics.steady("step_seconds") == 1.0

@@ -3,12 +3,7 @@
 Modules: pages.reading.journal, pages.reading.run_folder.
 """
 
-import dataclasses
-import errno
-import fcntl
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -17,10 +12,9 @@ from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.cli.events import End, LostRank, Recovery, SkippedUpdate
 from hvdgan.cli.files.lock import lock
-from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STANDING
+from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, STANDING
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
-from launching import environment
 from monitors import group_of
 from run_folders import record, started
 
@@ -69,9 +63,8 @@ def test_each_ending_is_recognised(tmp_path, name):
     assert verdict.resume == ("" if state == "finished" else "The same command resumes it:")
 
 
-@pytest.mark.parametrize("name", ["an error"])
-def test_where_nothing_is_saved_it_says_so(tmp_path, name):
-    ending, step, state, sentence = ENDINGS[name]
+def test_where_nothing_is_saved_it_says_so(tmp_path):
+    ending, step, state, sentence = ENDINGS["an error"]
     verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
     begin = sentence.partition(", and saved")[0].partition(";")[0]
     assert (verdict.state, verdict.sentence) == (state, f"{begin}; there is no checkpoint")
@@ -92,73 +85,6 @@ def test_a_run_whose_lock_is_held_is_running(tmp_path):
     assert judged(tmp_path, [START, SAVED, START], 60).state == "failed"
 
 
-def test_a_run_that_a_lost_rank_has_ended_is_not_running_though_its_process_still_is(tmp_path):
-    """The page is begun before the process ends, which frees its memory before its lock."""
-    with lock(tmp_path):
-        verdict = judged(tmp_path, [START, *ended(1)], 40)
-        assert verdict.state == "failed" and "rank 1 (host" in verdict.reason and verdict.resume
-        assert judged(tmp_path, [START, *ended(1), START], 60).state == "running"
-
-
-def test_a_run_that_is_resumed_after_a_lost_rank_is_running_while_it_restores(tmp_path):
-    """Its lock is newer than the last event, and its own first one comes later."""
-    assert judged(tmp_path, [START, *ended(1)], 40).state == "failed"
-    os.utime(tmp_path / "events.jsonl", (1e9, 1e9))
-    with lock(tmp_path):
-        assert judge(run_folder.read(tmp_path)).state == "running"
-
-
-def test_a_run_of_another_host_whose_lock_cannot_be_seen_is_not_called_failed(tmp_path):
-    """Its file system has locks of each host, or the folder is a copy."""
-    (tmp_path / ".lock").write_text(DEAD)
-    assert judged(tmp_path, [START], 40).state == "failed", "this host sees its own locks"
-    (tmp_path / ".lock").write_text("host node17, pid 123\n")
-    verdict = judged(tmp_path, [START], 40)
-    said = "State unknown at step 40 of 100: its lock was taken on host node17"
-    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    for ending, state in (([SAVED], "stopped"), (ended(1), "failed")):
-        assert judged(tmp_path, [START, *ending], 40).state == state, "a last line needs no lock"
-
-
-@pytest.mark.parametrize("has_lock", [True, False])
-def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_lock):
-    """Its lock file is missing, as after `cp run/*`, or names a process that writes into another folder."""
-    judged(tmp_path, [START], 40)
-    (tmp_path / ".lock").unlink()
-    if has_lock:
-        lock(tmp_path).close()
-    verdict = judge(run_folder.read(tmp_path))
-    said = "State unknown at step 40 of 100: this folder is a copy, or has lost its lock file"
-    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
-    assert judged(tmp_path, [START, lost(1)], 40).state == "failed", "the process may end later than its lock"
-
-
-def test_a_killed_run_that_its_launcher_has_not_waited_for_has_failed(tmp_path):
-    """As a launcher that waits for the other ranks first, or a container without an init process."""
-    hold = "import sys; from pathlib import Path; from hvdgan.cli.files.lock import lock\n"
-    hold += "held = lock(Path(sys.argv[1])); print(); sys.stdin.read()"
-    words = [sys.executable, "-c", hold, str(tmp_path)]
-    with subprocess.Popen(words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank_0:
-        assert rank_0.stdout.readline()
-        assert judged(tmp_path, [START], 40).state == "running"
-        rank_0.kill()
-        os.waitid(os.P_PID, rank_0.pid, os.WEXITED | os.WNOWAIT)
-        assert judged(tmp_path, [START], 40).state == "failed"
-
-
-def test_the_speed_of_a_run_is_that_of_its_steady_records_whatever_traces_graphs(tmp_path):
-    """The first record of a start, of a stage, and of a run that continues with other ranks."""
-    traced = {1, 4, 6, 9}
-    lines = [
-        record(step, stage="second" if step >= 9 else "first", step_seconds=60.0 if step in traced else 0.5)
-        for step in range(1, 12)
-    ]
-    told = [START, started(3, 11), dataclasses.replace(RECOVERY, step=5)]
-    run_folders.write(tmp_path, metrics="".join(lines), told=told, config='{"global_batch_size": 8}')
-    assert run_folder.read(tmp_path).images_per_sec == 16
-
-
 def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_path):
     """The first record holds the time of tracing."""
     times = [(60.0, 5.0), (0.5, 0.1), (0.5, 0.1)]
@@ -167,20 +93,6 @@ def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_
     with lock(tmp_path):
         sentence = judge(run_folder.read(tmp_path)).sentence
     assert sentence == "Running at step 3 of 36,003, about 6 hours left"
-
-
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
-def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, monkeypatch, number):
-    def no_lock(*_):
-        raise OSError(number, os.strerror(number))
-
-    (tmp_path / ".lock").touch()
-    monkeypatch.setattr(fcntl, "flock", no_lock)
-    monkeypatch.setattr(fcntl, "lockf", no_lock)
-    verdict = judged(tmp_path, [START, SAVED, START], 60)
-    said = "State unknown at step 60 of 100: this file system has no locks"
-    assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
-    assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
 
 
 def test_the_history_counts_what_has_happened(tmp_path):
@@ -195,7 +107,7 @@ def test_the_history_counts_what_has_happened(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("kind", [FAILED, ENDED, SILENT, STANDING])
+@pytest.mark.parametrize("kind", [FAILED, STANDING])
 def test_a_lost_rank_is_the_reason_and_counts_once(tmp_path, kind):
     told = ended(1, kind)
     verdict = judged(tmp_path, [START, told[0], *told], 60)
@@ -209,9 +121,3 @@ def test_an_elastic_run_counts_each_lost_rank_and_is_not_ended_by_those_that_it_
     verdict = judged(tmp_path, [START, lost(1), RECOVERY, lost(2), RECOVERY], 60)
     assert verdict.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
     assert "without a word" in verdict.reason
-
-
-def test_a_requeued_job_is_named(tmp_path):
-    again = dataclasses.replace(started(40, 100), slurm_job="123", slurm_restart=2)
-    history = judged(tmp_path, [START, again], 60).history
-    assert history == ["resumed from a checkpoint once", "requeued by Slurm, latest as Slurm job 123, restart 2"]

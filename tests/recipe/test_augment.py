@@ -7,12 +7,10 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe import ada, losses
 from hvdgan.recipe.ada import adaptive, next_state
-from hvdgan.recipe.augment import check_augmentations, diff_augment, flip
+from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
 from tiny import Tiny
@@ -49,22 +47,6 @@ def test_volumes_are_mirrored_along_each_axis_with_their_inputs_and_constants():
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize(
-    ("settings", "shape", "message"),
-    [
-        ({"flip": True}, (7,), r"^--flip: no axis width in samples of shape \(7,\), which have no axes in space$"),
-        ({"arrays": ArrayConfig(flip_axes=("depth",))}, (8, 8, 1), "^--flip-axes: no axis depth .* axes width, height"),
-        ({"diff_augment": ("color", "cutout")}, (7,), "^--diff-augment cutout: moves samples in space"),
-        # A vector has no width: mirrored along it, inputs would go to other samples of the batch.
-        ({"flip": True}, ((4, 4, 1), (3,)), r"^--flip: mirrors inputs .* of shape \(3,\) have other .*; leave the "),
-    ],
-)
-def test_what_samples_of_a_shape_cannot_have_is_refused(settings, shape, message):
-    shapes = shape if isinstance(shape[0], tuple) else (shape,)
-    with pytest.raises(UserError, match=message):
-        check_augmentations(Config(**settings), *shapes)
-
-
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])
 def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(kind):
     given = images()
@@ -73,26 +55,6 @@ def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(ki
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     for other in (diff_augment(given, (kind,), random(1), "real"), diff_augment(given, (kind,), random(), "fake")):
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
-
-
-class Augmented(Tiny):
-    """Tiny, with its discriminator shown augmented images."""
-
-    def judge(self, nets, batch):
-        seen = batch.augment(batch.images, "real")
-        return tf.reduce_mean(tf.nn.softplus(-nets.discriminator(seen))), {"mean": tf.reduce_mean(seen)}
-
-
-def test_the_flag_reaches_the_recipe():
-    plain, augmented = tiny_run(Augmented), tiny_run(Augmented, diff_augment=("color", "cutout"))
-    means = [float(stage_step(run)(0, 0, data_of(run))[0]["judge/mean"]) for run in (plain, augmented)]
-    expected = np.mean(data_of(plain)["images"].numpy() / 127.5 - 1)
-    assert means[0] == pytest.approx(expected, abs=1e-5) and abs(means[1] - expected) > 1e-4
-
-
-def test_a_recipe_that_never_augments_refuses_the_flag():
-    with pytest.raises(UserError, match="--diff-augment: no loss of the recipe calls batch.augment"):
-        tiny_run(diff_augment=("color",))
 
 
 COUNT, SIZE = 6, 8
@@ -111,9 +73,8 @@ def moved(images, matrix):
     return ada.sampled(tf.constant(images), matrices).numpy()
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_nothing_changes_at_probability_0_and_all_pictures_do_at_1(channels):
-    images = pictures(channels)
+def test_nothing_changes_at_probability_0_and_all_pictures_do_at_1():
+    images = pictures()
     np.testing.assert_allclose(adaptive(images, tf.constant(0.0), draws_of(), "real"), images, atol=1e-5)
     changed = adaptive(images, tf.constant(1.0), draws_of(), "real").numpy()
     assert changed.shape == images.shape and np.isfinite(changed).all()
@@ -133,27 +94,10 @@ def test_places_are_those_of_numpy():
     images = pictures()
     turn, mirror = [[0, -1, 0], [1, 0, 0], [0, 0, 1]], [[-1, 0, 0], [0, 1, 0], [0, 0, 1]]
     np.testing.assert_allclose(moved(images, mirror), images[:, :, ::-1], atol=1e-5)
-    turned = moved(images, turn)
-    assert np.allclose(turned, np.rot90(images, 1, (1, 2)), atol=1e-5) or np.allclose(
-        turned, np.rot90(images, -1, (1, 2)), atol=1e-5
-    )
-    right = moved(images, [[1, 0, 2], [0, 1, 0], [0, 0, 1]])  # a place shows what lies two to its right
-    np.testing.assert_allclose(right[:, :, :-2], images[:, :, 2:], atol=1e-5)
-    np.testing.assert_allclose(right[:, :, -2:], images[:, :, -2:-4:-1] * 0 + images[:, :, [-2, -3]], atol=1e-5)
+    ways = [np.rot90(images, way, (1, 2)) for way in (1, -1)]
+    assert any(np.allclose(moved(images, turn), way, atol=1e-5) for way in ways)
     half = moved(images, [[1, 0, 0.5], [0, 1, 0], [0, 0, 1]])
     np.testing.assert_allclose(half[:, :, :-1], (images[:, :, :-1] + images[:, :, 1:]) / 2, atol=1e-5)
-
-
-def test_gradients_flow_through_twice():
-    images = tf.constant(pictures())
-    with tf.GradientTape() as outer:
-        outer.watch(images)
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            result = tf.reduce_sum(adaptive(images, tf.constant(1.0), draws_of(), "real") ** 2)
-        first = tape.gradient(result, images)
-        second = outer.gradient(tf.reduce_sum(first**2), images) if first is not None else None
-    assert first is not None and second is not None and np.abs(second.numpy()).max() > 0
 
 
 def test_the_probability_moves_every_fourth_step_towards_the_target():
@@ -181,19 +125,15 @@ def test_a_run_with_it_logs_its_probability():
     assert p in (0.0, 1.0) and "ada/p" in metrics
 
 
+class Silent(Adaptive):
+    def judge(self, nets, batch):
+        return super().judge(nets, batch)[0], {}
+
+
 @pytest.mark.parametrize(
-    ("recipe", "settings", "complaint"),
-    [
-        (Tiny, {}, "no loss of the recipe calls batch.augment"),
-        (
-            type(
-                "Silent", (Adaptive,), {"judge": lambda self, nets, batch: (Adaptive.judge(self, nets, batch)[0], {})}
-            ),
-            {},
-            "no loss of the recipe reports the metric real_sign",
-        ),
-    ],
+    ("recipe", "complaint"),
+    [(Tiny, "no loss of the recipe calls batch.augment"), (Silent, "reports the metric real_sign")],
 )
-def test_recipes_without_what_it_needs_are_refused(recipe, settings, complaint):
+def test_recipes_without_what_it_needs_are_refused(recipe, complaint):
     with pytest.raises(UserError, match=complaint):
-        tiny_run(recipe, ada=0.6, **settings)
+        tiny_run(recipe, ada=0.6)

@@ -21,17 +21,8 @@ def spec_of(shape, text, channels=None, units=()):
     return DataSpec(shape, 9, values=SampleValues(ValueMap(made.chains, names, units)))
 
 
-@pytest.fixture
-def panels(monkeypatch):
-    """The panels that would be drawn."""
-    seen = []
-    monkeypatch.setattr(showing, "save_panels", lambda path, some: seen.extend(some))
-    return seen
-
-
-@pytest.mark.parametrize("values", [None, of_pixels(1, paired=False)])
-def test_pictures_are_shown_as_uint8(tmp_path, values):
-    spec = DataSpec((2, 3, 1), 9, values=values)
+def test_pictures_are_shown_as_uint8(tmp_path):
+    spec = DataSpec((2, 3, 1), 9, values=of_pixels(1, paired=False))
     samples = np.linspace(-1.2, 1.2, 12, dtype=np.float32).reshape(2, 2, 3, 1)
     pixels = shown(samples, spec)
     assert pixels.dtype == np.uint8
@@ -41,7 +32,9 @@ def test_pictures_are_shown_as_uint8(tmp_path, values):
         assert grid.mode == "L" and np.asarray(grid)[:2, :3].tolist() == pixels[0, ..., 0].tolist()
 
 
-def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path):
+def test_each_channel_has_a_panel_with_its_name_unit_and_scale(monkeypatch, tmp_path):
+    panels = []
+    monkeypatch.setattr(showing, "save_panels", lambda path, some: panels.extend(some))
     spec = spec_of((4, 6, 2), "none", ("wind", "1"), ("m/s", ""))
     samples = RNG.normal(size=(5, 4, 6, 2)).astype(np.float32)
     real = 10 * samples
@@ -52,10 +45,7 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(panels, tmp_path)
         assert panel.limits == (real[..., place].min(), real[..., place].max())
 
 
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [((4, 6, 2), "log1p"), ((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((30,), "none"), ((9, 2), "none")],
-)
+@pytest.mark.parametrize(("shape", "text"), [((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((9, 2), "none")])
 def test_every_shape_makes_a_picture(tmp_path, shape, text):
     samples = RNG.uniform(0, 2, (3, *shape)).astype(np.float32)
     save_samples(tmp_path / "new" / "grid.png", samples, spec_of(shape, text))

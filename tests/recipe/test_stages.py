@@ -10,7 +10,7 @@ import pytest
 
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.schedule import checked_stages
-from hvdgan.recipe.stages import LearningRate, Plateau, Stage, Update
+from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 
 def loss(nets, batch):
@@ -32,20 +32,13 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
     ("make", "complaint"),
     [
         (lambda: [Stage("s", 0, [JUDGE])], "stage s: 0 steps; expected a whole number, at least 1"),
-        (lambda: [Stage("s", 5, [JUDGE]), Stage("s", 5, [FOOL])], "stage s is named twice"),
-        (lambda: [Stage("s", 5, [JUDGE, JUDGE, FOOL])], "stage s: update judge is named twice"),
         (lambda: [Stage("s", 5, [JUDGE])], "no update owns generator"),
         (lambda: [Update("u", owns=[], loss=loss)], "update u: owns is a list of 0; it must be a list of names"),
-        (lambda: [Update("u", owns="generator", loss=loss)], "update u: owns is 'generator'; it must be a list"),
         (lambda: [Update("u", owns=["generator"], loss=loss(None, None))], "loss is a tuple of 2; it must be a func"),
         (lambda: [Stage("s", 5, [JUDGE, dataclasses.replace(FOOL, owns=["critic"])])], "owns critic, and networks()"),
         (lambda: [Stage("s", 2, [JUDGE, FOOL])], "every is 3; it must be from 1 to the stage's 2 steps"),
-        (lambda: [Stage("two words", 5, [JUDGE, FOOL])], "stage two words: a name"),
         (lambda: dataclasses.replace(JUDGE, learning_rate=0.0), "update judge: learning_rate is 0.0; it must be above"),
-        (lambda: dataclasses.replace(JUDGE, clip_norm=0.0), "clip_norm is 0.0; it must be a number above 0"),
-        (lambda: LearningRate(-1.0), "peak=-1.0"),
         (lambda: LearningRate(1e-3, "cos"), "decay='cos', final=0.0, warmup_steps=0); decay must be constant, linear"),
-        (lambda: Plateau("judge/loss", window=0), "window and patience must be at least 1"),
     ],
 )
 def test_stages_that_cannot_run_are_refused_by_name(make, complaint):
@@ -57,7 +50,6 @@ def test_stages_that_cannot_run_are_refused_by_name(make, complaint):
     ("choice", "complaint"),
     [
         ("third=5", '--stages: "third=5" is not NAME=STEPS with a stage of the recipe, which are both=9'),
-        ("both=-1", '--stages: "both=-1" is not'),
         ("both=2", "every is 3; it must be from 1 to the stage's 2 steps"),
     ],
 )

@@ -3,17 +3,14 @@
 Modules: networks.calo3d.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.recipe import Batch, Random, UserError
+from hvdgan.recipe import Batch, Random
 from hvdgan.recipes.calo3d import Calo3D, Calo3DOptions
-from hvdgan.values.value_map import parse
-from small import settings, spec, write_showers
+from small import settings, write_showers
 
 SMALL = Calo3DOptions(nf=2, latent_size=4, steps=100, r1_every=2)
 
@@ -99,12 +96,3 @@ def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_los
         np.testing.assert_allclose(metrics[f"judge/{name}"], value, rtol=1e-3, err_msg=name)
     total = 3 * expected["real_fake"] + 0.1 * expected["energy"] + 25 * expected["angle"] + 0.1 * expected["deposits"]
     np.testing.assert_allclose(metrics["judge/loss"], total - entropy.sum(axis=1).mean(), rtol=1e-3)
-
-
-def test_data_without_the_energy_and_maps_that_move_0_are_refused():
-    given = spec("calo3d")
-    with pytest.raises(UserError, match="--energy E: no such condition; the data have energy, theta"):
-        Calo3D(dataclasses.replace(SMALL, energy="E"), given).networks()
-    values = dataclasses.replace(given.values, images=parse("log1p", "--values", ("0",)))
-    with pytest.raises(UserError, match="--values log1p: calo3d needs a map under which an empty cell is 0"):
-        Calo3D(SMALL, dataclasses.replace(given, values=values)).networks()

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.networks.completion import completion_network, context_discriminator
 from hvdgan.recipe import Batch, DataSpec, Random
 from hvdgan.recipes.completion import Completion, CompletionOptions
 
@@ -15,19 +14,6 @@ SMALL = CompletionOptions(nf=2, completion_steps=3, discriminator_steps=3, joint
 def draw(options=SMALL, image_size=32, count=500):
     recipe = Completion(options, DataSpec((image_size, image_size, 1), 1))
     return recipe.draw(Random(0, tf.constant(0, tf.int64), 0, count))
-
-
-def test_at_256_pixels_they_are_the_networks_of_the_paper():
-    completion = completion_network(image_size=256, channels=3, nf=64)
-    convolutions = [layer for layer in completion.layers if hasattr(layer, "kernel_size")]
-    widths = [64, 128, 128, *[256] * 3, *[256] * 4, *[256] * 2, 128, 128, 64, 32, 3]
-    assert [layer.filters for layer in convolutions] == widths
-    assert [layer.dilation_rate[0] for layer in convolutions if layer.dilation_rate[0] > 1] == [2, 4, 8, 16]
-    discriminator = context_discriminator(image_size=256, channels=3, nf=64)
-    for name, expected in (("global", [64, 128, 256, 512, 512, 512]), ("local", [64, 128, 256, 512, 512])):
-        layers = [layer for layer in discriminator.layers if layer.name.startswith(name)]
-        assert [layer.filters for layer in layers if hasattr(layer, "kernel_size")] == expected
-        assert [layer.units for layer in layers if hasattr(layer, "units")] == [1024]
 
 
 def test_a_hole_is_one_rectangle_of_the_asked_size_inside_its_patch():

@@ -4,7 +4,6 @@ Modules: networks.cyclegan.
 """
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -13,14 +12,10 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from building import data_of, tiny_run
-from hvdgan.networks.cyclegan import patch_discriminator, resnet_generator
-from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random, UserError
-from hvdgan.recipe.data_spec import of_json
+from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
-from hvdgan.train import main
-from hvdgan.training.samples import Sampler
-from launching import ROOT, train
+from launching import train
 
 G, POOL = 6, 3
 OPTIONS = {"nf": 2, "blocks": 1, "pool": POOL, "steps": 5, "decay_steps": 2}
@@ -63,34 +58,13 @@ def evaluated(folder):
 def whole(tmp_path_factory):
     """What seven steps of one rank leave, and their metrics of held-out pictures."""
     folder = write_pictures(tmp_path_factory.mktemp("whole"))
-    done = train(folder, *WORDS)
-    return saved(folder), evaluated(folder), done.stderr
+    train(folder, *WORDS)
+    return saved(folder), evaluated(folder)
 
 
-def test_the_networks_are_those_of_the_paper():
-    """The known 11,378,179 and 2,764,737 weights, less the biases before instance normalisation, which removes them."""
-    generator = resnet_generator(channels=3, nf=64, blocks=9, name="generator")
-    biases = 64 + 128 + 256 + 18 * 256 + 128 + 64
-    assert generator.count_params() == 11_378_179 - biases and not generator.non_trainable_variables
-    judge = patch_discriminator(channels=3, nf=64, halvings=3, name="judge")
-    assert judge.count_params() == 2_764_737 - (128 + 256 + 512)
-    small = resnet_generator(channels=1, nf=2, blocks=1, name="small")
-    assert small(np.zeros((1, 12, 20, 1))).shape == (1, 12, 20, 1)
-    kept = {6: (128, 128), 9: (256, 256)}
-    for blocks, size in kept.items():
-        made = CycleGAN(CycleGANOptions(nf=1), spec(*size, 3)).networks()["generator_A"]
-        assert sum("second" in layer.name and "norm" in layer.name for layer in made.layers) == blocks
-
-
-def test_the_start_says_what_each_domain_holds(whole):
-    said = " ".join(whole[2].split())
-    found = re.findall(r"([AB]): pictures/[AB], (\d+) pictures of shape \(16, 16, 3\), and (\d+) held out", said)
-    assert [(domain, int(kept) + int(held)) for domain, kept, held in found] == [("A", 14), ("B", 9)]
-    assert f"{min(int(held) for *_, held in found)} held-out images of A and B each" in said
-    assert f"state: pool_A ({POOL}, 16, 16, 3) per sample" in said
-
-
-@pytest.mark.parametrize("launches", [((2, 7),), ((3, 7),), ((1, 2), (2, 7)), ((2, 6), (3, 7))], ids=str)
+@pytest.mark.parametrize(
+    "launches", [((1, 2), (2, 7)), pytest.param(((2, 6), (3, 7)), marks=pytest.mark.long)], ids=str
+)
 def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool_half_full(tmp_path, whole, launches):
     """Each launch has a number of ranks, and a last step.
 
@@ -100,7 +74,7 @@ def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool
     write_pictures(tmp_path)
     for ranks, last in launches:
         train(tmp_path, *WORDS, "--max-steps", str(last), ranks=ranks)
-    found, (expected, measured, _) = saved(tmp_path), whole
+    found, (expected, measured) = saved(tmp_path), whole
     assert expected["state/pool_A"].shape == (G, POOL, 16, 16, 3) and list(expected["state/pooled"]) == [POOL] * G
     for name in KEPT:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-3, err_msg=name)
@@ -114,45 +88,13 @@ def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool
 
 
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, whole):
-    """Interrupted with the pool half full, and again with it full."""
+    """Interrupted with the pool half full."""
     write_pictures(tmp_path)
-    for last in (2, 5, 7):
+    for last in (2, 7):
         train(tmp_path, *WORDS, "--max-steps", str(last))
     found = saved(tmp_path)
     assert found.keys() == whole[0].keys()
     assert all(found[name].tobytes() == value.tobytes() for name, value in whole[0].items())
-
-
-def test_other_data_of_the_second_domain_are_refused_at_a_resume(tmp_path, monkeypatch, capfd):
-    write_pictures(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main([*WORDS, "--max-steps", "1"]) == 0
-    (tmp_path / "pictures/B/0.png").rename(tmp_path / "pictures/B/renamed.png")
-    assert main(WORDS) == 2
-    assert "was made with other images than those of pictures/A" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--data pictures/A --image-size 8", "--data pictures/A: has no A; the recipe takes samples of A and B"),
-        ("--data pictures/A --data empty --image-size 8", "--data empty: found no images in it"),
-        (
-            "--data pictures --image-size 8 --eval-samples 10",
-            "--eval-samples 10: samples are compared with those of one",
-        ),
-        ("--data pictures --image-size 10", "H and W multiples of 4"),
-        ("--recipe dcgan --data pictures/A --data pictures/B", "the recipe has one domain; give --data once"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(tmp_path, capfd, monkeypatch, words, said):
-    write_pictures(tmp_path, (3, 3))
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path)
-    recipe = [] if "--recipe" in words else ["--recipe", "cyclegan"]
-    assert main([*recipe, *words.split(), "--global-batch-size", "2", "--nf", "2", "--dry-run"]) == 2
-    (line,) = capfd.readouterr().err.strip().splitlines()
-    assert said in line
 
 
 def test_a_pool_is_filled_then_gives_one_of_its_own_for_the_new_one_in_half_of_the_cases():
@@ -196,42 +138,3 @@ def test_losses_are_those_of_the_paper():
         expected += fool + 10 * cycle + 5 * identity
         assert float(metrics[f"cycle_{mine}"]) == pytest.approx(cycle, rel=1e-4)
     assert float(loss) == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_options_of_the_page_have_these_defaults():
-    page = (ROOT / "docs" / "unpaired.md").read_text()
-    table = "".join(line for line in page.splitlines(keepends=True) if line.startswith("| `--"))
-    found = re.findall(r"`--([\w-]+) ([\d.]+)`", table)
-    defaults = CycleGANOptions()
-    assert len(found) == 6 and all(getattr(defaults, name.replace("-", "_")) == float(value) for name, value in found)
-
-
-def test_each_domain_is_mirrored_by_draws_of_its_own():
-    settings = {"data": "digits", "other_data": ("synthetic",), "channels": 1, "flip": True}
-    run, mirrored = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), **settings), {}
-    data = data_of(run)
-    batch = run.steps[0].forward.prepare(tf.constant(0, tf.int64), data)
-    np.testing.assert_array_equal(batch.images, batch.domains["A"].images)
-    for name, key in (("A", "images"), ("B", "B/images")):
-        plain, found = data[key].numpy() / np.float32(127.5) - 1, batch.domains[name].images.numpy()
-        mirrored[name] = [not np.array_equal(one, other) for one, other in zip(plain, found, strict=True)]
-        wanted = np.where(np.array(mirrored[name])[:, None, None, None], plain[:, :, ::-1], plain)
-        np.testing.assert_array_equal(found, wanted)
-        assert len({*mirrored[name]}) == 2
-    assert mirrored["A"] != mirrored["B"]
-
-
-def test_a_grid_has_rows_there_and_back_of_each_domain():
-    run = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), data="digits", other_data=("synthetic",), channels=1)
-    sampler = Sampler(run.recipe, run.state, run.source, 0)
-    shown, real = sampler(), sampler.real
-    assert shown.shape == (32, 8, 24, 1) and real.shape[1:] == (8, 16, 1)
-    np.testing.assert_array_equal(shown[:16, :, :8], real[:16, :, :8])
-    np.testing.assert_array_equal(shown[16:, :, :8], real[:16, :, 8:])
-    assert of_json(json.loads(json.dumps(run.recipe.data.to_json()))) == run.recipe.data
-
-
-@pytest.mark.parametrize("domains", ["AB", ("A",), ("A", "A")])
-def test_domains_that_cannot_be_are_a_mistake_of_the_recipe(domains):
-    with pytest.raises(UserError, match="it must be a tuple of two names or more"):
-        tiny_run(type("Faulty", (CycleGAN,), {"domains": domains}), CycleGANOptions(**OPTIONS))

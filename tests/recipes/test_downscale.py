@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.downscale import Downscale, DownscaleOptions
-from hvdgan.train import main
-from tiny_arrays import pairs
 
 SMALL = {"nf": 2, "blocks": 1, "noise_channels": 3, "steps": 4, "n_critic": 2}
-FLAGS = "--recipe downscale --data p.npz --constants ground --values standard --input-values standard".split()
-FLAGS += "--global-batch-size 8 --nf 2 --blocks 1 --noise-channels 3 --n-critic 2 --steps 4 --log-every 1".split()
 COUNT = 3
 
 
@@ -37,14 +33,6 @@ def batch_of(recipe, update, count=COUNT):
     return Batch(images, None, random.scoped(update), drawn, inputs=inputs, constants=constants)
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A working folder with pairs of 12 x 20 and 3 x 5 pixels."""
-    pairs(tmp_path / "p.npz")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize(("factor", "constants"), [(1, 0), (8, 2)])
 def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
     recipe = recipe_of((16, 8 * 5, 4), (16 // factor, 40 // factor, 3), constants)
@@ -55,20 +43,6 @@ def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
     scores = networks["critic"]([images, batch.inputs, *given])
     assert scores.shape == (COUNT,) and scores.dtype == tf.float32
     assert not [v for network in networks.values() for v in network.non_trainable_variables]
-
-
-@pytest.mark.parametrize(
-    ("image_shape", "input_shape"),
-    [((12, 12, 1), (4, 4, 1)), ((8, 8, 1), (2, 4, 1))],
-)
-def test_other_factors_are_refused(image_shape, input_shape):
-    with pytest.raises(UserError, match="power of two times those of the inputs"):
-        recipe_of(image_shape, input_shape, 0).networks()
-
-
-def test_a_crop_is_not_periodic(folder, capsys):
-    assert main([*FLAGS, "--constant-values", "none", "--crop", "8,8", "--periodic", "width", "--run-dir", "run"]) == 2
-    assert "--periodic width: the ends of a crop are no neighbours" in capsys.readouterr().err
 
 
 def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():

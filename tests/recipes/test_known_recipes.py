@@ -1,7 +1,19 @@
-"""Each of hvdgan's recipes is built and traced by the command line."""
+"""Each of hvdgan's recipes is built and traced by the command line, and has the networks of its paper.
+
+Modules: recipes.dcgan, networks.dcgan.
+"""
+
+import math
 
 import pytest
 
+from hvdgan.networks.completion import completion_network, context_discriminator
+from hvdgan.networks.cyclegan import patch_discriminator, resnet_generator
+from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
+from hvdgan.networks.pix2pix import unet_generator
+from hvdgan.networks.sngan import sngan_discriminator, sngan_generator
+from hvdgan.networks.srgan import picture_discriminator, super_resolution
+from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
 from hvdgan.recipe import DataSpec
 from hvdgan.train import main
 from small import RECIPES, data_flags, flags, small, write_showers
@@ -27,3 +39,34 @@ def test_every_size_has_its_networks(name, size, channels):
     networks = recipe(options, DataSpec(shape, 9, 3, shape if recipe.paired else None)).networks()
     known = [each for network in networks.values() for each in getattr(network, "inputs", None) or []]
     assert shape in [each.shape[1:] for each in known]
+
+
+OF_64, OF_256 = ({"image_size": size, "channels": 3, "nf": 64} for size in (64, 256))
+PUBLISHED = {
+    # The reference implementation has no output biases.
+    dcgan_generator: ({**OF_64, "latent_size": 100}, 3_576_704 + 3),
+    dcgan_discriminator: (OF_64, 2_765_568 + 64 + 1),
+    # 54,425,859 with BatchNorm in the innermost layer, and 54,424,387 with the statistics.
+    unet_generator: (OF_256, 54_414_531),
+    # 11,378,179 with the biases before instance normalisation, which removes them.
+    resnet_generator: ({"channels": 3, "nf": 64, "blocks": 9, "name": "a"}, 11_372_931),
+    patch_discriminator: ({"channels": 3, "nf": 64, "halvings": 3, "name": "b"}, 2_764_737 - (128 + 256 + 512)),
+    # Table 4; a convolution has 9 * in * out + out, a shortcut in * out + out, a BatchNorm 2 * in.
+    sngan_generator: ({"image_size": 32, "channels": 3, "nf": 64, "latent_size": 128}, 4_276_739),
+    sngan_discriminator: ({"image_size": 32, "channels": 3, "nf": 64}, 1_053_825),
+    # 1,549,462 with one slope per PReLU and biases in front of BatchNorm.
+    super_resolution: ({"factor": 4, "channels": 3, "nf": 64, "blocks": 16}, 1_548_547),
+    picture_discriminator: ({"image_size": 96, "channels": 3, "nf": 64}, 23_563_649),
+    completion_network: (OF_256, 6_069_155),
+    context_discriminator: (OF_256, 45_060_225),
+    vae_encoder: ({**OF_64, "latent_size": 128}, 35_112_768),
+    vae_decoder: ({**OF_64, "latent_size": 128}, 4_693_155),
+    vae_discriminator: (OF_64, 10_953_857),
+}
+"""numbers of trainable weights"""
+
+
+@pytest.mark.parametrize("make", PUBLISHED, ids=lambda make: make.__name__)
+def test_the_networks_are_those_of_the_papers(make):
+    arguments, count = PUBLISHED[make]
+    assert sum(math.prod(variable.shape) for variable in make(**arguments).trainable_variables) == count

@@ -3,7 +3,6 @@
 Modules: networks.progressive, recipes.progressive.
 """
 
-import dataclasses
 import sys
 
 import numpy as np
@@ -11,11 +10,8 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from building import tiny_run
-from hvdgan.networks.progressive import ProgressiveLayers, sizes_of
-from hvdgan.recipe import Stage, UserError
+from hvdgan.networks.progressive import ProgressiveLayers
 from launching import run, train
-from tiny import Tiny
 
 WORDS = (
     "--recipe progressive --image-size 8 --global-batch-size 24 --nf 4 --latent-size 4 --size-steps 2 --fade-steps 4 "
@@ -33,40 +29,35 @@ def trained(folder, *launches):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What one rank has after four steps, in the middle of the fade, and after all, without an interruption."""
-    folder = tmp_path_factory.mktemp("whole")
-    return {steps: trained(folder / str(steps), (1, steps)) for steps in (4, 8)}
+    """What one rank has after all steps, without an interruption."""
+    return trained(tmp_path_factory.mktemp("whole"), (1, 8))
 
 
-def test_a_resume_in_the_middle_of_a_fade_has_the_bits_of_an_uninterrupted_run(tmp_path, whole):
-    assert whole[4]["state/level"] == np.float32(1 / 3)
-    found = trained(tmp_path, (1, 4), (1, 8))
-    assert found.keys() == whole[8].keys() and all(found[key].tobytes() == whole[8][key].tobytes() for key in found)
+def run_on(folder, *words):
+    done = run([sys.executable, "-m", *words], folder, forked=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize("launches", [[(2, 8)], [(3, 4), (2, 8)]], ids=str)
-def test_any_number_of_ranks_grows_alike(tmp_path, whole, launches):
-    found = trained(tmp_path, *launches)
-    for name, value in whole[8].items():
-        if name.startswith(("networks/", "state/")):
-            np.testing.assert_allclose(found[name], value, atol=2e-3, err_msg=name)
-
-
-def test_a_stage_owns_what_its_size_has_and_its_networks_are_exported(tmp_path):
+def test_a_run_that_is_resumed_and_used_at_each_size_has_the_bits_of_an_uninterrupted_one(tmp_path, whole):
+    export = "hvdgan.export run --only generator --out".split()
     before, after = trained(tmp_path, (1, 1)), trained(tmp_path, (1, 2))
     same = {key for key in after if key.startswith("networks/") and np.array_equal(before[key], after[key])}
     grown = ("grow_1", "shrink_1", "to_image_1", "from_image_1")
     assert same == {key for key in after if key.startswith("networks/") and any(name in key for name in grown)}
-    command = [sys.executable, "-m", "hvdgan.export", "run", "--only", "generator", "--out"]
-    done = run([*command, "small"], tmp_path, forked=True)
-    assert done.returncode == 0 and "-> " in done.stdout and "(B, 4, 4, 1)" in done.stdout, done
-    train(tmp_path, *WORDS, "--max-steps", "4")
-    done = run([*command, "large"], tmp_path, forked=True)
-    assert done.returncode == 0 and "(B, 8, 8, 1)" in done.stdout, done
-    done = run(
-        [sys.executable, "-m", "hvdgan.sample", "run", "--samples", "4", "--out", "x.png"], tmp_path, forked=True
-    )
-    assert done.returncode == 0, done.stderr
+    assert "(B, 4, 4, 1)" in run_on(tmp_path, *export, "small")
+    assert trained(tmp_path, (1, 4))["state/level"] == np.float32(1 / 3)  # in the middle of the fade
+    assert "(B, 8, 8, 1)" in run_on(tmp_path, *export, "large")
+    run_on(tmp_path, *"hvdgan.sample run --samples 4 --out x.png".split())
+    found = trained(tmp_path, (1, 8))
+    assert found.keys() == whole.keys() and all(found[key].tobytes() == whole[key].tobytes() for key in found)
+
+
+def test_any_number_of_ranks_grows_alike(tmp_path, whole):
+    found = trained(tmp_path, (3, 4), (2, 8))
+    for name, value in whole.items():
+        if name.startswith(("networks/", "state/")):
+            np.testing.assert_allclose(found[name], value, atol=2e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (8, 16, 32, 1)], ids=str)
@@ -88,40 +79,3 @@ def test_the_networks_of_a_size_compute_what_the_whole_ones_do_at_its_levels(sha
             np.testing.assert_allclose(generator([latents, at]), large, atol=1e-5)
             logits = made.discriminator(number, first)([small, at])
             np.testing.assert_allclose(discriminator([large, at]), logits, atol=1e-4)
-
-
-def test_sizes_halve_along_all_axes():
-    assert sizes_of((64, 64, 3)) == [(4, 4), (8, 8), (16, 16), (32, 32), (64, 64)]
-    assert sizes_of((40, 128, 128, 1))[0] == (5, 16, 16)  # as in saraGAN
-    with pytest.raises(UserError, match="expected pictures or volumes"):
-        sizes_of((7, 7, 1))
-
-
-class Sized(Tiny):
-    """One stage of half the size, with the networks of `parts`."""
-
-    parts = ()
-
-    def stages(self):
-        return [dataclasses.replace(super().stages()[0], size=4)]
-
-    def grown(self, size):
-        return {name: self.networks()[name] for name in self.parts}
-
-
-def test_networks_of_a_size_that_share_no_weights_are_refused():
-    with pytest.raises(UserError, match=r"grown\(4\): generator has .* which networks\(\) does not give generator"):
-        tiny_run(type("Foreign", (Sized,), {"parts": ("generator",)}))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"size": 3}, "size 3 does not divide"), ({"size": 0}, "size is 0"), ({"level": (1,)}, "level is")],
-    ids=str,
-)
-def test_a_size_or_level_that_cannot_be_is_refused(changes, message):
-    def stages(self):
-        return [Stage(**{**vars(Tiny.stages(self)[0]), **changes})]
-
-    with pytest.raises(UserError, match=message):
-        tiny_run(type("Wrong", (Tiny,), {"stages": stages}))

@@ -5,8 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator, sngan_generator
-from hvdgan.networks.spectral import Spectral
+from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator
 from hvdgan.recipe import Nets, Random
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
 
@@ -19,24 +18,6 @@ def sngan_run(conditional="auto", d_updates=2, **settings):
 def data_with_labels(run, step=0):
     labels = run.source.labels[16 * step : 16 * step + 16]
     return {**data_of(run, step), "labels": tf.constant(labels)}
-
-
-def count(network):
-    return sum(np.prod(variable.shape) for variable in network.trainable_variables)
-
-
-def test_at_32_pixels_they_are_the_networks_of_table_4():
-    """Parameters by hand; a convolution has 9 * in * out + out, a shortcut in * out + out, a BatchNorm 2 * in."""
-    generator = sngan_generator(image_size=32, channels=3, latent_size=128, nf=64)
-    block = 2 * (9 * 256 * 256 + 256) + (256 * 256 + 256) + 2 * 2 * 256
-    assert count(generator) == (128 + 1) * 4 * 4 * 256 + 3 * block + 2 * 256 + (9 * 256 * 3 + 3)
-    discriminator = sngan_discriminator(image_size=32, channels=3, nf=64)
-    conv, shortcut = 9 * 128 * 128 + 128, 128 * 128 + 128
-    first = (9 * 3 * 128 + 128) + conv + (3 * 128 + 128)
-    assert count(discriminator) == first + (2 * conv + shortcut) + 2 * (2 * conv) + 128 + 1
-    sizes = [layer.output.shape[1:] for layer in discriminator.layers if layer.name.startswith("block_")]
-    assert [sizes[0], sizes[-1]] == [(32, 32, 128), (8, 8, 128)]
-    assert all(isinstance(layer, Spectral) for layer in discriminator.layers if layer.variables)
 
 
 def test_the_logit_of_a_class_is_psi_and_the_projection():

@@ -1,14 +1,12 @@
 """The recipe srgan."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from frozen_parts import make_features
-from hvdgan.networks.srgan import picture_discriminator, super_resolution
-from hvdgan.recipe import Batch, DataSpec, Nets, Random, UserError
+from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.srgan import SRGAN, SRGANOptions
 
 
@@ -25,31 +23,6 @@ def smooth(num=2, size=16):
 
 def batch_of(images):
     return Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, len(images)), {})
-
-
-def test_the_networks_are_those_of_the_paper():
-    generator = super_resolution(factor=4, channels=3, nf=64, blocks=16)
-    # SRResNet of other programs: 1,549,462 with one slope per PReLU and biases in front of BatchNorm.
-    assert len([x for x in generator.layers if isinstance(x, keras.layers.Conv2D)]) == 1 + 2 * 16 + 1 + 2 + 1
-    assert generator.compute_output_shape((None, 24, 20, 3)) == (None, 96, 80, 3)
-    discriminator = picture_discriminator(image_size=96, channels=3, nf=64)
-    convolutions = [x for x in discriminator.layers if isinstance(x, keras.layers.Conv2D)]
-    assert [x.filters for x in convolutions] == [64, 64, 128, 128, 256, 256, 512, 512]
-    assert [x.strides[0] for x in convolutions] == [1, 2, 1, 2, 1, 2, 1, 2]
-    assert discriminator.get_layer("flatten").output.shape == (None, 6 * 6 * 512)
-    assert discriminator.get_layer("dense").units == 1024 and discriminator.output.shape == (None, 1)
-
-
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        ({"factor": 3}, "--factor 3: expected a power of two from 2 up that divides the image"),
-        ({"features": "missing.keras"}, "--features missing.keras: expected a network that Keras has saved"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(given, complaint):
-    with pytest.raises(UserError, match=complaint):
-        SRGAN(options(**given), DataSpec((16, 16, 1), 1)).networks()
 
 
 def test_the_stages_train_by_pixels_then_by_features_and_the_discriminator(tmp_path):

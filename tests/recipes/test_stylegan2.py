@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks import equalised as layers
 from hvdgan.networks import stylegan2 as networks
-from hvdgan.recipe import Batch, DataSpec, Nets, Random
+from hvdgan.recipe import DataSpec, Nets
 from hvdgan.recipes.stylegan2 import StyleGAN2, StyleGAN2Options
 
 SMALL = {"nf": 2, "latent_size": 8, "mapping_layers": 2}
@@ -36,10 +35,6 @@ def inputs(count=4, image_size=32, crossover=3):
     return [normal(count, 2, 8), crossover, normal(count, networks.noise_numbers(image_size), seed=1)]
 
 
-def draw(options, count=1000, step=0):
-    return StyleGAN2(options, DataSpec((32, 32, 1), 1)).draw(Random(0, tf.constant(step, tf.int64), 0, count))
-
-
 @pytest.mark.parametrize("up", [False, True])
 def test_one_convolution_of_scaled_inputs_is_each_samples_own_convolution(up):
     x, kernel, scales = normal(3, 8, 8, 4), normal(3, 3, 4, 5, seed=1), 1 + normal(3, 4, seed=2)
@@ -58,20 +53,6 @@ def test_one_convolution_of_scaled_inputs_is_each_samples_own_convolution(up):
             expected.append(tf.nn.conv2d(image[None], own, 1, "SAME")[0])
     result = networks.modulated_convolution(tf.constant(x), tf.constant(kernel), tf.constant(scales), up=up)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_the_standard_deviation_is_that_of_consecutive_groups():
-    x = normal(8, 4, 4, 3)
-    layer = layers.MinibatchStddev(4)
-    result = layer(x).numpy()
-    np.testing.assert_array_equal(result[..., :3], x)
-    expected = [np.mean(np.std(group, axis=0)) for group in (x[:4], x[4:])]
-    np.testing.assert_allclose(result[[0, 3, 4, 7], 1, 2, 3], np.repeat(expected, 2), rtol=1e-4)
-    # Two ranks see what one does.
-    np.testing.assert_array_equal(np.concatenate([layer(x[:4]), layer(x[4:])]), result)
-    # The largest group that divides another batch.
-    expected = [np.mean(np.std(x[n : n + 3], axis=0)) for n in (0, 3)]
-    np.testing.assert_allclose(layer(x[:6]).numpy()[[0, 3], 0, 0, 3], expected, rtol=1e-4)
 
 
 def test_the_style_mean_moves_in_owned_training_calls_alone():
@@ -123,25 +104,3 @@ def test_path_lengths_are_equation_4():
     mean = float(model.path_length)
     assert mean == pytest.approx(0.01 * np.mean(lengths), rel=0.05)
     np.testing.assert_allclose(penalties, (lengths - mean) ** 2, rtol=0.05)
-
-
-def test_the_samples_heed_the_truncation():
-    own = StyleGAN2Options(**SMALL)
-    recipe = StyleGAN2(own, DataSpec((32, 32, 1), 1))
-    nets = Nets(recipe.networks(), training=False)
-    drawn = {**draw(own, 4), "noise": tf.zeros((4, networks.noise_numbers(32)))}
-    random = Random(0, tf.constant(0, tf.int64), 0, 4)
-    spread = []
-    for psi in (0.0, 1.0):
-        batch = Batch(tf.zeros((4, 32, 32, 1)), None, random, drawn)
-        batch.truncation = psi
-        spread.append(np.std(recipe.sample(nets, batch), axis=0).mean())
-    assert spread[0] < 1e-5 < 1e-2 < spread[1]
-
-
-def test_upsampled_pixels_are_three_quarters_their_nearest_and_one_quarter_the_next():
-    row = np.array([0, 4, 8, 4], np.float32)
-    image = np.broadcast_to(row[None, None, :, None], (1, 4, 4, 3))
-    result = networks.upsample(tf.constant(image)).numpy()
-    assert result.shape == (1, 8, 8, 3)
-    np.testing.assert_allclose(result[0, 3, :, 1], [0, 1, 3, 5, 7, 7, 5, 3], atol=1e-6)  # beyond the edge is 0

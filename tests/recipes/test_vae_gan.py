@@ -4,28 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
 from hvdgan.recipe import DataSpec
 from hvdgan.recipes.vae_gan import VAEGAN, VAEGANOptions, kl_to_normal
-
-
-def widths(network):
-    return [layer.filters for layer in network.layers if hasattr(layer, "filters")]
-
-
-def test_at_64_pixels_they_are_the_networks_of_the_paper():
-    shape = {"image_size": 64, "channels": 3, "nf": 64}
-    encoder, decoder = vae_encoder(**shape, latent_size=128), vae_decoder(**shape, latent_size=128)
-    discriminator = vae_discriminator(**shape)
-    assert widths(encoder) == [64, 128, 256]
-    assert widths(decoder) == [256, 128, 32, 3]
-    assert widths(discriminator) == [32, 128, 256, 256]
-    dense = [[layer.units for layer in n.layers if hasattr(layer, "units")] for n in (encoder, decoder, discriminator)]
-    assert dense == [[2048, 128, 128], [8 * 8 * 256], [512, 1]]
-    kernels = {
-        layer.kernel_size for n in (encoder, decoder, discriminator) for layer in n.layers if hasattr(layer, "filters")
-    }
-    assert kernels == {(5, 5)}
 
 
 def test_the_divergence_is_zero_for_the_prior_and_else_what_sampling_says():

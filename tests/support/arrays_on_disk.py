@@ -1,7 +1,6 @@
 """Arrays in files of every kind, as --data names them."""
 
 import itertools
-import threading
 
 import h5py
 import numpy as np
@@ -99,24 +98,6 @@ def arrays(
         tfrecord=tfrecord or TFRecordConfig(),
     )
     return open_source(config, paired=paired, **({} if peers is None else {"peers": peers}))
-
-
-def wrong_reads_of_threads(source, expected, times):
-    """Seeds of the threads, of four that read at once, that did not read the expected samples each time."""
-    wrong = []
-
-    def read(seed):
-        for _ in range(times):
-            order = np.random.default_rng(seed).integers(0, len(expected), 8)
-            if not np.array_equal(source.fetch_batch(order), expected[order]):
-                wrong.append(seed)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return wrong
 
 
 def seen(source):

@@ -1,7 +1,6 @@
 """Run folders with contents that nobody should have to read; each is shown rightly or named."""
 
 import json
-import os
 from pathlib import Path
 
 import run_folders
@@ -71,13 +70,6 @@ def _links(folder: Path) -> None:
         (folder / name).symlink_to(target)
 
 
-def _pipes(folder: Path) -> None:
-    run_folders.write(folder, config="{}")
-    os.mkfifo(folder / "metrics.jsonl")
-    (folder / "events.jsonl").mkdir()
-    (folder / "checkpoints").write_text("a file")
-
-
 def _garbage(folder: Path) -> None:
     noise = bytes(range(256)) * 50
     run_folders.write(folder, metrics=noise, told=[START], config="[" * 100_000)
@@ -88,13 +80,6 @@ def _garbage(folder: Path) -> None:
     broken.mkdir(parents=True)
     (broken / "manifest.json").write_bytes(b'{"format_version": 1, "step": "four"}')
     (broken / "state.safetensors").write_bytes(noise)
-
-
-def _odd_types(folder: Path) -> None:
-    config = {"recipe": 3, "data": ["a"], "pipeline": 7, "best_metric": {}, "best_mode": 1, "global_batch_size": "many"}
-    lines = "[1]\n3\n\n" + record(5, loss="x") + record("six", loss=1.0)
-    run_folders.write(folder, metrics=lines, config=json.dumps(config))
-    (folder / "evaluation.jsonl").write_text('{"step": null}\n{"step": 3, "eval/fid": {"a": []}}\n[]\n')
 
 
 # The folder, and words that the page must have.
@@ -110,9 +95,7 @@ CASES = {
     "huge numbers": (_huge_numbers, ["that are no numbers are left out", "Without a finite value: loss"]),
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),
-    "pipes and folders": (_pipes, ["metrics.jsonl is not a regular file", "events.jsonl is not a regular file"]),
     "garbage": (_garbage, ["config.json is not a JSON object", "4"]),
-    "odd types": (_odd_types, ["that are no JSON objects are left out (2)"]),
 }
 
 

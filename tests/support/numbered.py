@@ -1,6 +1,6 @@
 """Pictures that are filled with their own index."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -10,19 +10,11 @@ from hvdgan.data.store import Store
 
 
 class Numbered(Store):
-    """Pictures filled with their own index; it notes what is read.
+    """Pictures filled with their own index, of which some cannot be read; it notes what is read."""
 
-    Args:
-        num_images: number of images.
-        broken: indices of images that cannot be read.
-        before: called with the index before each image is fetched.
-    """
-
-    def __init__(
-        self, num_images: int = 5000, *, broken: Container[int] = (), before: Callable[[int], None] = lambda index: None
-    ) -> None:
+    def __init__(self, num_images: int = 5000, *, broken: Container[int] = ()) -> None:
         super().__init__("numbered", (num_images, 2, 2, 1), np.uint8)
-        self.broken, self.before = broken, before
+        self.broken = broken
         self.taken: list[int] = []
 
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -30,7 +22,6 @@ class Numbered(Store):
 
     def _picture(self, index: int) -> np.ndarray:
         self.taken.append(index)
-        self.before(index)
         if index in self.broken:
             raise BadImage(f"image {index}", "broken")
         return np.full((2, 2, 1), index % 256, np.uint8)

@@ -1,12 +1,10 @@
-"""Runs hvdgan.train, and writes where its batches, variables and operations live, and when; tests/gpu starts it.
+"""Runs hvdgan.train, and writes where its batches, variables and operations live; tests/gpu starts it.
 
 python -m observed FOLDER [arguments of hvdgan.train]; each rank writes FOLDER/RANK.json.
 """
 
 import json
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,11 @@ from hvdgan.training.step import StageStep
 
 def main(folder: Path, arguments: list[str]) -> int:
     """Train with observers around the batches, the step and the run."""
-    seen: dict[str, Any] = {"batches": [], "steps": [], "operations": [], "variables": {}, "begun": [], "ended": {}}
+    seen: dict[str, Any] = {"batches": [], "steps": [], "operations": [], "variables": {}}
     _observe_batches(seen)
-    readers = _observe_times(seen)
     _observe_steps(seen)
     _observe_variables(seen)
     code = train.main(arguments)
-    readers.shutdown()
     gpus = tf.config.get_visible_devices("GPU")
     seen["visible"] = [gpu.name for gpu in gpus]
     seen["growth"] = [bool(tf.config.experimental.get_memory_growth(gpu)) for gpu in gpus]
@@ -79,27 +75,6 @@ def _operations(record: Any) -> list[dict[str, Any]]:
         for node in graph.node
         if node.attr["T"].type
     ]
-
-
-def _observe_times(seen: dict[str, Any]) -> ThreadPoolExecutor:
-    """Observe when the host begins each step, and when the step's last verdict has arrived, by threads of its own.
-
-    A copy from a GPU waits for all that the GPU has been given when the copy is requested, so it is requested at once.
-    """
-    call, readers = StageStep.__call__, ThreadPoolExecutor(16)
-
-    def ended(step: int, verdict: tf.Tensor) -> None:
-        verdict.numpy()
-        seen["ended"][step] = time.perf_counter()
-
-    def observed(self: StageStep, step: int, *arguments: Any) -> Any:
-        seen["begun"].append(time.perf_counter())
-        results = call(self, step, *arguments)
-        readers.submit(ended, step, tf.nest.flatten(results[1])[-1])
-        return results
-
-    StageStep.__call__ = observed
-    return readers
 
 
 def _observe_variables(seen: dict[str, Any]) -> None:

@@ -1,14 +1,13 @@
-"""Recipes that each make one mistake; the line that an error must name ends with `# here`."""
+"""Recipes that each make one mistake; the line that an error must name, if any, ends with `# here`."""
 
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Optional
 
 import keras
 import tensorflow as tf
 
-from hvdgan.recipe import Stage, Update
+from hvdgan.recipe import Recipe, Stage, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -26,19 +25,9 @@ class Selective(Tiny):
         return metrics["reall"] > 0.0  # here
 
 
-class SamplesUint8(Tiny):
-    def sample(self, nets, batch):  # here
-        return tf.cast(nets.generator(batch.latents), tf.uint8)
-
-
 class BlankImages(Tiny):
     def sample(self, nets, batch):  # here
         return tf.cond(batch.random.step < 0, lambda: 0.5 * batch.images, lambda: nets.generator(batch.latents))
-
-
-class ScalesLossesByItself(Tiny):
-    def optimizers(self):  # here
-        return {**super().optimizers(), "generator": keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())}
 
 
 class Frozen(Tiny):
@@ -50,12 +39,6 @@ class Frozen(Tiny):
     def stages(self):  # here
         both = ["generator", "discriminator"]
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]
-
-
-class Thawed(Tiny):
-    @dataclasses.dataclass  # here
-    class Options:
-        steps: int = 3
 
 
 class Even(Tiny):
@@ -70,6 +53,40 @@ class OutOfRange(Tiny):
     def fool(self, nets, batch):
         loss, _ = super().fool(nets, batch)
         return loss + tf.gather(tf.zeros(3), 3 + tf.cast(batch.random.step, tf.int32)), {}  # here
+
+
+class Unseen(Tiny):
+    sample = Recipe.sample  # there is none
+
+
+class Decaying(Tiny):
+    """A learning rate where the optimizer has a schedule."""
+
+    def optimizers(self):
+        schedule = keras.optimizers.schedules.ExponentialDecay(1e-3, 10, 0.5)
+        return {**super().optimizers(), "generator": keras.optimizers.Adam(schedule)}
+
+    def stages(self):
+        judge, fool = super().stages()[0].updates
+        return [Stage("adversarial", 3, [judge, dataclasses.replace(fool, learning_rate=1e-3)])]
+
+
+class NoPair(Tiny):
+    def fool(self, nets, batch):  # here
+        return tf.reduce_mean(nets.discriminator(nets.generator(batch.latents)))
+
+
+class If(Tiny):
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        if loss > 1.0:  # here
+            loss = loss * 0.5
+        return loss, {}
+
+
+class UnknownDraw(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.generator(batch.noise)), {}  # here
 
 
 class OnSome(Tiny):
@@ -90,6 +107,4 @@ class Lists(Tiny):
         names: list[str] = dataclasses.field(default_factory=list)
         pair: tuple[int, int] = (1, 2)
         maybe: tuple[int, ...] | None = None
-        perhaps: Optional[list[int]] = None  # noqa: UP045
-        both: tuple[int, int] | None = None
         several: Sequence[int] = (7,)

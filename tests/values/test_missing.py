@@ -1,7 +1,5 @@
 """Missing numbers: filled for networks, with the mask as a constant, and missing again in samples."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,11 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import open_source
 from hvdgan.data.statistics import with_statistics
 from hvdgan.sample import main as sample
 from hvdgan.train import main as train
 from hvdgan.values import missing
-from thread_ranks import Threads
 
 LAND = np.zeros((16, 16, 1), bool)
 LAND[:4, :5] = True
@@ -48,23 +45,6 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
     np.testing.assert_array_equal(seen.constants, 1.0 - LAND)  # of the cloud it does not tell
 
 
-def test_the_statistics_are_the_same_on_any_number_of_ranks(sst):
-    alone, found = with_statistics(opened(missing="fill:0"), ALONE), {}
-
-    def work(peers):
-        found[peers.rank] = with_statistics(opened(missing="fill:0"), peers)
-
-    assert Threads(3).run(work) == [None] * 3 and [*found.values()] == [alone] * 3
-
-
-def test_an_infinite_number_is_still_a_broken_sample(sst):
-    sst[3, 8, 8] = np.inf
-    np.savez("sst.npz", images=sst)
-    source = opened(missing="fill:0", values="none")
-    with pytest.raises(BadImage, match="infinite"):
-        source.mapped(source.values).fetch(3)
-
-
 def test_without_the_flag_the_error_names_it(sst):
     with pytest.raises(UserError, match="none of its 40 samples has finite images only; --missing fill:0"):
         with_statistics(opened(), ALONE)
@@ -76,16 +56,8 @@ def test_another_value_is_refused(text):
         missing.parse(text)
 
 
-@pytest.mark.parametrize("mask", [None, LAND])
-def test_it_is_saved_and_made_again(mask):
-    found = missing.of_json(json.loads(json.dumps(missing.Missing(0.5, mask).to_json())))
-    assert found.fill == 0.5
-    np.testing.assert_array_equal(found.mask, mask)
-
-
 def test_a_run_draws_samples_with_missing_numbers_at_the_same_places(sst, tmp_path):
     words = "--recipe tiny:Tiny --data sst.npz --values standard --missing fill:0 --global-batch-size 4".split()
-    assert train([*words, "--steps", "2", "--run-dir", "run"]) == 0
     assert train([*words, "--steps", "3", "--run-dir", "run"]) == 0
     assert sample(["run", "--samples", "3", "--out", "s.npy"]) == 0
     drawn = np.load("s.npy")

@@ -33,27 +33,6 @@ def test_records_are_joined_and_divided(layout, record):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype", "maps", "pixels"),
-    [
-        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "range:0,255"], True),
-        (Layout((8, 6, 2)), "u1", ["range:0,255"], False),
-        (Layout((8, 6, 3)), "u2", ["range:0,255"], False),
-        (Layout((8, 6, 3)), "u1", ["range:0,254"], False),
-        (Layout((8, 6, 3), (4, 3, 3)), "u1", ["range:0,255", "range:0,255"], False),
-        (Layout((8, 6, 3), (8, 6, 3)), "u1", ["range:0,255", "none"], False),
-    ],
-)
-def test_arrays_are_pixels_with_the_type_shape_and_map_of_pictures(layout, dtype, maps, pixels):
-    shapes = (layout.shape, layout.input_shape)
-    values = [
-        parse(text, "--values", tuple(map(str, range(shape[-1]))))
-        for text, shape in zip(maps, shapes, strict=False)
-        if shape is not None
-    ]
-    assert sample_values.are_pixels(SampleValues(*values), layout, np.dtype(dtype)) == pixels
-
-
 def test_a_crop_cuts_the_input_by_the_same_factor():
     layout = Layout((64, 96, 2), (16, 48, 5), crop=(32, 32))
     assert (layout.factors, layout.seen, layout.input_seen) == ((4, 2), (32, 32, 2), (8, 16, 5))
@@ -68,9 +47,3 @@ def test_maps_are_made_again_from_json_and_described():
     )
     assert sample_values.of_json(json.loads(json.dumps(values.to_json()))) == values
     assert values.lines() == ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
-
-
-def test_pixels_become_minus_one_to_one():
-    values = sample_values.of_pixels(3, paired=True)
-    np.testing.assert_allclose(values.images.forward(np.array([[0, 51, 255]], np.uint8)), [[-1, -0.6, 1]], atol=1e-7)
-    assert values.inputs == values.images
