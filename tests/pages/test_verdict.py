@@ -128,7 +128,7 @@ def test_a_copy_of_a_run_without_a_last_line_is_not_called_failed(tmp_path, has_
     if has_lock:
         lock(tmp_path).close()
     verdict = judge(run_folder.read(tmp_path))
-    said = "State unknown at step 40 of 100: this folder is a copy, or has lost its lock file"
+    said = "State unknown at step 40 of 100: this folder is a copy, or its file system has no locks"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
     assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
     assert judged(tmp_path, [START, lost(1)], 40).state == "failed", "the process may end later than its lock"
@@ -178,7 +178,7 @@ def test_without_locks_a_run_without_a_last_line_is_not_called_failed(tmp_path, 
     monkeypatch.setattr(fcntl, "flock", no_lock)
     monkeypatch.setattr(fcntl, "lockf", no_lock)
     verdict = judged(tmp_path, [START, SAVED, START], 60)
-    said = "State unknown at step 60 of 100: this file system has no locks"
+    said = "State unknown at step 60 of 100: this folder is a copy, or its file system has no locks"
     assert (verdict.state, verdict.sentence, verdict.resume) == ("unknown", said, "")
     assert judged(tmp_path, [START, SAVED], 40).state == "stopped", "a last line needs no lock"
 
