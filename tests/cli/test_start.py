@@ -125,12 +125,12 @@ def test_news_of_tensorflow_is_dropped_and_nothing_else_even_if_it_crashes(tmp_p
     assert done.stdout == f"{tmp_path / 'tensorflow.py'}\n"  # it is loaded by Python's own loader
 
 
-@pytest.mark.parametrize("name", ["train", "sample"])
-def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path, name):
+@pytest.mark.parametrize("words", ["train", "evaluate run --watch"])
+def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path, words):
     missing = "raise ModuleNotFoundError('No module named tensorflow', name='tensorflow')\n"
     (tmp_path / "tensorflow.py").write_text(missing)
     path = f"{tmp_path}:{environment()['PYTHONPATH']}"
-    done = run([sys.executable, "-m", f"hvdgan.{name}"], tmp_path, PYTHONPATH=path)
+    done = run([sys.executable, "-m", *f"hvdgan.{words}".split()], tmp_path, PYTHONPATH=path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]'" in done.stderr
 
