@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
@@ -151,6 +150,8 @@ def _facts(
     strong: Sequence[Variant],
 ) -> dict[str, Any]:
     """Collect the contents of --json."""
+    from hvdgan.checkpoints.checkpoint import versions  # imports TensorFlow, which help does not need
+
     runs = [summary.summarise(variant, launches) for variant, launches in results.items()]
     rows = summary.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
     rows += summary.efficiencies(results, strong, "strong") if strong else []

@@ -10,20 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import at_once, command
-
-at_once(__name__, refuse_missing)
-
 from cyclopts import Parameter
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.files.pictures import save_png
-from hvdgan.cli.types import Count
-from hvdgan.data.pixels import SUFFIXES
-from hvdgan.inference.filling import Blend, blend_in, fill, read_photo
-from hvdgan.inference.trained import Weights, load_trained
+from hvdgan.cli.types import Blend, Count, Weights
 
 _HELP = """Fill holes of photographs with a trained completion network.
 
@@ -51,7 +44,7 @@ class Request:
     """write over existing files"""
 
 
-@command(name="complete", help_text=_HELP)
+@command(name="complete", help_text=_HELP, first=refuse_missing)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     folder = request.image.is_dir()
     (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
@@ -71,6 +64,13 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
             pixels = blend_in(photo, filled, request.blend)
             outputs.write(out, partial(save_png, pixels=pixels, icc_profile=photo.icc_profile))
     print(f"{request.out}: {len(files):,} filled by {trained.checkpoint}, step {trained.step:,}")
+
+
+# Here, so that help and a wrong command line need no TensorFlow.
+from hvdgan.cli.files.pictures import save_png
+from hvdgan.data.pixels import SUFFIXES
+from hvdgan.inference.filling import blend_in, fill, read_photo
+from hvdgan.inference.trained import load_trained
 
 
 def _match(request: Request) -> list[tuple[Path, Path, Path]]:

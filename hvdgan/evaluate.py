@@ -11,27 +11,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import at_once, command, leave
-
-at_once(__name__, refuse_missing)
-
 from cyclopts import Parameter
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import command, leave
 from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
+from hvdgan.cli.evaluation_config import EvaluationRequest
 from hvdgan.cli.types import NonNegative
-from hvdgan.distributed import joining
-from hvdgan.distributed.collective_errors import failures_in_words
-from hvdgan.distributed.liveness import heartbeat
-from hvdgan.distributed.ranks import Ranks
-from hvdgan.inference.evaluating import (
-    CheckpointDeleted,
-    Evaluating,
-    EvaluationRequest,
-    checkpoints_of,
-    follow,
-    refuse_checkpoint,
-)
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
 measures of held-out samples.
@@ -56,7 +42,7 @@ class Request(EvaluationRequest):
     """silence of a rank after which all ranks end (seconds); 0: no limit"""
 
 
-@command(name="evaluate", help_text=_HELP, one_process=False)
+@command(name="evaluate", help_text=_HELP, first=refuse_missing, one_process=False)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
     # The devices are claimed first, because the recipe's file may run operations.
     joining.claim()
@@ -68,6 +54,14 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
     with heart, failures_in_words(heart.explanation):
         _evaluate(run_dir, request, ranks)
         ranks.shutdown()
+
+
+# Here, so that help and a wrong command line need no TensorFlow.
+from hvdgan.distributed import joining
+from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, checkpoints_of, follow, refuse_checkpoint
 
 
 def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:

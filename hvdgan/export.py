@@ -13,22 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import at_once, command
-
-at_once(__name__, refuse_missing)
-
-import keras
-import numpy as np
-import tensorflow as tf
 from cyclopts import Parameter
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
-from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
-from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe import Recipe, mistakes
+from hvdgan.cli.types import Weights
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
@@ -56,7 +47,7 @@ class Request:
     """write over existing files"""
 
 
-@command(name="export", help_text=_HELP)
+@command(name="export", help_text=_HELP, first=refuse_missing)
 def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     form = _format(request)
     trained = load_trained(run)
@@ -101,6 +92,17 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
         print(f"in the units of the data: {'; '.join(mapped)}")
     if maps is not None and form != "npz":
         print(f"the maps of the numbers are listed in its {MAPS}")
+
+
+# Here, so that help and a wrong command line need no TensorFlow.
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
+from hvdgan.inference.trained import TrainedNetworks, load_trained
+from hvdgan.networks.nested_layers import layers_of
+from hvdgan.recipe import Recipe, mistakes
 
 
 def _format(request: Request) -> Format:

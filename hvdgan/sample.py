@@ -11,26 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import at_once, command
-
-at_once(__name__, refuse_missing)
-
-import numpy as np
-import tensorflow as tf
 from cyclopts import Parameter
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
-from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
-from hvdgan.inference.standing import set_standing_statistics
-from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
-from hvdgan.recipe import DataSpec, mistakes
-from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
-from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.results import drawn_by
-from hvdgan.recipe.showing import restored, save_samples, shown
+from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed, Weights
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
@@ -79,7 +66,7 @@ class Request:
     """write over existing files"""
 
 
-@command(name="sample", help_text=_HELP)
+@command(name="sample", help_text=_HELP, first=refuse_missing)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     check_output(request.out, separate=request.separate, overwrite=request.overwrite)
     trained = load_trained(run_dir)
@@ -111,6 +98,20 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
         drawn = draw_batches(drawing, _inputs(trained, request), request.samples, request.batch_size)
         _write(recipe, request, drawn)
     print(f"{request.out}: {request.samples:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
+
+
+# Here, so that help and a wrong command line need no TensorFlow.
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
+from hvdgan.inference.standing import set_standing_statistics
+from hvdgan.inference.trained import TrainedNetworks, load_trained
+from hvdgan.recipe import DataSpec, mistakes
+from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.results import drawn_by
+from hvdgan.recipe.showing import restored, save_samples, shown
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:

@@ -11,27 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import at_once, command
-
-at_once(__name__, refuse_missing)
-
-import numpy as np
-import tensorflow as tf
 from cyclopts import Parameter
 
+from hvdgan.checkpoints.files import refuse_missing
+from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.files.pictures import picture, save_png
-from hvdgan.cli.types import Seed
-from hvdgan.data import BadImage
-from hvdgan.data.bad_files import content_of, in_words, printable
-from hvdgan.data.pictures import find
-from hvdgan.data.pixels import SUFFIXES, read_image, read_size
-from hvdgan.inference.trained import TrainedNetworks, Weights, load_trained
-from hvdgan.recipe import mistakes
-from hvdgan.recipe.drawing import SampleRandom
-from hvdgan.recipe.showing import to_uint8
+from hvdgan.cli.types import Seed, Weights
 
 _HELP = """Translate pictures into another domain, each under its own name.
 
@@ -57,7 +43,7 @@ class Request:
     """write over existing files"""
 
 
-@command(name="translate", help_text=_HELP)
+@command(name="translate", help_text=_HELP, first=refuse_missing)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     outputs.check_folder(request.out, overwrite=request.overwrite)
     if not request.data.is_dir():
@@ -85,6 +71,21 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     if broken:
         raise RunError(f"--data {request.data}: {len(broken)} of {len(files)} cannot be read: {in_words(broken)}")
     print(f"{request.out}: {len(files):,} translated by {trained.checkpoint}, step {trained.step:,}")
+
+
+# Here, so that help and a wrong command line need no TensorFlow.
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.cli.files.pictures import picture, save_png
+from hvdgan.data import BadImage
+from hvdgan.data.bad_files import content_of, in_words, printable
+from hvdgan.data.pictures import find
+from hvdgan.data.pixels import SUFFIXES, read_image, read_size
+from hvdgan.inference.trained import TrainedNetworks, load_trained
+from hvdgan.recipe import mistakes
+from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.showing import to_uint8
 
 
 def _domain(trained: TrainedNetworks, run_dir: Path, asked: str | None) -> str:

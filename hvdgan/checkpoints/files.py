@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,10 @@ def find(path: Path) -> Path:
     return found
 
 
-def refuse_missing(arguments: Sequence[str]) -> bool:
-    """Refuse a run folder or checkpoint, the first word of a command line, that is not there; else return False."""
-    is_path = bool(arguments) and not arguments[0].startswith("-") and "--watch" not in arguments
-    if is_path and launched()[1] == 1:  # ranks agree on what they find
-        find(Path(arguments[0]))
-    return False
+def refuse_missing(run_dir: Path, request: Any) -> None:
+    """Refuse a run folder or checkpoint that is not there, unless --watch waits for it, or ranks look for it later."""
+    if launched()[1] == 1 and not getattr(request, "watch", False):
+        find(run_dir)
 
 
 def newest_first(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """How a command begins and ends: its flags are the parameters of a function, its mistakes one line and an exit code."""
 
 import contextlib
+import functools
 import io
 import os
 import select
@@ -8,6 +9,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hvdgan.cli import start
@@ -71,27 +73,38 @@ def main_of(*, interrupted: str = "interrupted") -> Callable[[Callable[[list[str
     return decorate
 
 
-def command(*, name: str, help_text: str, one_process: bool = True) -> Callable[[Callable[..., int | None]], Main]:
+def command(
+    *, name: str, help_text: str, one_process: bool = True, first: Callable[[Path, Any], None] | None = None
+) -> Callable[[Callable[..., int | None]], Main]:
     """Make the main() of a command from a function whose parameters are the flags.
 
     Args:
         name: name of the module, such as "sample".
         help_text: first lines of --help.
         one_process: True to refuse a launcher that has started several processes: all would write the same files.
+        first: function of the run folder and the flags that may refuse them. If Python was started with this command,
+            it is called before the module imports what stands below the command, as help is printed and wrong words
+            are refused.
 
     Returns:
         A decorator of a function that may raise anything and may return an exit code.
     """
 
     def decorate(function: Callable[..., int | None]) -> Main:
-        @main_of()
-        def main(words: list[str]) -> int | None:
+        def run(words: list[str], work: Callable[..., Any]) -> Any:
             if one_process:
                 refuse_more_processes()
-            code: int | None = run_app(function, words, name=name, help_text=help_text)
-            return code
+            return run_app(work, words, name=name, help_text=help_text)
 
-        return main
+        if first is not None:
+
+            @functools.wraps(function)
+            def is_possible(run_dir: Path, /, *, request: Any = None) -> bool:
+                first(run_dir, request)
+                return True
+
+            at_once(function.__module__, lambda words: not run(words, is_possible))
+        return main_of()(lambda words: run(words, function))
 
     return decorate
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.types import CountOrNever
+from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed, Weights
 
 # The makers of the graph have published no checksum that could be found. One public program lists the archive with this
 # size of the file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with; none a SHA-256.
@@ -40,3 +40,35 @@ class EvaluationConfig(FeatureConfig):
     """number of samples that an evaluation generates and compares with real ones; 0: none"""
     eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None
     """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationRequest:
+    """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
+
+    samples: Count = 50_000
+    """number of samples"""
+    real_samples: CountOrNever | None = None
+    """number of real samples, each with the run's --flip also mirrored; default: as --samples; 0: all"""
+    eval_features: str | None = None
+    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
+    inception: Path | None = None
+    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
+    eval_resize: Literal["clean", "legacy"] | None = None
+    """how pictures are resized for the features; default: as the run's settings say"""
+    weights: Weights = "averaged"
+    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
+    seed: Seed | None = None
+    """seed of the samples; default: that of the run"""
+    truncation: Fraction = 1.0
+    """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
+    standing_statistics: Count | None = None
+    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
+    batch_size: Count = 64
+    """samples computed at a time on each rank; fewer need less memory"""
+    data: str | None = None
+    """data to compare with; default: those that the run was trained on"""
+    images: str | None = None
+    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
+    axes: str | None = None
+    """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""

@@ -82,6 +82,8 @@ Fraction = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Decay = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 """a float from 0 to below 1"""
 Fit = Literal["crop", "pad", "stretch"]
+Weights = Literal["averaged", "trained"]
+Blend = Literal["none", "feather", "poisson"]
 Kind = Literal["color", "translation", "cutout"]
 Precision = Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Parameter(converter=_precision)]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]

@@ -5,13 +5,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
 from hvdgan.cli.errors import RunError, UserError, unwritable
+from hvdgan.cli.evaluation_config import EvaluationRequest
 from hvdgan.cli.files.lock import Lock
 from hvdgan.cli.shared_errors import from_root, on_all
-from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
@@ -22,7 +22,7 @@ from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, left_out
 from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
-from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, Weights, load_trained
+from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
 from hvdgan.recipe import mistakes
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.loading import digests_of_files
@@ -32,38 +32,6 @@ _POLL_SECONDS = 2.0
 
 class CheckpointDeleted(RunError):
     """Training has deleted a checkpoint before it could be read."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationRequest:
-    """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
-
-    samples: Count = 50_000
-    """number of samples"""
-    real_samples: CountOrNever | None = None
-    """number of real samples, each with the run's --flip also mirrored; default: as --samples; 0: all"""
-    eval_features: str | None = None
-    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
-    inception: Path | None = None
-    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
-    eval_resize: Literal["clean", "legacy"] | None = None
-    """how pictures are resized for the features; default: as the run's settings say"""
-    weights: Weights = "averaged"
-    """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
-    seed: Seed | None = None
-    """seed of the samples; default: that of the run"""
-    truncation: Fraction = 1.0
-    """factor that pulls styles towards their mean, from 0 to 1, for recipes that truncate"""
-    standing_statistics: Count | None = None
-    """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
-    batch_size: Count = 64
-    """samples computed at a time on each rank; fewer need less memory"""
-    data: str | None = None
-    """data to compare with; default: those that the run was trained on"""
-    images: str | None = None
-    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
-    axes: str | None = None
-    """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
 
 
 class Evaluating:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -11,12 +10,11 @@ from PIL import Image
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.pictures import picture
+from hvdgan.cli.types import Blend, Weights
 from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_whole
-from hvdgan.inference.trained import TrainedNetworks, Weights
+from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import mistakes
-
-Blend = Literal["none", "feather", "poisson"]
 
 _ERODED = 3  # pixels by which OpenCV erodes a mask before it clones
 _FADE = 16  # the seam fades over 1/16 of the window's short side

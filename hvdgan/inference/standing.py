@@ -7,8 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.types import Weights
 from hvdgan.inference.inputs import blank_inputs, data_inputs
-from hvdgan.inference.trained import TrainedNetworks, Weights
+from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe.drawing import Drawing
 from hvdgan.recipe.nets import Call, Nets, SharedForward

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
@@ -11,6 +11,7 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.launcher import warn_once
+from hvdgan.cli.types import Weights
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import DataSpec, Recipe, mistakes
@@ -26,7 +27,6 @@ PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
 USED = ("networks/", "ema/")
 """beginnings of the names of the tensors that are restored"""
-Weights = Literal["averaged", "trained"]
 
 
 @dataclasses.dataclass(frozen=True)

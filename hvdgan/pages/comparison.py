@@ -16,25 +16,13 @@ from hvdgan.pages.template import fill
 
 _MOST_CHARTS = 16
 _NO_CHARTS = ("bad_files", "wait_rank", "wait_seconds", "wait_seconds_max", "between_seconds", "step_seconds")
-_MOST_SETTINGS = 60
 _ALL_PICTURES = 900_000
 _MOST_RUNS_DRAWN = 32
-_MOST_GRIDS_TRIED = 5
 Runs = dict[str, RunFacts]
 
 
 def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
-    """Make the page of several runs.
-
-    Args:
-        paths: run folders.
-        sort_by: name of the metric by which they are sorted; None: --best-metric of the runs, else one they share.
-        mode: min or max, for the best value first; None: --best-mode of a run whose --best-metric it is, else what
-            mode_of() says.
-
-    Raises:
-        UserError: no run has that metric.
-    """
+    """Make the page of several runs, sorted by a metric that may be given, as may be min or max for its best value."""
     runs = {name: run_folder.read(path) for path, name in zip(paths, _names(paths), strict=True)}
     metric = _metric(runs, sort_by)
     modes = [run.config.get("best_mode") for run in runs.values() if run.config.get("best_metric") == metric]
@@ -61,15 +49,14 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
         charts,
         metric=metric,
         mode=mode,
-        settings=[f"--{name.replace('_', '-')}" for name in settings[:_MOST_SETTINGS]],
-        settings_left_out=len(settings[_MOST_SETTINGS:]),
+        settings=[f"--{name.replace('_', '-')}" for name in settings],
         rows=[
             [
                 name,
                 *([number(best[name][1]), f"{best[name][0]:,}"] if name in best else ["", ""] if metric else []),
                 f"{run.images_per_sec:,.0f}" if run.images_per_sec else "",
                 verdict.judge(run).sentence,
-                *(_shown(run.config[each]) if run.config else "unknown" for each in settings[:_MOST_SETTINGS]),
+                *(_shown(run.config[each]) if run.config else "unknown" for each in settings),
             ]
             for name, run in runs.items()
         ],
@@ -136,11 +123,9 @@ def _shown(value: Any) -> str:
 
 
 def _pictures(runs: Runs) -> list[tuple[str, int, Picture]]:
-    """Load the latest grid of each run that can be decoded: name of the run, step and picture."""
-    found = []
-    for name, run in runs.items():
-        for step, file in run.grids[: -_MOST_GRIDS_TRIED - 1 : -1]:
-            if picture := load(run.folder, f"samples/{file}", _ALL_PICTURES // len(runs)):
-                found.append((name, step, picture))
-                break
-    return found
+    """Load the latest grid of each run: name of the run, step and picture; one that cannot be decoded is left out."""
+    latest = [(name, run.folder, *run.grids[-1]) for name, run in runs.items() if run.grids]
+    loaded = [
+        (name, step, load(folder, f"samples/{file}", _ALL_PICTURES // len(runs))) for name, folder, step, file in latest
+    ]
+    return [(name, step, picture) for name, step, picture in loaded if picture is not None]

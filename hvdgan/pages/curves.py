@@ -40,13 +40,7 @@ def script() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One curve of a chart.
-
-    Args:
-        label: name of the curve.
-        series: points; at least one.
-        colour: index of its colour, and beyond COLOURS of its dashes.
-    """
+    """One curve of a chart; `colour` is the index of its colour, and beyond COLOURS of its dashes."""
 
     label: str
     series: Series
@@ -78,13 +72,8 @@ class Chart:
 class Charts:
     """The charts of a page, which share the axis of the steps and the crosshair.
 
-    Args:
-        series: number of all curves, by which they share the points of a page.
-        bands: stages.
-        marks: steps at which lines stand, by the dashes of these.
-        end: last step.
-        images: images per step; 0 if they are not known.
-        clock: steps, and the seconds until them; None if they are not known.
+    All curves, `series` in number, share the points of a page. Vertical lines stand at the steps of `marks`, by their
+    dashes. The clock is steps and the seconds until them.
     """
 
     def __init__(

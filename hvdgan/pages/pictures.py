@@ -20,13 +20,7 @@ _QUALITIES = (80, 45)
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A picture of the page.
-
-    Args:
-        uri: data: URI of a PNG or a WebP.
-        width: width of the file (pixels); the picture in the page may have fewer.
-        height: height of the file (pixels).
-    """
+    """A data: URI of a PNG or a WebP, and the size of the file that it was made of (pixels)."""
 
     uri: Markup
     width: int

@@ -15,9 +15,6 @@ from hvdgan.pages.reading.run_folder import RunFacts
 from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
 
-_MOST_CHARTS = 12
-"""charts of losses, and as many of evaluations"""
-_MOST_LINES = 16
 _MOST_GRIDS = 20
 ALL_GRIDS = 100_000_000
 """bytes of the PNGs that are decoded, about: a run that has finished waits for its page"""
@@ -49,8 +46,6 @@ def make(run: RunFacts) -> str:
     evaluated = [each for name, each in metrics.series.items() if name.startswith("eval/")]
     evaluated.sort(key=lambda each: run.best is None or each.name != run.best[0])
     losses = [each for name, each in metrics.series.items() if name not in _NO_LOSSES and each not in evaluated]
-    drawn, rows = _drawn(run, charts, by_kind(losses))
-    evaluations, more_rows = _drawn(run, charts, {each.name: [each] for each in evaluated})
     frames = _frames(run)
     return fill(
         "run.html.j2",
@@ -64,9 +59,8 @@ def make(run: RunFacts) -> str:
         said=[*journal.lost, *(each.text for each in journal.of(Caution))],
         frames=frames,
         real=load(run.folder, "samples/real.png", 2 * _ALL_PICTURES // _MOST_GRIDS) if frames else None,
-        losses=drawn,
-        evaluations=evaluations,
-        more_metrics=[*rows, *more_rows],
+        losses=_drawn(run, charts, by_kind(losses)),
+        evaluations=_drawn(run, charts, {each.name: [each] for each in evaluated}),
         not_finite=[f"{each.name} ({each.not_finite:,})" for each in metrics.series.values() if each.not_finite],
         best=run.best and f"{run.best[0]}: {number(run.best[2])} at step {run.best[1]:,}",
         speed=_speed(run, charts),
@@ -122,18 +116,14 @@ def _frames(run: RunFacts) -> list[tuple[int, Picture]]:
     return [(step, picture) for step, picture in loaded if picture is not None]
 
 
-def _drawn(run: RunFacts, charts: Charts, groups: dict[str, list[Series]]) -> tuple[list[Chart], Rows]:
-    """Draw groups of metrics; return the charts, and name, last value and count of each metric without one."""
-    found: list[Chart] = []
-    more: list[Series] = []
+def _drawn(run: RunFacts, charts: Charts, groups: dict[str, list[Series]]) -> list[Chart]:
+    """Draw a chart of each group of metrics."""
+    found = []
     for kind, group in groups.items():
-        shown = group[:_MOST_LINES] if len(found) < _MOST_CHARTS else []
-        best = run.best[1:] if run.best and run.best[0] in [each.name for each in shown] else None
-        lines = [Line(each.name, each, index) for index, each in enumerate(shown)]
-        if chart := charts.draw(group[0].name if len(group) == 1 else kind, lines, best):
-            found.append(chart)
-        more += group[_MOST_LINES:] if chart else group
-    return found, [[each.name, number(each.last), f"{each.count:,}"] for each in more if each.count]
+        best = run.best[1:] if run.best and run.best[0] in [each.name for each in group] else None
+        lines = [Line(each.name, each, index) for index, each in enumerate(group)]
+        found.append(charts.draw(group[0].name if len(group) == 1 else kind, lines, best))
+    return [chart for chart in found if chart]
 
 
 def _speed(run: RunFacts, charts: Charts) -> list[Chart]:

@@ -11,15 +11,7 @@ State = Literal["finished", "running", "stopped", "failed", "unknown"]
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How a run stands.
-
-    Args:
-        state: one word.
-        sentence: word and step, for a person.
-        reason: reason as the events have it; empty if there is none.
-        resume: sentence on how to resume a run that has ended early; empty for all others.
-        history: resumptions, lost ranks, skipped updates and warnings, in words.
-    """
+    """How a run stands: a word, a sentence, its reason, how to resume it, and what has happened; empty if nothing."""
 
     state: State
     sentence: str
@@ -66,20 +58,16 @@ def _sentence(run: RunFacts, state: State) -> str:
         seconds = (run.metrics.steady("step_seconds") or 0.0) + (run.metrics.steady("between_seconds") or 0.0)
         left = ((end or step) - step) * seconds
         return f"Running at step {step:,}{of}" + (f", about {duration(left)} left" if left > 0 else "")
+    why = f"{FILE} has no start of the run"
+    if run.journal.start:
+        is_elsewhere = f"its lock was taken on host {run.other_host}"
+        why = is_elsewhere if run.other_host else "this folder is a copy, or its file system has no locks"
     return {
         "finished": f"Finished at step {step:,}{of}",
         "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),
         "failed": f"Failed after step {step:,}{of}; {saved}",
-        "unknown": f"State unknown at step {step:,}{of}: {_why_unknown(run)}",
+        "unknown": f"State unknown at step {step:,}{of}: {why}",
     }[state]
-
-
-def _why_unknown(run: RunFacts) -> str:
-    if not run.journal.start:
-        return f"{FILE} has no start of the run"
-    if run.other_host:
-        return f"its lock was taken on host {run.other_host}"
-    return "this folder is a copy, or has lost its lock file" if run.is_copy else "this file system has no locks"
 
 
 def _reason(run: RunFacts, state: State) -> str:

@@ -29,7 +29,7 @@ def train(command: Command, page: Page) -> bool:
     if command.expect_size is not None:
         raise UserError(
             f"--expect-size {command.expect_size}: the number of ranks of an elastic run changes; leave the flag "
-            "out, and give --min-np to launch/elastic.sh"
+            "out, and give --min-np to hvdgan launch"
         )
     if not command.config.peer_timeout:
         raise UserError(

@@ -48,7 +48,7 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     folder = f"run folder {run.run_dir}: {_position(run, start.step)}; its config.json has every setting"
     lines = _lines(run, start, folder)
     if run.ranks.launcher == "none" and (tasks := allocated() or 1) > 1:
-        lines.append(f"one process in a Slurm allocation of {tasks} tasks; srun, or launch/multi_node.sh, starts all")
+        lines.append(f"one process in a Slurm allocation of {tasks} tasks; srun, or hvdgan launch, starts all")
     lines += resume_point.remarks
     if run.evaluator and (remark := run.evaluator.remark(resume_point.progress.get("evaluated"))):
         lines.append(remark)

@@ -54,11 +54,7 @@ def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[n
 
 
 class Series:
-    """The values of one metric, read in portions.
-
-    Args:
-        name: name of the metric.
-    """
+    """The values of one metric, read in portions."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -24,31 +24,18 @@ _MOST_EVALUATIONS = 500
 
 @dataclasses.dataclass
 class RunFacts:
-    """What a run folder holds.
-
-    Args:
-        folder: folder, with remarks about what could not be read.
-        config: settings; empty if config.json is missing or damaged.
-        metrics: curves.
-        journal: facts of events.jsonl.
-        checkpoints: step and size (bytes) of each checkpoint, the newest first; a size of 0: it is not whole.
-        grids: step and name of each grid of samples.
-        holder: process that holds the lock of the folder; empty if none does; None if its file system has no locks.
-        other_host: host that was the last to lock the folder, if it is not this one; its lock may not be seen here.
-        is_locked_anew: True if the lock was taken after the last event.
-        is_copy: True if nobody holds the lock, and its file is missing or names a process that is running.
-    """
+    """What a run folder holds."""
 
     folder: Folder
-    config: Facts
+    config: Facts  # settings; empty if config.json is missing or damaged
     metrics: metrics.Metrics
     journal: journal.Journal
-    checkpoints: list[tuple[int, int]]
-    grids: list[tuple[int, str]]
-    holder: str | None
-    other_host: str
-    is_locked_anew: bool
-    is_copy: bool
+    checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it is not whole
+    grids: list[tuple[int, str]]  # step and name of the file
+    holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
+    other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
+    is_locked_anew: bool  # the lock was taken after the last event
+    is_copy: bool  # nobody holds the lock, and its file is missing or names a process that is running
 
     def setting(self, name: str, kind: type) -> Any:
         """Return a setting if it has the kind, and is no number too large to count with; None if not."""
