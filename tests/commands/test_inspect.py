@@ -98,6 +98,15 @@ def test_a_checkpoint_is_shown_alone_and_json_says_the_same(run, capsys):
     assert [entry["step"] for entry in whole["checkpoints"]] == [1, 2] and whole["checkpoint"]["step"] == 2
 
 
+def test_a_run_of_several_ranks_shows_how_their_times_differ(run, capsys):
+    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {}
+    times = {"compute_seconds_min": 0.01, "compute_seconds_median": 0.02, "compute_seconds_max": 0.05}
+    lines = [json.dumps({"step": step, "stage": "adversarial", **times}) for step in (1, 2)]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {"compute_seconds": [0.01, 0.02, 0.05]}
+    assert "  ranks         computing for 10, 20, 50 ms a step (least, median, most)" in told(capsys, "run")
+
+
 @pytest.mark.parametrize("fact", [{"versions": "2.18"}, {"best": 3}, {"tensors": []}])
 def test_a_fact_of_another_kind_is_damage(run, capsys, fact):
     change(run / FIRST, **fact)
