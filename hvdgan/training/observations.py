@@ -190,7 +190,8 @@ class Speeds:
     def __init__(self, ranks: Ranks, weights: Sequence[float], tell: Callable[[Event], None]) -> None:
         self._ranks, self._weights, self._tell = ranks, weights, tell
         self._logs: Counter[int] = Counter()
-        """logs in a row in which each rank was slow"""
+        """logs in a row in which each rank was slow, or below 0 in which it was not"""
+        self._slow: set[int] = set()
 
     def add(self, step: int, everyones: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Add the means of each rank, and return how the parts of a step differ over the ranks; every rank calls it."""
@@ -209,8 +210,12 @@ class Speeds:
         sums = [sum(each.values()) for each in own]
         middle = max(median_low(sums), 1e-9)
         for rank, ratio in enumerate(each / middle for each in sums):
-            self._logs[rank] = self._logs[rank] + 1 if ratio > _SLOW else 0
-            if self._logs[rank] == _LOGS:
+            logs = self._logs[rank]
+            self._logs[rank] = max(logs, 0) + 1 if ratio > _SLOW else min(logs, 0) - 1
+            if self._logs[rank] == -_LOGS:
+                self._slow.discard(rank)
+            elif self._logs[rank] == _LOGS and rank not in self._slow:
+                self._slow.add(rank)
                 part = max(_OWN, key=lambda name: own[rank][name] - usual[name])
                 self._name(step, rank, ratio, part, own[rank][part], usual[part])
         return {**found, "slowest_rank": sums.index(max(sums))}

@@ -118,9 +118,9 @@ def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_r
     assert found["compute_seconds_min"] == pytest.approx(0.3) and found["compute_seconds_max"] == pytest.approx(0.4)
     assert found["compute_seconds_median"] == pytest.approx(0.31) and found["reduce_seconds_max"] == pytest.approx(0.69)
     assert found["slowest_rank"] == 3 and {f"wait_seconds_{how}" for how in ("min", "median", "max")} <= found.keys()
-    for step, each in enumerate([normal, slow, slow, slow], start=9):
+    for step, each in enumerate([normal, slow, slow, slow, normal, normal, normal, slow, slow, slow], start=9):
         everyones.add(step, each)
-    assert [event.step for event in told] == [5, 12]
+    assert [event.step for event in told] == [5, 18]
 
 
 def test_of_two_ranks_the_slower_one_is_named_and_a_slow_disk_is_told_from_slow_computing(speeds):
