@@ -17,6 +17,8 @@ from hvdgan.checkpoints.contents import Facts, contents, difference, verified
 from hvdgan.checkpoints.files import find, list_some, newest_first
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError
+from hvdgan.pages.reading import metrics
+from hvdgan.pages.reading.untrusted import Folder
 
 _HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 
@@ -46,6 +48,8 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Req
     results = {each: result for each, result in results.items() if each not in gone}
     shown = {**_contents(found), **results[found]}
     listed = list(results.values()) if found != run else None
+    if listed is not None:
+        shown["seconds"] = metrics.read(Folder(run)).over_ranks
     if request.json:
         print(
             json.dumps(
@@ -107,6 +111,9 @@ def _titled(facts: Facts) -> Iterator[tuple[str, list[str]]]:
         yield "optimizers", [f"{name}: {_slots_in_words(kept)}" for name, kept in facts["optimizers"].items()]
         yield "frozen", [f"{name}: SHA-256 {digest[:12]}…" for name, digest in facts["frozen"].items()]
         yield "others", [f"{name} {tuple(shape)}" for name, shape in facts["others"].items()]
+    for part, seconds in facts.get("seconds", {}).items():
+        numbers = ", ".join(f"{1e3 * each:.3g}" for each in seconds)
+        yield "ranks", [f"{metrics.PARTS[part]} for {numbers} ms a step (least, median, most)"]
     yield "verified", _verified_in_words(facts)
 
 

@@ -174,6 +174,18 @@ class LostLogger(Caution):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SlowRank(Caution):
+    """A rank for which the others wait: `ratio` times as slow as their median, mostly in `part` of its steps."""
+
+    step: int
+    rank: int
+    host: str
+    device: str
+    ratio: float
+    part: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpeed(Event):
     """Whether reading keeps up with computing, after the first steps."""
 
@@ -255,6 +267,7 @@ KINDS: dict[str, type[Event]] = {
     "evaluation": Evaluation,
     "warning": Caution,
     "lost_logger": LostLogger,
+    "slow_rank": SlowRank,
     "input_speed": InputSpeed,
     "lost_rank": LostRank,
     "standstill": Standstill,

@@ -15,6 +15,8 @@ from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20
+_DAMAGED = (OSError, ValueError, RuntimeError, KeyError)
+"""what h5py raises of a damaged file"""
 _reasons = functools.partial(named_errors, kind="as HDF5", expected="a whole file, written by h5py or the like")
 
 
@@ -76,16 +78,18 @@ class Hdf5Array(Store):
 
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
-        runs = [selection(each) for each in (places, indices)] if len(indices) > 1 else []
-        are_runs = bool(runs) and all(isinstance(each, slice) for each in runs)
-        for place, index in [runs] if are_runs else zip(places.tolist(), indices.tolist(), strict=True):
+        if len(indices) > 1 and isinstance(run := selection(indices), slice) and (np.diff(places) == 1).all():
             try:
-                out[place] = self._dataset[index]
-            except (OSError, ValueError, RuntimeError, KeyError) as error:  # of a damaged file
-                if not are_runs:
-                    raise failed(self.named(index), error) from error
-                for each in range(len(indices)):
+                out[places[0] : places[-1] + 1] = self._dataset[run]
+            except _DAMAGED:
+                for each in range(len(indices)):  # to name the sample
                     self.read_to(out, places[each : each + 1], indices[each : each + 1])
+        else:
+            for place, index in zip(places.tolist(), indices.tolist(), strict=True):
+                try:
+                    out[place] = self._dataset[index]
+                except _DAMAGED as error:
+                    raise failed(self.named(index), error) from error
         if self._valid.declares:
             out[places] = self._valid.checked(out[places], lambda place: self.named(int(indices[place])))
 

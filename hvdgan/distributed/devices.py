@@ -29,6 +29,11 @@ class Device:
     cores: int  # cores that TensorFlow's operations may use
     lost: str = ""  # why the rank computes on the CPU although GPUs were asked for
 
+    def __str__(self) -> str:
+        if self.gpu is None:
+            return f"CPU, {self.cores} core{'s' * (self.cores > 1)}"
+        return f"GPU {self.gpu} ({self.name})"
+
 
 def on_gpus() -> bool:
     """Whether ranks compute on GPUs: TensorFlow sees one."""

@@ -36,6 +36,7 @@ class Ranks:
     on_gpu: bool = False  # whether the ranks compute on GPUs
     reduces_on_host: bool = False  # over the host's memory, because NCCL refuses ranks that share a GPU
     activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
+    _times: list[tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=list, compare=False, repr=False)
 
     @property
     def is_root(self) -> bool:
@@ -102,10 +103,12 @@ class Ranks:
         if self.size == 1:
             return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
         hvd = backend.horovod()
+        local = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
+        sent = reduction.bundle(local, values)
         # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
         sources = [values[places[0]] for places in reduction.bundles(values)]
         tape = hvd.DistributedGradientTape(
-            reduction.tape_of_bundles(tape, values),
+            reduction.tape_of_gradients(sent),
             device_dense=self._where,
             groups=reduction.groups(
                 self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic
@@ -113,7 +116,9 @@ class Ranks:
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         )
-        return reduction.unbundle(tape.gradient(loss, sources), values)
+        received = tape.gradient(loss, sources)
+        self._time(sent, received)
+        return reduction.unbundle(received, values)
 
     def loss_factor(self, compression: str = "none") -> float:
         """The factor by which the loss is multiplied before reduced_gradients(): 1 / size, or 1 with "fp16".
@@ -136,9 +141,31 @@ class Ranks:
         # The gradient of a mean over ranks is such a mean, too. Horovod's own would not be on the device of the first.
         @tf.custom_gradient
         def mean(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-            return hvd.grouped_allreduce([inputs], device_dense=self._where, op=hvd.Average)[0], self.mean
+            reduced = hvd.grouped_allreduce([inputs], device_dense=self._where, op=hvd.Average)
+            self._time([inputs], reduced)
+            return reduced[0], self.mean
 
         return mean(values)
+
+    def _time(self, sent: Sequence[tf.Tensor], received: Sequence[tf.Tensor]) -> None:
+        """Note when a collective's inputs and its results are ready; on a GPU the host does not know it."""
+        if not self.on_gpu:
+            self._times.append((_time_after(sent), _time_after(received)))
+
+    def waited(self) -> tf.Tensor | None:
+        """Seconds in the collectives of the step that is being traced, in which a rank waits for slower ones.
+
+        None if they are not known. Those inside of a loop, as with --sync-batch-norm and --accumulate, do not count.
+        """
+        graph, last, seconds = tf.compat.v1.get_default_graph(), None, []
+        for begin, end in self._times:
+            if begin.graph is graph:
+                if last is not None:  # two may overlap
+                    begin, end = tf.maximum(begin, last), tf.maximum(end, last)
+                seconds.append(tf.maximum(end - begin, 0.0))
+                last = end
+        self._times.clear()
+        return tf.cast(tf.add_n(seconds), tf.float32) if seconds else None
 
     def stack(self, values: np.ndarray) -> np.ndarray:
         """The arrays of all ranks, floating-point and of one shape, stacked in rank order: (size, ...)."""
@@ -211,3 +238,9 @@ class Ranks:
         if self.size > 1:
             with self.activity.at("shutdown"):
                 backend.horovod().shutdown()
+
+
+def _time_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The time of day at which the host has tensors (s)."""
+    with tf.device(_HOST), tf.control_dependencies(tensors):
+        return tf.timestamp()

@@ -44,23 +44,13 @@ class OwnedTape(tf.GradientTape):
 
 
 def tape_of_gradients(gradients: list[tf.Tensor]) -> tf.GradientTape:
-    """A tape whose gradient() returns these gradients, so that sums over micro-batches are reduced like others."""
+    """A tape whose gradient() returns these gradients, for Horovod's tape to reduce."""
 
     class Computed(tf.GradientTape):
         def gradient(self, *_: Any, **__: Any) -> list[tf.Tensor]:
             return gradients
 
     return Computed()
-
-
-def tape_of_bundles(tape: tf.GradientTape, variables: Sequence[tf.Variable]) -> tf.GradientTape:
-    """A tape whose gradient() returns the bundles of another tape's gradients, for Horovod's tape to reduce."""
-
-    class Bundled(tf.GradientTape):
-        def gradient(self, target: tf.Tensor, *_: Any, **__: Any) -> list[tf.Tensor]:
-            return bundle([tf.convert_to_tensor(each) for each in tape.gradient(target, variables)], variables)
-
-    return Bundled()
 
 
 def bundle(tensors: Sequence[tf.Tensor], like: Sequence[Any]) -> list[tf.Tensor]:

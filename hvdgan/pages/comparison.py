@@ -11,11 +11,12 @@ from hvdgan.pages import verdict
 from hvdgan.pages.curves import Charts, Line, number
 from hvdgan.pages.pictures import Picture, load
 from hvdgan.pages.reading import run_folder
+from hvdgan.pages.reading.metrics import OF_SPEED
 from hvdgan.pages.reading.run_folder import RunFacts
 from hvdgan.pages.template import fill
 
 _MOST_CHARTS = 16
-_NO_CHARTS = ("bad_files", "wait_rank", "wait_seconds", "wait_seconds_max", "between_seconds", "step_seconds")
+_NO_CHARTS = {"bad_files", *OF_SPEED} - {"images_per_sec"}
 _ALL_PICTURES = 900_000
 _MOST_RUNS_DRAWN = 32
 Runs = dict[str, RunFacts]

@@ -10,7 +10,7 @@ from hvdgan.cli.events import Caution, InputSpeed, Recovery, SkippedUpdate, Star
 from hvdgan.pages import verdict
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
 from hvdgan.pages.pictures import Picture, load
-from hvdgan.pages.reading.metrics import Series
+from hvdgan.pages.reading.metrics import OF_SPEED, PARTS, Series
 from hvdgan.pages.reading.run_folder import RunFacts
 from hvdgan.pages.reading.untrusted import plain
 from hvdgan.pages.template import fill
@@ -23,10 +23,11 @@ _MOST_CONFIG = 50_000
 _TIMES = {
     "step_seconds": "whole step",
     "wait_seconds": "waiting for data",
-    "wait_seconds_max": "the rank that waits longest",
+    "wait_seconds_max": "the rank that waits longest for data",
+    "compute_seconds_median": "computing, the median of the ranks",
+    "compute_seconds_max": "the rank that computes longest",
     "between_seconds": "after the step",
 }
-_NO_LOSSES = frozenset({*_TIMES, "images_per_sec", "wait_rank", "bad_files"})
 _SEEN = 0.01
 """part of a step from which on a time is worth a line"""
 Rows = list[list[str]]
@@ -45,7 +46,9 @@ def make(run: RunFacts) -> str:
     )
     evaluated = [each for name, each in metrics.series.items() if name.startswith("eval/")]
     evaluated.sort(key=lambda each: run.best is None or each.name != run.best[0])
-    losses = [each for name, each in metrics.series.items() if name not in _NO_LOSSES and each not in evaluated]
+    losses = [
+        each for name, each in metrics.series.items() if name not in {"bad_files", *OF_SPEED} and each not in evaluated
+    ]
     frames = _frames(run)
     return fill(
         "run.html.j2",
@@ -137,14 +140,16 @@ def _speed(run: RunFacts, charts: Charts) -> list[Chart]:
 def _speed_rows(run: RunFacts) -> Rows:
     """Return the mean times of a step that are worth a line, and those of checkpoints."""
     metrics, waited = run.metrics, run.journal.waited
-    step, wait, longest, after = (metrics.steady(name) or 0.0 for name in _TIMES)
+    step, wait, after = (metrics.steady(f"{name}_seconds") or 0.0 for name in ("step", "wait", "between"))
     rows = [["a step", f"{number(1e3 * step)} ms"]] if step else []
     if step and wait > _SEEN * step:
         rows.append(["of it, waiting for data", f"{wait / step:.1%}"])
-    if longest - wait > _SEEN * step and step and metrics.waited:
-        rank, records = metrics.waited.most_common(1)[0]
-        often = records / sum(metrics.waited.values())
-        rows.append(["on the rank that waits longest", f"{longest / step:.1%}; in {often:.0%} of records rank {rank}"])
+    for part, (least, middle, most) in metrics.over_ranks.items():
+        values = f"{number(1e3 * least)}, {number(1e3 * middle)}, {number(1e3 * most)} ms"
+        rows.append([f"{PARTS[part]}: least, median, most of the ranks", values])
+    if metrics.slowest:
+        rank, records = metrics.slowest.most_common(1)[0]
+        rows.append(["the slowest rank", f"rank {rank} in {records / metrics.slowest.total():.0%} of records"])
     if after > _SEEN * step and step:
         rows.append(["after a step, for samples, evaluations and checkpoints", f"{after / step:.1%} more"])
     if waited:

@@ -1,18 +1,21 @@
 """Observes each step: its metrics and times, updates that were skipped, broken files, and plateaus that end a stage."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median, median_low
 from typing import Any
 
 import tensorflow as tf
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
-from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, StageEnd
+from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, SlowRank, StageEnd
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads
+from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.training.changes import scale_of
@@ -31,6 +34,10 @@ _WARM_UP = 5
 """number of first steps that do not count: they compile, and fill the queue"""
 _TOLERATED = 0.1
 """largest fraction of the time that the slowest rank may wait for its images"""
+_SLOW, _LOGS = 1.2, 3
+"""times the median of the ranks from which on a rank is slow, and logs in a row after which it is named"""
+_OWN = {"compute_seconds": "computes", "wait_seconds": "waits for its data"}
+"""parts of a step that are a rank's own, and what it does in them"""
 
 
 class BadFiles:
@@ -165,11 +172,63 @@ def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads
     return InputSpeed(is_bottleneck=True, text=text)
 
 
-def _longest_wait(everyones: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the rank that waits longest for its images, and its seconds per step; nothing of a single rank."""
-    waits = [each["wait_seconds"] for each in everyones]
-    longest = max(waits)
-    return {"wait_seconds_max": longest, "wait_rank": waits.index(longest)} if len(waits) > 1 else {}
+def _parts(means: Mapping[str, float]) -> dict[str, float]:
+    """Split a rank's mean step into its parts; on a GPU only the wait for data is known."""
+    if "reduce_seconds" not in means:
+        return {"wait_seconds": means["wait_seconds"]}
+    wait, reduce = means["wait_seconds"], means["reduce_seconds"]
+    return {"compute_seconds": means["step_seconds"] - wait - reduce, "wait_seconds": wait, "reduce_seconds": reduce}
+
+
+class Speeds:
+    """Compares the times of the ranks' steps, and names a rank for which the others wait.
+
+    A step takes all ranks equally long, because they reduce gradients together; without the time in collectives the
+    slow rank takes longest. It is compared with the median, of which two ranks have the faster one.
+    """
+
+    def __init__(self, ranks: Ranks, weights: Sequence[float], tell: Callable[[Event], None]) -> None:
+        self._ranks, self._weights, self._tell = ranks, weights, tell
+        self._logs: Counter[int] = Counter()
+        """logs in a row in which each rank was slow, or below 0 in which it was not"""
+        self._slow: set[int] = set()
+
+    def add(self, step: int, everyones: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Add the means of each rank, and return how the parts of a step differ over the ranks; every rank calls it."""
+        parts = [_parts(each) for each in everyones]
+        if len(parts) == 1:
+            return {}
+        columns = {name: [each[name] for each in parts] for name in parts[0]}
+        found = {
+            f"{name}_{how.__name__}": how(column) for name, column in columns.items() for how in (min, median, max)
+        }
+        if "compute_seconds" not in columns:
+            return found
+        # An elastic run's ranks may have different numbers of samples.
+        own = [{name: each[name] / weight for name in _OWN} for each, weight in zip(parts, self._weights, strict=True)]
+        usual = {name: median_low(each[name] for each in own) for name in _OWN}
+        sums = [sum(each.values()) for each in own]
+        middle = max(median_low(sums), 1e-9)
+        for rank, ratio in enumerate(each / middle for each in sums):
+            logs = self._logs[rank]
+            self._logs[rank] = max(logs, 0) + 1 if ratio > _SLOW else min(logs, 0) - 1
+            if self._logs[rank] == -_LOGS:
+                self._slow.discard(rank)
+            elif self._logs[rank] == _LOGS and rank not in self._slow:
+                self._slow.add(rank)
+                part = max(_OWN, key=lambda name: own[rank][name] - usual[name])
+                self._name(step, rank, ratio, part, own[rank][part], usual[part])
+        return {**found, "slowest_rank": sums.index(max(sums))}
+
+    def _name(self, step: int, rank: int, ratio: float, part: str, seconds: float, usual: float) -> None:
+        device = everyones_devices(self._ranks)[rank]
+        text = (
+            f"step {step}: rank {rank} on {device.host} ({device}) is {ratio:.2f} times as slow as the median of the "
+            f"ranks, in {_LOGS} logs in a row: it {_OWN[part]} {1e3 * seconds:.3g} ms a step, the median is "
+            f"{1e3 * usual:.3g} ms; the others wait for it"
+        )
+        host, ratio = device.host, round(ratio, 3)
+        self._tell(SlowRank(text=text, step=step, rank=rank, host=host, device=str(device), ratio=ratio, part=part))
 
 
 class Observations:
@@ -186,6 +245,7 @@ class Observations:
         self._bad_files = BadFiles(source.name, found, total, max_bad, ranks, tell, saved=files)
         self._bad_updates = BadUpdates(progress.get("bad_updates", {}))
         self._window = Window(self._saved.get("window"))
+        self._speeds = Speeds(ranks, self._weights, tell)
         self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
         self._watch = Watch(None)
         for line in source.remarks:
@@ -243,7 +303,8 @@ class Observations:
             raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = config.global_batch_size / values["step_seconds"]
         self._bad_files.report(bad_files)
-        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known), **_longest_wait(everyones)}
+        extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known)}
+        extra |= self._speeds.add(done, everyones)
         self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
         return values
 

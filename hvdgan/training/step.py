@@ -135,6 +135,8 @@ class StageStep:
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         self._compiler("the averages", None, move_averages, self._whole, of_updates, to_device(step), config)
+        if (seconds := ranks.waited()) is not None:
+            metrics["reduce_seconds"] = seconds
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:

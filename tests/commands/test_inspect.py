@@ -70,6 +70,15 @@ def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
     assert [each["step"] for each in shown["checkpoints"]] == [1, 2] and shown["checkpoint"]["verified"] is True
 
 
+def test_a_run_of_several_ranks_shows_how_their_times_differ(run, capsys):
+    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {}
+    times = {"compute_seconds_min": 0.01, "compute_seconds_median": 0.02, "compute_seconds_max": 0.05}
+    lines = [json.dumps({"step": step, "stage": "adversarial", **times}) for step in (1, 2)]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {"compute_seconds": [0.01, 0.02, 0.05]}
+    assert "  ranks         computing for 10, 20, 50 ms a step (least, median, most)" in told(capsys, "run")
+
+
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):
     names = [
         "ema/generator/generator/dense/kernel",

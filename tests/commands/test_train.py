@@ -19,6 +19,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from hvdgan.diagnostics.installation import package_version
+from hvdgan.pages.reading.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
@@ -124,9 +125,11 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     last = "samples/step-00000040.png"
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
     if stop % 10 == 0:
-        timing = {"images_per_sec", "step_seconds", "wait_seconds", "between_seconds", "wait_seconds_max", "wait_rank"}
         metrics = [
-            [{key: value for key, value in record.items() if key not in timing} for record in records(tmp_path / name)]
+            [
+                {key: value for key, value in record.items() if key not in OF_SPEED}
+                for record in records(tmp_path / name)
+            ]
             for name in ("whole", "parts")
         ]
         assert metrics[0] == metrics[1] and [record["step"] for record in metrics[0]] == [10, 20, 30, 40]

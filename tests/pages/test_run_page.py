@@ -105,6 +105,26 @@ def test_a_curve_is_broken_at_a_stage_without_it_and_stages_and_marks_are_in_wor
     assert not np.isnan(others).any()
 
 
+def speed(folder, *records, **more):
+    """The section about speed of a run whose records name the slowest rank and the longest time of computing."""
+    lines = [
+        record(step, step_seconds=0.1, slowest_rank=rank, compute_seconds_max=seconds, **more)
+        for step, (rank, seconds) in enumerate(records, start=1)
+    ]
+    return " ".join(re.sub("<.*?>", " ", section(made(write(folder, metrics="".join(lines))), "speed")).split())
+
+
+def test_the_times_of_the_ranks_are_shown_and_the_slowest_is_named(tmp_path):
+    others = {"compute_seconds_min": 0.01, "compute_seconds_median": 0.02, "wait_seconds": 0.01}
+    shown = speed(tmp_path / "run", (0, 9.0), (1, 0.02), (1, 0.04), (0, 0.03), (1, 0.03), **others)
+    assert "computing: least, median, most of the ranks 10, 20, 30 ms" in shown  # without the first record
+    assert "the slowest rank rank 1 in 75% of records" in shown and "of it, waiting for data 10.0%" in shown
+    wrong = [(-1, 0.05), (0.5, 0.05), (1e9, 0.05), (3, None), (1, 0.05)]
+    assert "rank 3 in 50% of records" in speed(tmp_path / "wrong", (0, 0.05), *wrong)
+    alone = [record(step, step_seconds=0.1, wait_seconds=0.01) for step in (1, 2)]
+    assert "rank" not in section(made(write(tmp_path / "one", metrics="".join(alone))), "speed")
+
+
 def evaluated(folder, *records):
     """The page of a run with these records of evaluation.jsonl."""
     write(folder, metrics=record(1, loss=1.0))

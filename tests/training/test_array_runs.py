@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from hvdgan.pages.reading.metrics import OF_SPEED
 from hvdgan.train import main
 from launching import train as launch
 from saved import manifest, state
@@ -29,8 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 def metrics(run_dir):
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    varying = ("images_per_sec", "step_seconds", "wait_seconds", "between_seconds", "wait_seconds_max", "wait_rank")
-    records = [{name: value for name, value in json.loads(line).items() if name not in varying} for line in lines]
+    records = [{name: value for name, value in json.loads(line).items() if name not in OF_SPEED} for line in lines]
     return [record for record in records if "eval/distance" not in record]
 
 

@@ -11,11 +11,13 @@ import tensorflow as tf
 from PIL import Image
 
 from hvdgan.cli.config import Config
+from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
+from hvdgan.training import observations
 from hvdgan.training.observations import input_speed
 from hvdgan.training.window import Watch, Window, merge_states
 from saved import TINY, state, train
@@ -38,6 +40,69 @@ def test_a_bottleneck_names_the_slowest_rank_both_rates_and_what_helps():
     assert "the pipeline reads 64 images/s, and the steps could take 256" in line
     assert "python -m hvdgan.prepare" in line and "--pipeline.cache" in line
     assert "--pipeline.threads" in line and "now 3" in line
+
+
+def means(compute, wait=0.01, step=1.0):
+    """What a rank gathers at a log; all ranks need the same time for a step."""
+    return {"step_seconds": step, "wait_seconds": wait, "reduce_seconds": step - wait - compute}
+
+
+@pytest.fixture
+def speeds(monkeypatch):
+    """A function that makes Speeds of some weights, and the events that they tell."""
+    told = []
+    monkeypatch.setattr(
+        observations, "everyones_devices", lambda ranks: [Device("n1", None, 0, "", "", 2)] * ranks.size
+    )
+    return lambda *weights: observations.Speeds(Ranks(size=len(weights)), weights, told.append), told
+
+
+def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_recovered(speeds):
+    of, told = speeds
+    everyones = of(1, 1, 1, 1)
+    normal, slow = [means(0.3)] * 4, [means(0.3), means(0.32), means(0.3), means(0.4)]
+    for step, each in enumerate([slow, slow, normal, slow, slow]):
+        everyones.add(step, each)
+    assert told == []
+    for step in range(5, 9):
+        found = everyones.add(step, slow)
+    (event,) = told
+    assert (event.step, event.rank, event.host, event.device, event.part) == (
+        5,
+        3,
+        "n1",
+        "CPU, 2 cores",
+        "compute_seconds",
+    )
+    assert event.ratio == pytest.approx(0.41 / 0.31, abs=1e-3)
+    assert event.line == (
+        "warning: step 5: rank 3 on n1 (CPU, 2 cores) is 1.32 times as slow as the median of the ranks, in 3 logs in a "
+        "row: it computes 400 ms a step, the median is 300 ms; the others wait for it"
+    )
+    assert found["compute_seconds_min"] == pytest.approx(0.3) and found["compute_seconds_max"] == pytest.approx(0.4)
+    assert found["compute_seconds_median"] == pytest.approx(0.31) and found["reduce_seconds_max"] == pytest.approx(0.69)
+    assert found["slowest_rank"] == 3 and {f"wait_seconds_{how}" for how in ("min", "median", "max")} <= found.keys()
+    for step, each in enumerate([normal, slow, slow, slow, normal, normal, normal, slow, slow, slow], start=9):
+        everyones.add(step, each)
+    assert [event.step for event in told] == [5, 18]
+
+
+def test_of_two_ranks_the_slower_one_is_named_and_a_slow_disk_is_told_from_slow_computing(speeds):
+    of, told = speeds
+    everyones = of(1, 1)
+    for step in range(3):
+        everyones.add(step, [means(0.3, wait=0.2), means(0.3, wait=0.01)])
+    assert [(event.rank, event.part) for event in told] == [(0, "wait_seconds")]
+
+
+def test_a_rank_with_more_samples_is_not_slow_and_nothing_is_told_of_ranks_whose_waits_are_not_known(speeds):
+    of, told = speeds
+    uneven, on_gpus, alone = of(1.5, 0.75, 0.75), of(1, 1), of(1)
+    for step in range(4):
+        uneven.add(step, [means(0.6, wait=0.02), means(0.3), means(0.3)])
+        found = on_gpus.add(step, [{"step_seconds": 1.0, "wait_seconds": wait} for wait in (0.1, 0.5)])
+    assert told == [] and found == {"wait_seconds_min": 0.1, "wait_seconds_median": 0.3, "wait_seconds_max": 0.5}
+    assert alone.add(0, [means(0.3)]) == {}
 
 
 def test_steps_that_are_not_finite_are_skipped_and_counted(tmp_path, capsys):

@@ -21,6 +21,21 @@ LARGEST = 1e300
 _KEPT, _PENDING = 2000, 16_000
 _MOST_RANKS = 100_000
 _MOST_STAGES = 200
+PARTS = {
+    "compute_seconds": "computing",
+    "wait_seconds": "waiting for data",
+    "reduce_seconds": "waiting for other ranks",
+}
+"""parts of a step, whose smallest, median and largest time over the ranks are metrics, and what a rank does in them"""
+OVER_RANKS = ("min", "median", "max")
+OF_SPEED = frozenset(f"{part}_{how}" for part in PARTS for how in OVER_RANKS) | {
+    *PARTS,
+    "step_seconds",
+    "between_seconds",
+    "images_per_sec",
+    "slowest_rank",
+}
+"""metrics that are about speed"""
 _COMPARED = ("features", "resize", "samples", "real_samples", "weights", "bins")
 
 
@@ -124,8 +139,8 @@ class Metrics:
         """what the curves of add_evaluations() were measured with, if not all records were measured with the same"""
         self.left_out = 0
         """values of metrics beyond MOST_METRICS, values that are no numbers, and records without a step"""
-        self.waited: collections.Counter[int] = collections.Counter()
-        """number of records in which each rank has waited longest for its data"""
+        self.slowest: collections.Counter[int] = collections.Counter()
+        """number of records in which each rank was the slowest"""
         self._resumed = collections.deque(resumptions)
         self._stage: Any = ...
         self._spent = (0, 0.0)
@@ -134,6 +149,15 @@ class Metrics:
         """Return Series.steady of a metric; None if the run does not have it."""
         series = self.series.get(name)
         return series.steady if series else None
+
+    @property
+    def over_ranks(self) -> dict[str, tuple[float, ...]]:
+        """Mean seconds of the parts of a step on the rank with the least, the median and the most; empty for one rank.
+
+        They are means of records, so that the least and the most need not be those of one rank.
+        """
+        found = {part: tuple(self.steady(f"{part}_{how}") or 0.0 for how in OVER_RANKS) for part in PARTS}
+        return {part: seconds for part, seconds in found.items() if any(seconds)}
 
     def add(self, records: Iterable[Facts]) -> None:
         """Add records in their order; in the first one of a start or of a stage graphs are traced."""
@@ -185,8 +209,10 @@ class Metrics:
                 self.series.setdefault(name, Series(name)).add(steps[good], numbers[good], are_steady=are_steady)
             if name in seconds:
                 seconds[name] = np.nan_to_num(np.where(good, numbers, 0.0), posinf=0.0).clip(0, 1e9)
-            if name == "wait_rank" and are_steady:
-                self.waited.update(int(rank) for rank in numbers[good] if 0 <= rank < _MOST_RANKS and rank == int(rank))
+            if name == "slowest_rank" and are_steady:
+                self.slowest.update(
+                    int(rank) for rank in numbers[good] if 0 <= rank < _MOST_RANKS and rank == int(rank)
+                )
         measured = seconds["step_seconds"] > 0
         return steps[measured], (seconds["step_seconds"] + seconds["between_seconds"])[measured]
 
