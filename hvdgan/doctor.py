@@ -27,7 +27,7 @@ from hvdgan.diagnostics.table import Row, table_of, worst
 
 _HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, hosts, run folder.
 
-Under a launcher (horovodrun -np 4 python -m hvdgan.doctor) it also measures the all-reduce. The exit code is 1 if a run
+Under a launcher (hvdgan launch -np 4 doctor) it also measures the all-reduce. The exit code is 1 if a run
 would fail."""
 _UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
 

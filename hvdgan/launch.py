@@ -163,7 +163,7 @@ def _hosts(given: dict[str, str], *, up: bool = False) -> launching.Slots:
         return []
     ranks = sum(count for _, count in found)
     if int(given.get("-np", 1)) > ranks and not up:
-        raise UserError(f"-np {given['-np']}: the hosts have {ranks} slots")
+        raise UserError(f"-np {given['-np']}: the hosts have {ranks} slots; say how many each has with HOST:SLOTS")
     return found
 
 

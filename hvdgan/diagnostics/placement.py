@@ -25,7 +25,7 @@ def launcher() -> Row:
     """Check that the processes which a launcher has started can find each other."""
     name, size, _ = launched()
     if name == "none":
-        return Row("launcher", "none: one process", hint="horovodrun -np N, mpirun or srun before the same command")
+        return Row("launcher", "none: one process", hint="hvdgan launch -np N doctor, or srun before the same command")
     ways = [way for way, variable in _RENDEZVOUS.items() if variable in os.environ]
     found = f"{name}, {size} process(es), {' and '.join(ways) or 'no PMI'}"
     if name == "srun" and size > 1 and not ways:

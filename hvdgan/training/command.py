@@ -27,7 +27,7 @@ _COMMAND = Parameter(group=Group("Command", sort_key=2))
 _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
   python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
-  horovodrun -np 4 python -m hvdgan.train --config examples/stylegan2.toml
+  hvdgan launch -np 4 train --config examples/stylegan2.toml
 
 --help-all lists all flags; --recipe NAME --help has those of another recipe."""
 _LONG = """Train a GAN, alone or under horovodrun, mpirun or srun.
@@ -43,7 +43,7 @@ _INSTEAD = {
     "--batch": _BATCH,
     "--batch-size": _BATCH,
     "--epochs": _LENGTH,
-    "--gpus": "the launcher starts a rank for each GPU, as in horovodrun -np 4 python -m hvdgan.train",
+    "--gpus": "the launcher starts a rank for each GPU, as in hvdgan launch -np 4 train",
     "--kimg": _LENGTH,
     "--lr": "the step size of the optimizers is --learning-rate, an option of most recipes",
     "--outdir": "the folder of a run is --run-dir",

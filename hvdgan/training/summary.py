@@ -4,6 +4,7 @@ import dataclasses
 import os
 import platform
 import shlex
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +35,6 @@ from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
-
-_WRAPPED = textwrap.TextWrapper(110, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
@@ -160,7 +159,13 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
         *_evaluations(run),
     ]
     settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
-    return [*(part for line in lines for part in _WRAPPED(printable(line))), printable(settings), printable(folder)]
+    return [*(part for line in lines for part in _wrapped(printable(line))), printable(settings), printable(folder)]
+
+
+def _wrapped(line: str) -> list[str]:
+    """Break a line between words: at the width of the terminal, at most at 110 columns."""
+    width = min(110, shutil.get_terminal_size().columns) if sys.stderr.isatty() else 110
+    return textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _versions(run: Run) -> str:

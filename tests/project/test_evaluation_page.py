@@ -36,7 +36,9 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if "hvdgan.evaluate" in words], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in COMMANDS if {"hvdgan.evaluate", "evaluate"} & {*words}], ids=" ".join
+)
 def test_an_evaluation_of_the_page_works(folder, words):
     more = [] if "--samples" in words else ["--samples", "40"]
     done = run([*with_fewer(words), *more], folder, forked=True)

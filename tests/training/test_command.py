@@ -37,7 +37,7 @@ def test_the_help_fits_on_a_screen_and_has_what_most_runs_need(capsys):
     basics = "recipe data image-size fit run-dir global-batch-size steps precision eval-samples config dry-run"
     for flag in [*basics.split(), *(name.replace("_", "-") for name in vars(DCGANOptions()))]:
         assert f"  --{flag} " in screen
-    assert screen.count("  python -m hvdgan.train --") == 1 and "horovodrun -np 4 python" in screen
+    assert screen.count("  python -m hvdgan.train --") == 1 and "hvdgan launch -np 4 train" in screen
     for flag in ("--stages", "--tfrecord-image", "--values", "--pipeline.threads", "--max-bad-steps"):
         assert flag not in screen
 
