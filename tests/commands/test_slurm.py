@@ -122,6 +122,10 @@ def _between(text: str, first: str, last: str) -> str:
     return text[text.index(first) : text.index(f"\n{last}")]
 
 
+# What srun is asked to run once on each node, it runs here.
+ONCE = 'if [ "$1" = --mpi=none ]; then while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"; fi'
+
+
 class Cluster:
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
@@ -132,7 +136,8 @@ class Cluster:
         self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
         self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
         self.has(
-            "srun", 'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; note srun "$@"; eval "$SAYS"; exit "$CODE"'
+            "srun",
+            f'{ONCE}; note srun "$@"; eval "$SAYS"; exit "$CODE"',
         )
         self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
         self.has("nvidia-smi", "exit 9")
@@ -182,7 +187,7 @@ def test_srun_and_the_launchers_over_ssh(cluster):
         done = cluster.job(name, *words)
         assert done.returncode == 0, done.stderr
         assert cluster.called() == [[*SRUN, *TRAIN, *words]]
-        assert shlex.split(done.stderr.splitlines()[0])[1:] == [*SRUN, *TRAIN, *words]
+        assert shlex.split(done.stderr[done.stderr.index("+ ") :])[1:] == [*SRUN, *TRAIN, *words]
     assert cluster.job("multi_node", SRUN_MPI="pmi2").returncode == 0
     assert cluster.called()[0][1] == "--mpi=pmi2"
     cluster.has("mpirun", 'if [ "$1" = --version ]; then echo "Open MPI 4.1.4"; else note mpirun "$@"; fi')
@@ -201,7 +206,7 @@ def test_srun_and_the_launchers_over_ssh(cluster):
 
 
 def test_ranks_get_the_cores_of_their_task(cluster):
-    cluster.has("srun", 'note "$SRUN_CPUS_PER_TASK"')
+    cluster.has("srun", '[ "$1" = --mpi=none ] || note "$SRUN_CPUS_PER_TASK"')
     cluster.job("multi_node")
     cluster.job("multi_node", SRUN_CPUS_PER_TASK="8")
     assert cluster.called() == [["3"], ["8"]]
@@ -244,13 +249,39 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
 
 
+# The nodes' own processes run here, and n2 has no Python.
+BROKEN = f"case \"$*\" in *--nodelist=n2*) echo 'execve(): No such file or directory' >&2; exit 2 ;; esac; {ONCE}"
+EXCLUDE = ["scontrol", "update", "JobId=5", "ExcNodeList=n9,n2"]
+
+
+@pytest.mark.parametrize("code", ["0", "75"])
+def test_a_spare_node_replaces_a_broken_one(cluster, code):
+    cluster.has("srun", f'{BROKEN}; note "$SLURM_EXCLUDE" "$SLURM_NNODES" "$SLURM_NTASKS"; exit $CODE')
+    knows = "echo JobId=5 ExcNodeList=n9 Nice=0"
+    cluster.has("scontrol", f'case "$2" in hostnames) printf "n1\nn2\n";; job) {knows};; *) note scontrol "$@"; esac')
+    done = cluster.job("multi_node", SPARE_NODES="1", CODE=code)
+    assert "hvdgan: n2: execve(): No such file or directory; it is left out\n" in done.stderr
+    assert "hvdgan: checked 2 nodes in " in done.stderr and done.returncode == int(code)
+    assert cluster.called() == [["n2", "1", "1"], *([["scontrol", "requeue", "5"], EXCLUDE] if code == "75" else [])]
+
+
+def test_without_a_spare_node_the_job_waits_for_others(cluster):
+    cluster.has("srun", f"{BROKEN}; note ranks")
+    done = cluster.job("multi_node")
+    assert done.returncode == 1 and "hvdgan: n2: execve(): No such file or directory\n" in done.stderr
+    assert "n2 broken, spare nodes: 0; requeueing without n2, 1 of at most 20 times\n" in done.stderr
+    assert cluster.called()[0] == ["scontrol", "requeue", "5"] and cluster.called() == []
+    done = cluster.job("multi_node", SPARE_NODES="2")
+    assert done.returncode == 2 and "--spare-nodes 2: the job has 2 node(s); ask for more with --nodes" in done.stderr
+
+
 def test_staging(cluster):
     data = cluster.folder / "some images"
     data.mkdir()
     (data / "a.png").write_text("a")
     cluster.has(
         "srun",
-        'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; for last; do :; done; note "$last"; cat "$last/a.png"',
+        f'{ONCE}; for last; do :; done; note "$last"; cat "$last/a.png"',
     )
     done = cluster.job("multi_node", STAGE_DATA=str(data))
     assert (done.returncode, done.stdout) == (0, "a"), done.stderr
