@@ -1,6 +1,7 @@
 """The start and the end of heartbeats, between ranks that are threads of this process."""
 
 import threading
+import time
 
 import pytest
 
@@ -48,3 +49,18 @@ def test_a_stall_timeout_of_less_than_three_heartbeats_is_refused_by_all_ranks(t
     expected = f"--stall-timeout {stall:g}: expected 0 or at least {least:g} s with --peer-timeout {seconds:g}, since "
     assert [type(each) for each in refused] == [UserError] * 2
     assert all(str(each).startswith(expected) for each in refused)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_set_ends_nothing(tmp_path, capsys, monkeypatch, hours):
+    now, jumped = time.time, threading.Event()
+    monkeypatch.setattr(time, "time", lambda: now() + 3600 * hours * jumped.is_set())
+
+    def work(peers):
+        with heartbeat.start(peers.rank, peers.gather, 1.0, tmp_path, stall_seconds=10.0) as heart:
+            peers.gather(None, "both are here")
+            jumped.set()
+            assert heart.explanation(2.0) is None
+
+    assert Threads().run(work) == [None, None]
+    assert capsys.readouterr().err == ""

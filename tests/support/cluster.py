@@ -217,12 +217,16 @@ class Cluster:
 
     def crash(self, node: str) -> None:
         """End a node as a power cut does: first nobody hears it any more, then it is gone."""
-        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "down")
+        self.cut_off(node)
         self._first[node].kill()
         # The kernel would take it away with the node's network, some time.
         self._in_network(HEAD, "ip", "link", "delete", f"to-{node}")
         for name in (f"{node}/ready", f"{node}.sshd.log"):
             (self.shared / name).unlink()
+
+    def cut_off(self, node: str, *, ends: bool = False) -> None:
+        """Let nobody reach a node, or end that."""
+        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "up" if ends else "down")
 
     def boot(self, node: str) -> None:
         """Start a node, and with it its slurmd and sshd."""
