@@ -328,7 +328,6 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
         lambda node: [*_once(1), f"--nodelist={node}", *_pyxis(given), *_python(given)],
         [*slots],
         Path(([""] + re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words])))[-1] or "runs"),
-        interfaces=given.get("--interface", os.environ.get("HOROVOD_GLOO_IFACE", "")),
     )
     found = broken | doubtful
     idle = [*dict.fromkeys([*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)])][
