@@ -330,13 +330,14 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
         Path(([""] + re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words])))[-1] or "runs"),
     )
     found = broken | doubtful
-    idle = [*dict.fromkeys([*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)])][
-        :spare
-    ]
-    for node in {**found, **dict.fromkeys(idle, "spare, and not needed")}:
-        left_out = "; it is left out" if node in found and node in idle else ""
-        print(f"hvdgan: {node}: {found.get(node, 'spare, and not needed')}{left_out}", file=sys.stderr)
-    print(f"hvdgan: checked {len(slots)} nodes in {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+    wanted = [*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)]
+    idle = [*dict.fromkeys(wanted)][:spare]
+    for node, fault in found.items():
+        print(f"hvdgan: {node}: {fault}{'; it is left out' if node in idle else ''}", file=sys.stderr)
+    unused = "".join(f"; {node} is spare" for node in idle if node not in found)
+    print(
+        f"hvdgan: checked {len(slots)} nodes in {time.monotonic() - begin:.1f} s{unused}", file=sys.stderr, flush=True
+    )
     if idle and len(broken) <= spare:
         kept = {node: tasks for node, tasks in slots.items() if node not in idle}
         names, number, tasks = ",".join(kept), str(len(kept)), str(sum(kept.values()))
