@@ -13,13 +13,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hvdgan.cli import launching
 from hvdgan.cli.app import main_of
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.programs import output_of
 from hvdgan.cli.supervision import Supervised
+from hvdgan.diagnostics import preflight
 
 _HELP = """usage: hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
 
@@ -61,6 +64,7 @@ Elastic runs, over Gloo: a lost host does not end the run, and new ones are take
 In a Slurm job, as hvdgan.slurm writes it:
   --launcher NAME       gloo, mpi or srun, as the flags of these names
   --max-requeues COUNT  requeue the job if it was asked to stop, at most COUNT times
+  --spare-nodes COUNT   check the nodes first, and leave COUNT of them idle, the broken or slow ones
   --stage-data PATH     file or folder to copy to each node's own disk, which replaces --data
   --seeds-in FOLDER     train with the seed of this task of an array, in FOLDER/seed-N
   --image IMAGE         container image in which the ranks run
@@ -92,6 +96,12 @@ def main(arguments: list[str]) -> int:
     module, words = _module(given, words)
     words += _seed(given, words)
     is_job = "--max-requeues" in given
+    most, broken = int(given.get("--max-requeues", 0)), list[str]()
+    if "--spare-nodes" in given and "--print" not in given:
+        broken, is_enough = _leave_out(given, words)
+        if not is_enough:
+            _back_into_the_queue(f"{', '.join(broken)} broken, spare nodes: {given['--spare-nodes']}", most, broken)
+            return 1
     with tempfile.TemporaryDirectory(prefix="hvdgan-launch-") as scratch:
         starter = _starter(given, Path(scratch))
         command = [*starter.words, *_python(given), "-m", module, *words]
@@ -103,7 +113,7 @@ def main(arguments: list[str]) -> int:
             run = Supervised(starter, module, is_job=is_job)
             code = run.wait([*command, *data])
     if is_job and code == 75:
-        _requeue(int(given["--max-requeues"]), run)
+        _requeue(most, run, broken)
     return code
 
 
@@ -128,7 +138,8 @@ def _read(words: list[str]) -> tuple[dict[str, str], list[str]]:
         if name not in ("gloo", "mpi", "srun"):
             raise UserError(f"--launcher {name}: expected gloo, mpi or srun")
         given[f"--{name}"] = ""
-    of_jobs = [flag for flag in ("--srun", "--max-requeues", "--stage-data", "--seeds-in", "--image") if flag in given]
+    flags = ("--srun", "--max-requeues", "--spare-nodes", "--stage-data", "--seeds-in", "--image")
+    of_jobs = [flag for flag in flags if flag in given]
     if of_jobs and "SLURM_JOB_ID" not in os.environ:
         raise UserError(f"{of_jobs[0]}: is for Slurm jobs, and this is none; hvdgan slurm writes one")
     if len(ways := [flag for flag in ("--gloo", "--mpi", "--srun") if flag in given]) > 1:
@@ -171,8 +182,7 @@ def _starter(given: dict[str, str], scratch: Path) -> launching.Starter:
     if "--srun" in given or "--image" in given:
         if unused := [flag for flag in ("-np", "--hosts", "--hostfile", "--interface") if flag in given]:
             raise UserError(f"{unused[0]}: the Slurm job says which ranks srun starts; leave it out")
-        pyxis = _container(given) if given.get("--runtime") == "pyxis" else []
-        return launching.srun(*pyxis)
+        return launching.srun(*_pyxis(given))
     slots = _hosts(given, up="--elastic" in given)
     ranks = sum(count for _, count in slots)
     names = {
@@ -241,6 +251,11 @@ def _python(given: dict[str, str]) -> list[str]:
     return [*(_container(given) if runtime == "apptainer" else []), given.get("--image-python", "python")]
 
 
+def _pyxis(given: dict[str, str]) -> list[str]:
+    """The options of srun with which pyxis runs a container; none without it."""
+    return _container(given) if given.get("--runtime") == "pyxis" else []
+
+
 def _container(given: dict[str, str]) -> list[str]:
     here, image = os.getcwd(), given["--image"]
     seen = [here, *filter(None, [_place() if given.get("--stage-data") else "", *given.get("--mounts", "").split(",")])]
@@ -267,8 +282,8 @@ def _staged(given: dict[str, str], words: list[str]) -> Iterator[list[str]]:
     _refuse(words, "--data", "--stage-data sets it")
     if not os.path.exists(path):
         raise UserError(f"--stage-data {path}: no such file or folder")
-    place, nodes = _place(), os.environ["SLURM_JOB_NUM_NODES"]
-    once = ["srun", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    place, nodes = _place(), int(os.environ["SLURM_JOB_NUM_NODES"])
+    once = _once(nodes)
     copy = 'rm -rf -- "$2" && mkdir -p -- "$2" && cp -RL -- "$1" "$2"/'
     print(f"copying {path} to {place} on {nodes} node(s)", file=sys.stderr, flush=True)
     try:
@@ -278,6 +293,11 @@ def _staged(given: dict[str, str], words: list[str]) -> Iterator[list[str]]:
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):  # srun would wait for a lost node
             subprocess.run([*once, "rm", "-rf", "--", place], timeout=60)
+
+
+def _once(nodes: int) -> list[str]:
+    """The words that run a command once on each of some nodes of this job."""
+    return ["srun", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
 
 
 def _seed(given: dict[str, str], words: list[str]) -> list[str]:
@@ -292,31 +312,82 @@ def _seed(given: dict[str, str], words: list[str]) -> list[str]:
     return ["--seed", seed, "--run-dir", f"{given['--seeds-in']}/seed-{seed}"]
 
 
+def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool]:
+    """Check the nodes of this job, and leave --spare-nodes of them out of what starts ranks.
+
+    Returns:
+        The broken nodes, and whether there were enough spare ones for them.
+    """
+    spare, slots = int(given["--spare-nodes"]), dict(launching.hosts_of_allocation())
+    if not len(slots) > spare:
+        raise UserError(f"--spare-nodes {spare}: the job has {len(slots)} node(s); ask for more with --nodes")
+    if len(slots) == 1:
+        return [], True
+    begin = time.monotonic()
+    broken, doubtful = preflight.check(
+        lambda node: [*_once(1), f"--nodelist={node}", *_pyxis(given), *_python(given)],
+        [*slots],
+        Path(([""] + re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words])))[-1] or "runs"),
+    )
+    found = broken | doubtful
+    wanted = [*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)]
+    idle = [*dict.fromkeys(wanted)][:spare]
+    for node, fault in found.items():
+        print(f"hvdgan: {node}: {fault}{'; it is left out' if node in idle else ''}", file=sys.stderr)
+    unused = "".join(f"; {node} is spare" for node in idle if node not in found)
+    print(
+        f"hvdgan: checked {len(slots)} nodes in {time.monotonic() - begin:.1f} s{unused}", file=sys.stderr, flush=True
+    )
+    if idle and len(broken) <= spare:
+        kept = {node: tasks for node, tasks in slots.items() if node not in idle}
+        names, number, tasks = ",".join(kept), str(len(kept)), str(sum(kept.values()))
+        # What srun and mpirun read, and launching.hosts_of_allocation().
+        os.environ |= {"SLURM_EXCLUDE": ",".join(idle), "SLURM_TASKS_PER_NODE": ",".join(map(str, kept.values()))}
+        os.environ |= dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), names)
+        os.environ |= dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), number)
+        os.environ |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks)
+    return [*broken], len(broken) <= spare
+
+
 def _refuse(words: list[str], flag: str, why: str) -> None:
     if flag in (word.partition("=")[0].replace("_", "-") for word in words):
         raise UserError(f"{flag}: {why}; leave it out")
 
 
-def _requeue(most: int, run: Supervised) -> None:
+def _requeue(most: int, run: Supervised, broken: list[str]) -> None:
     """Return a job whose ranks have stopped on request to the queue, and say so, or why not."""
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     how = "stopped before the first step" if "before the first step" in run.why_stopped else "saved and stopped"
     if run.ended_by_slurm:
-        what = "Slurm has ended it, so it is not requeued from here"
+        _say_of_job(f"{how}; Slurm has ended it, so it is not requeued from here")
     elif "/stop exists" in run.why_stopped:
-        what = "as the stop file asks; remove it, then the same sbatch resumes the run"
-    elif restarts >= most:
-        what = f"requeued {restarts} times already (MAX_REQUEUES={most}); the same sbatch resumes the run"
+        _say_of_job(f"{how}; as the stop file asks; remove it, then the same sbatch resumes the run")
     else:
-        what = f"requeueing, {restarts + 1} of at most {most} times"
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print(f"{os.environ.get('SLURM_JOB_NAME', 'job')}: {how}; {what}", file=sys.stderr, flush=True)
-    if what.startswith("requeueing"):
-        # A task of an array needs both numbers: the array's number alone would requeue all tasks.
-        task = [os.environ[name] for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID") if name in os.environ]
-        job = "_".join(task) if len(task) == 2 else os.environ["SLURM_JOB_ID"]
-        if subprocess.run(["scontrol", "requeue", job]).returncode:
-            print("scontrol requeue failed; the same sbatch resumes the run", file=sys.stderr, flush=True)
+        _back_into_the_queue(how, most, broken)
+
+
+def _back_into_the_queue(why: str, most: int, broken: list[str]) -> None:
+    """Requeue the job, unless it was requeued too often, and keep it off broken nodes."""
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    if restarts >= most:
+        _say_of_job(f"{why}; requeued {restarts} times already (MAX_REQUEUES={most}); the same sbatch resumes the run")
+        return
+    without = f" without {','.join(broken)}" if broken else ""
+    _say_of_job(f"{why}; requeueing{without}, {restarts + 1} of at most {most} times")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # A task of an array needs both numbers: the array's number alone would requeue all tasks.
+    task = [os.environ[name] for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID") if name in os.environ]
+    job = "_".join(task) if len(task) == 2 else os.environ["SLURM_JOB_ID"]
+    if subprocess.run(["scontrol", "requeue", job]).returncode:
+        _say_of_job("scontrol requeue failed; the same sbatch resumes the run")
+    elif broken:  # Slurm changes the list of a waiting job only, so not before, and kills this one soon
+        known = re.search(r" ExcNodeList=([^\s(]+)", output_of(["scontrol", "show", "job", "--oneliner", job]))
+        without = ",".join([*([known[1]] if known else []), *broken])
+        if subprocess.run(["scontrol", "update", f"JobId={job}", f"ExcNodeList={without}"]).returncode:
+            _say_of_job(f"scontrol did not exclude {without}; sbatch --exclude={without} does")
+
+
+def _say_of_job(text: str) -> None:
+    print(f"{os.environ.get('SLURM_JOB_NAME', 'job')}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

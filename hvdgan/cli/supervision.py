@@ -18,6 +18,18 @@ from hvdgan.cli.start import NEWS
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
 _EXIT_CODE = re.compile(rb"(?:Exit code: *|Exited with exit code |exit with status code )(-?\d+)\.?$", re.M)
 _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
+# What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
+_CAUSES = {
+    rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
+    rb"Unable to find address for: (\S+)": "{}: a host has no such network interface with an address; name one that "
+    "all hosts have by --interface or HOROVOD_GLOO_IFACE",
+    rb"cd: (?:can't cd to )?([^:\n]+)(?:: No such file or directory)?\s*$": "{}: a host does not have this folder; "
+    "mount its file system on all hosts",
+    rb"(\S*python\S*): (?:not found|No such file or directory)": "{}: a host does not have this Python; take one on a "
+    "file system that all hosts mount",
+    rb"(unable to complete a TCP connection|failed to TCP connect to a peer|NoValidAddressesFound)": "the hosts cannot "
+    "connect to each other ({}): open the ports between them, or name the network that they share by --interface",
+}
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -79,6 +91,8 @@ class Supervised:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if code and (cause := self._said.cause):
+            print(f"hvdgan: {cause}", file=sys.stderr, flush=True)
         # horovodrun makes 1 of any exit code of its ranks, and srun 137, because it kills the last one.
         code = code and (self._said.code or code)
         if self._signals and not self._said.code and code not in (0, 75):
@@ -141,6 +155,7 @@ class Said:
 
     code = 0
     why_stopped = b""
+    cause = ""
 
     def __init__(self) -> None:
         self.errors: set[bytes] = set()
@@ -150,6 +165,9 @@ class Said:
             self.code = int(found[1]) % 256 if int(found[1]) >= 0 else 128 - int(found[1])
         if re.search(rb"stopped (after step .* and saved|before the first step)", line):
             self.why_stopped = line
+        for words, cause in _CAUSES.items():
+            if (found := re.search(words, line)) and not self.cause:
+                self.cause = cause.format(found[1].decode(errors="replace"))
 
 
 class Lines:

@@ -1,11 +1,12 @@
 """A node crashes in the middle of a job: the run ends, and no process is left."""
 
 import subprocess
+import time
 
 import pytest
 
 from cluster import wait_until
-from jobs import SETTINGS, Job, assert_same_bits, last_step
+from jobs import SETTINGS, STEPS, Job, assert_same_bits, last_step
 from launching import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -36,14 +37,18 @@ def test_a_job_names_the_lost_node_and_resumes_when_resubmitted(cluster, folder,
     assert_same_bits(job.run_dir, one_host("mpi"))
 
 
-# Over Gloo: the mpirun of Open MPI 4 waits for a host that is gone, although the ranks have ended.
-def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
+@pytest.fixture
+def over_ssh(cluster, folder, patience):
+    """A run on both nodes that was started over ssh, and what it has said.
+
+    Over Gloo: the mpirun of Open MPI 4 waits for a host that is gone, although the ranks have ended.
+    """
     folder.mkdir()
     (folder / "brake").touch()
     script = [ROOT / "launch" / "multi_node.sh", "-H", "node1:1,node2:1", "--gloo"]
     with (folder / "output.txt").open("wb") as output:
         process = cluster.start(
-            [*script, *SETTINGS, *SOON, "--run-dir", folder / "run"],
+            [*script, *SETTINGS, "--peer-timeout", patience, "--run-dir", folder / "run"],
             folder,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -52,6 +57,12 @@ def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
     said = (folder / "output.txt").read_text
     wait_until(lambda: last_step(folder / "run") >= 3 or process.poll() is not None, 240, said)
     assert process.poll() is None, said()
+    return process, said
+
+
+@pytest.mark.parametrize("patience", ["5"])
+def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder, over_ssh):
+    process, said = over_ssh
     cluster.crash("node2")
     try:
         wait_until(lambda: process.poll() is not None, BOUND, said)
@@ -62,6 +73,21 @@ def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
     finally:
         cluster.boot("node2")
         cluster.wait_idle()
+
+
+# Not in a job: Slurm here gives a node up after 10 s, by default after 300.
+@pytest.mark.parametrize("patience", ["120"])
+def test_a_node_that_is_cut_off_for_half_a_minute_ends_nothing(cluster, folder, over_ssh):
+    process, said = over_ssh
+    cluster.cut_off("node2")
+    before = last_step(folder / "run")
+    time.sleep(30)
+    cluster.cut_off("node2", ends=True)
+    assert last_step(folder / "run") <= before + 2
+    (folder / "brake").unlink()
+    wait_until(lambda: process.poll() is not None, 240, said)
+    assert process.returncode == 0 and "lost" not in said() and last_step(folder / "run") == STEPS, said()
+    cluster.wait_idle()
 
 
 def log_of(run_dir) -> str:

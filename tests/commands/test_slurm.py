@@ -113,6 +113,10 @@ def _between(text: str, first: str, last: str) -> str:
     return text[text.index(first) : text.index(f"\n{last}")]
 
 
+# What srun is asked to run once on each node, it runs here.
+ONCE = 'if [ "$1" = --mpi=none ]; then while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"; fi'
+
+
 class Cluster:
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
@@ -123,7 +127,8 @@ class Cluster:
         self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
         self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
         self.has(
-            "srun", 'if [ "$1" = --mpi=none ]; then shift 4; exec "$@"; fi; note srun "$@"; eval "$SAYS"; exit "$CODE"'
+            "srun",
+            f'{ONCE}; note srun "$@"; eval "$SAYS"; exit "$CODE"',
         )
         self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
         self.has("nvidia-smi", "exit 9")
@@ -173,7 +178,7 @@ def test_srun_and_the_launchers_over_ssh(cluster):
         done = cluster.job(name, *words)
         assert done.returncode == 0, done.stderr
         assert cluster.called() == [[*SRUN, *TRAIN, *words]]
-        assert shlex.split(done.stderr.splitlines()[0])[1:] == [*SRUN, *TRAIN, *words]
+        assert shlex.split(done.stderr[done.stderr.index("+ ") :])[1:] == [*SRUN, *TRAIN, *words]
     assert cluster.job("multi_node", SRUN_MPI="pmi2").returncode == 0
     assert cluster.called()[0][1] == "--mpi=pmi2"
 
@@ -205,6 +210,32 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert done.returncode == (75 if "75" in code + more.get("SAYS", "") else int(code))
     assert [call[1:] for call in cluster.called() if call[0] == "scontrol"] == [["requeue", word] for word in requeued]
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
+
+
+# The nodes' own processes run here, and n2 has no Python.
+BROKEN = f"case \"$*\" in *--nodelist=n2*) echo 'execve(): No such file or directory' >&2; exit 2 ;; esac; {ONCE}"
+EXCLUDE = ["scontrol", "update", "JobId=5", "ExcNodeList=n9,n2"]
+
+
+@pytest.mark.parametrize("code", ["0", "75"])
+def test_a_spare_node_replaces_a_broken_one(cluster, code):
+    cluster.has("srun", f'{BROKEN}; note "$SLURM_EXCLUDE" "$SLURM_NNODES" "$SLURM_NTASKS"; exit $CODE')
+    knows = "echo JobId=5 ExcNodeList=n9 Nice=0"
+    cluster.has("scontrol", f'case "$2" in hostnames) printf "n1\nn2\n";; job) {knows};; *) note scontrol "$@"; esac')
+    done = cluster.job("multi_node", SPARE_NODES="1", CODE=code)
+    assert "hvdgan: n2: execve(): No such file or directory; it is left out\n" in done.stderr
+    assert "hvdgan: checked 2 nodes in " in done.stderr and done.returncode == int(code)
+    assert cluster.called() == [["n2", "1", "1"], *([["scontrol", "requeue", "5"], EXCLUDE] if code == "75" else [])]
+
+
+def test_without_a_spare_node_the_job_waits_for_others(cluster):
+    cluster.has("srun", f"{BROKEN}; note ranks")
+    done = cluster.job("multi_node")
+    assert done.returncode == 1 and "hvdgan: n2: execve(): No such file or directory\n" in done.stderr
+    assert "n2 broken, spare nodes: 0; requeueing without n2, 1 of at most 20 times\n" in done.stderr
+    assert cluster.called()[0] == ["scontrol", "requeue", "5"] and cluster.called() == []
+    done = cluster.job("multi_node", SPARE_NODES="2")
+    assert done.returncode == 2 and "--spare-nodes 2: the job has 2 node(s); ask for more with --nodes" in done.stderr
 
 
 def test_an_array_of_seeds(cluster):

@@ -1,6 +1,7 @@
 """The start and the end of heartbeats, between ranks that are threads of this process."""
 
 import threading
+import time
 
 import pytest
 
@@ -31,3 +32,18 @@ def test_ranks_find_each_other_and_leave_without_a_word(tmp_path, capsys, second
     assert Threads().run(work) == [None, None]
     assert counts == [2 if seconds[0] else 0] * 2
     assert capsys.readouterr().err == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_set_ends_nothing(tmp_path, capsys, monkeypatch, hours):
+    now, jumped = time.time, threading.Event()
+    monkeypatch.setattr(time, "time", lambda: now() + 3600 * hours * jumped.is_set())
+
+    def work(peers):
+        with heartbeat.start(peers.rank, peers.gather, 1.0, tmp_path, stall_seconds=10.0) as heart:
+            peers.gather(None, "both are here")
+            jumped.set()
+            assert heart.explanation(2.0) is None
+
+    assert Threads().run(work) == [None, None]
+    assert capsys.readouterr().err == ""

@@ -15,17 +15,18 @@ from launching import EACH_CONTROLLER, launcher, run
 STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
 BOUND = 150
-FLAGS = "--recipe standing:Standing --image-size 8 --global-batch-size 16 --peer-timeout 60 --sample-every 0".split()
-FLAGS += ["--stall-timeout", str(STALL_SECONDS)]
+FLAGS = "--recipe standing:Standing --image-size 8 --global-batch-size 16 --sample-every 0".split()
+SOON = ["--peer-timeout", "60", "--stall-timeout", str(STALL_SECONDS)]
 ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
 
 
-def train(folder, controller, *words, fault, seconds=BOUND, **env):
+def train(folder, controller, *words, fault, seconds=BOUND, limits=SOON, **env):
     """Two ranks with a fault; what is left of it, and how they ended."""
     (folder / "faults").mkdir()
     for name in fault:
         (folder / "faults" / name).touch()
-    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *FLAGS, *words, "--run-dir", "run"]
+    words = [*FLAGS, *limits, *words, "--run-dir", "run"]
+    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *words]
     done = run(command, folder, seconds=seconds, forked=True, HVDGAN_STANDS=str(folder / "faults"), **env)
     assert not list((folder / "faults").iterdir()), done.stdout + done.stderr
     return done
@@ -73,3 +74,23 @@ def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, cont
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "Stalled ranks" not in said, said
     assert "done: 4 steps" in (tmp_path / "run" / "log.txt").read_text()
+
+
+FEW = "--steps 60 --checkpoint-every 0 --eval-every 0".split()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("what", ["work", "hold"])
+def test_rank_0_may_be_busy_for_100_seconds_by_default(tmp_path, what):
+    done = train(tmp_path, "gloo", *FEW, fault=[f"0-batch-{what}"], seconds=300, limits=[], HVDGAN_WORK_SECONDS="100")
+    assert done.returncode == 0 and "silent" not in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("rank", "seconds"), [(0, "3"), (1, "3"), (1, "40")])
+def test_a_call_that_holds_the_gil_counts_as_frozen_after_the_peer_timeout(tmp_path, rank, seconds):
+    """No thread of Python can send a heartbeat meanwhile."""
+    limits = ["--peer-timeout", "6", "--stall-timeout", "4"]
+    done = train(tmp_path, "gloo", *FEW, fault=[f"{rank}-batch-hold"], limits=limits, HVDGAN_WORK_SECONDS=seconds)
+    assert (done.returncode == 0) == (seconds == "3"), done.stdout + done.stderr
+    assert ("has been silent for 6 s: it is dead, frozen or cut off" in done.stdout + done.stderr) == (seconds == "40")

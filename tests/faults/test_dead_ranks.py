@@ -85,3 +85,16 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
         wait_until(lambda: not held_by(run_dir), BOUND, said.read_text)
         verdict = judge(run_folder.read(run_dir))
         assert f"{named}{what}" in verdict.reason and "lost a rank once" in verdict.history
+
+
+def test_ranks_that_are_all_stopped_as_by_a_laptop_that_sleeps_go_on(job):
+    process, run_dir, said = job
+    ranks = [pid for pid, rank in of_run(run_dir).items() if rank]
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(12)
+    for pid in ranks:
+        os.kill(pid, signal.SIGCONT)
+    (run_dir / "stop").touch()
+    wait_until(lambda: process.poll() is not None, BOUND, said.read_text)
+    assert "stopped after step" in said.read_text() and "silent" not in said.read_text(), said.read_text()

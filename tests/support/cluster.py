@@ -1,4 +1,4 @@
-"""A Slurm of two nodes on this machine, each in namespaces of its own, with ssh between them.
+"""A Slurm of two or three nodes on this machine, each in namespaces of its own, with ssh between them.
 
 All of it lives in one namespace of processes: when its first process ends, also because the tests were killed, the
 kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left,
@@ -21,8 +21,7 @@ import psutil
 from launching import ROOT, SECONDS, Done, environment
 
 HEAD = "head"
-NODES = ("node1", "node2")
-ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12"}
+ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12", "node3": "10.93.0.13"}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 """the states of a job that has ended"""
 PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support"]))
@@ -114,13 +113,15 @@ def install() -> None:
 
 
 class Cluster:
-    """Two nodes, a head, a folder that all of them see; to be left by `with`, after which nothing of it is there.
+    """Nodes, a head, a folder that all of them see; to be left by `with`, after which nothing of it is there.
 
     Args:
         visible: further folders that all of them are to see, where they are in /tmp.
+        nodes: number of nodes, at most 3.
     """
 
-    def __init__(self, *visible: Path) -> None:
+    def __init__(self, *visible: Path, nodes: int = 2) -> None:
+        self._nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self._visible = [ROOT, Path(sys.prefix), *visible]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first: dict[str, psutil.Process] = {}
@@ -216,12 +217,16 @@ class Cluster:
 
     def crash(self, node: str) -> None:
         """End a node as a power cut does: first nobody hears it any more, then it is gone."""
-        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "down")
+        self.cut_off(node)
         self._first[node].kill()
         # The kernel would take it away with the node's network, some time.
         self._in_network(HEAD, "ip", "link", "delete", f"to-{node}")
         for name in (f"{node}/ready", f"{node}.sshd.log"):
             (self.shared / name).unlink()
+
+    def cut_off(self, node: str, *, ends: bool = False) -> None:
+        """Let nobody reach a node, or end that."""
+        self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "up" if ends else "down")
 
     def boot(self, node: str) -> None:
         """Start a node, and with it its slurmd and sshd."""
@@ -235,7 +240,9 @@ class Cluster:
     def wait_idle(self) -> None:
         """Wait until all nodes can take a job."""
         states = lambda: self.slurm("sinfo", "-h", "-N", "-o", "%T").split()  # noqa: E731
-        wait_until(lambda: states() == ["idle"] * len(NODES), 90, lambda: self.slurm("sinfo", "-N", "-l"), every=0.5)
+        wait_until(
+            lambda: states() == ["idle"] * len(self._nodes), 90, lambda: self.slurm("sinfo", "-N", "-l"), every=0.5
+        )
 
     def _start(self) -> None:
         self._write_settings()
@@ -256,7 +263,7 @@ class Cluster:
         )
         wait_until((munge / "socket").exists, 30, (self.shared / f"{HEAD}.munged.log").read_text)
         self._daemon(HEAD, "slurmctld", "slurmctld", "-D", "-c")
-        for node in NODES:
+        for node in self._nodes:
             self.boot(node)
         wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, 60, lambda: "slurmctld does not answer")
         self.wait_idle()
@@ -268,12 +275,12 @@ class Cluster:
     def _write_settings(self) -> None:
         shared = self.shared
         shared.chmod(0o755)
-        for name in ("home", "munge", "ssh", "state", HEAD, *NODES):
+        for name in ("home", "munge", "ssh", "state", HEAD, *self._nodes):
             (shared / name).mkdir()
         (shared / "hosts").write_text(
             "127.0.0.1 localhost\n" + "".join(f"{address} {host}\n" for host, address in ADDRESSES.items())
         )
-        settings = {"head": HEAD, "address": ADDRESSES[HEAD], "shared": shared, "nodes": ",".join(NODES)}
+        settings = {"head": HEAD, "address": ADDRESSES[HEAD], "shared": shared, "nodes": ",".join(self._nodes)}
         (shared / "slurm.conf").write_text(_SLURM.format(**settings))
         key = shared / "munge" / "key"
         key.write_bytes(os.urandom(128))
@@ -312,7 +319,7 @@ class Cluster:
         self._in_network(HEAD, "ip", *wire)
         self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "master", "eth0", "up")
         # The same at every boot: the others would look for it under the one before.
-        card = f"02:00:00:00:00:{NODES.index(node):02x}"
+        card = f"02:00:00:00:00:{self._nodes.index(node):02x}"
         self._in_network(node, "ip", "addr", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
         self._in_network(node, "ip", "link", "set", "eth0", "address", card, "up")
 

@@ -2,9 +2,11 @@
 
 HVDGAN_STANDS names a folder with a file for each fault, RANK-PLACE-WHAT, which is removed when it strikes.
 It waits until there are two ranks. PLACE is build, batch, step, evaluation or save. WHAT is sleep (for ever), work
-(for some seconds) or kill. In an elastic run a step takes longer on a rank that is alone, so that another can join it.
+(for HVDGAN_WORK_SECONDS), hold (the same, and no other thread gets the GIL) or kill. In an elastic run a step takes
+longer on a rank that is alone, so that another can join it.
 """
 
+import ctypes
 import os
 import signal
 import threading
@@ -20,7 +22,7 @@ from hvdgan.distributed.joining import is_elastic
 from hvdgan.evaluation import held_out
 from tiny import Tiny
 
-WORK_SECONDS = 8
+WORK_SECONDS = float(os.environ.get("HVDGAN_WORK_SECONDS", "8"))
 _FIRST_BATCH = 30
 _ALONE_SECONDS = 0.2
 
@@ -54,12 +56,12 @@ def _strike(place: str) -> None:
     folder = os.environ.get("HVDGAN_STANDS")
     if folder is None or size != 2:
         return
-    for what in ("sleep", "work", "kill"):
+    for what in ("sleep", "work", "hold", "kill"):
         name = os.path.join(folder, f"{rank}-{place}-{what}")
         if os.path.exists(name):
             os.unlink(name)
             print(f"rank {rank}: {what} in {place}", flush=True)
-            {"sleep": stand_still, "work": _work, "kill": _kill}[what]()
+            {"sleep": stand_still, "work": _work, "hold": _hold, "kill": _kill}[what]()
 
 
 def stand_still() -> None:
@@ -74,6 +76,10 @@ def _work() -> None:
     end = time.monotonic() + WORK_SECONDS
     while time.monotonic() < end:
         pass
+
+
+def _hold() -> None:
+    ctypes.PyDLL(None).sleep(int(WORK_SECONDS))
 
 
 def _before(place, function, first=0):
