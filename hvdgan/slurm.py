@@ -132,7 +132,7 @@ class Job:
                 "--launcher elastic: with one node, losing it ends the run; take --nodes 2 or more, or srun"
             )
         if self.launcher == "elastic" and self.spare_nodes:
-            raise UserError("--spare-nodes: an elastic job goes on without a lost node; ask for more --nodes")
+            raise UserError("--spare-nodes: an elastic job continues without a lost node; ask for more --nodes")
         if self.min_np > self.nodes * self.ranks_per_node:
             raise UserError(f"--min-np {self.min_np}: the job has {self.nodes * self.ranks_per_node} ranks")
         if self.seeds is not None and self.array is not None:

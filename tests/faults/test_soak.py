@@ -38,7 +38,7 @@ TRAIN = [
 # A launch ends in this time after what ends it; the machine may be busy.
 BOUND = 120 + 10 * RANKS
 NAMED = r"hvdgan: rank \d+: rank \d+ \(host [^)]*\) has "
-# What may happen to a launch, and the exit codes and the words with which it may end then; none: it goes on.
+# What may happen to a launch, and the exit codes and the words with which it may end then; none: it continues.
 ENDS = {
     "kill": ({1, 137}, f"{NAMED}(ended|failed)|hvdgan: rank .*lost"),
     "freeze": ({1, 137}, f"{NAMED}been silent for {PEER_SECONDS} s"),
@@ -77,7 +77,7 @@ class Launch:
         return self._said.read_text(errors="replace")
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; False: it goes on."""
+        """Wait for its end; False: it continues."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         return self.process.returncode is not None
