@@ -26,7 +26,7 @@ def train(folder, controller, *words, fault, seconds=BOUND, **env):
     for name in fault:
         (folder / "faults" / name).touch()
     command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *FLAGS, *words, "--run-dir", "run"]
-    done = run(command, folder, seconds=seconds, forked=True, HVDGAN_STANDS=str(folder / "faults"), **env)
+    done = run(command, folder, seconds=seconds, HVDGAN_STANDS=str(folder / "faults"), **env)
     assert not list((folder / "faults").iterdir()), done.stdout + done.stderr
     return done
 
