@@ -27,7 +27,7 @@ def train(folder, controller, *words, fault, seconds=BOUND, limits=SOON, **env):
         (folder / "faults" / name).touch()
     words = [*FLAGS, *limits, *words, "--run-dir", "run"]
     command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *words]
-    done = run(command, folder, seconds=seconds, forked=True, HVDGAN_STANDS=str(folder / "faults"), **env)
+    done = run(command, folder, seconds=seconds, HVDGAN_STANDS=str(folder / "faults"), **env)
     assert not list((folder / "faults").iterdir()), done.stdout + done.stderr
     return done
 
