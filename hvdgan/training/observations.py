@@ -185,7 +185,8 @@ class Speeds:
     """Compares the times of the ranks' steps, and names a rank for which the others wait.
 
     A step takes all ranks equally long, because they reduce gradients together; without the time in collectives the
-    slow rank takes longest. It is compared with the median, of which two ranks have the faster one.
+    slow rank takes longest. Each is compared with the median, of two ranks the faster one, with the time that the
+    exchange itself takes added to both: a rank is slow if it slows down the steps.
     """
 
     def __init__(self, ranks: Ranks, weights: Sequence[float], tell: Callable[[Event], None]) -> None:
@@ -208,7 +209,8 @@ class Speeds:
         # An elastic run's ranks may have different numbers of samples.
         own = [{name: each[name] / weight for name in _OWN} for each, weight in zip(parts, self._weights, strict=True)]
         usual = {name: median_low(each[name] for each in own) for name in _OWN}
-        sums = [sum(each.values()) for each in own]
+        exchange = min(columns["reduce_seconds"])  # what the slowest rank, for which the others wait, spends on it
+        sums = [exchange + sum(each.values()) for each in own]
         middle = max(median_low(sums), 1e-9)
         for rank, ratio in enumerate(each / middle for each in sums):
             logs = self._logs[rank]

@@ -14,7 +14,7 @@ from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
 from launching import EACH_CONTROLLER, SECONDS, environment, launcher, train
 
-TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 24 --report never".split()
+FLAGS = "--image-size 8 --global-batch-size 24 --report never".split()
 
 
 def named(run_dir):
@@ -25,7 +25,19 @@ def named(run_dir):
 
 
 def test_a_rank_with_a_slow_disk_is_named(tmp_path):
-    words = [*TINY, "--data", "slowed:SlowDisk", "--steps", "24", "--log-every", "4", "--run-dir", "run"]
+    words = [
+        *FLAGS,
+        "--recipe",
+        "tiny:Tiny",
+        "--data",
+        "slowed:SlowDisk",
+        "--steps",
+        "24",
+        "--log-every",
+        "4",
+        "--run-dir",
+        "run",
+    ]
     train(tmp_path, *words, ranks=3, HVDGAN_SLOW_RANK="1")
     assert (1, "wait_seconds") in named(tmp_path / "run")
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -37,7 +49,7 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_gets_the_processor_half_of_the_time_is_named(tmp_path, controller):
     run_dir, said = tmp_path / "run", tmp_path / "said"
-    words = [*TINY, "--steps", "1000000", "--log-every", "20", "--run-dir", str(run_dir)]
+    words = [*FLAGS, "--steps", "1000000", "--log-every", "20", "--run-dir", str(run_dir), "--recipe", "slowed:Working"]
     command = [*launcher(3, controller), sys.executable, "-m", "hvdgan.train", *words]
     with said.open("w") as output:
         where = {"cwd": tmp_path, "env": environment(), "stdin": subprocess.DEVNULL, "start_new_session": True}
