@@ -282,7 +282,7 @@ def _staged(given: dict[str, str], words: list[str]) -> Iterator[list[str]]:
     _refuse(words, "--data", "--stage-data sets it")
     if not os.path.exists(path):
         raise UserError(f"--stage-data {path}: no such file or folder")
-    place, nodes = _place(), int(os.environ["SLURM_JOB_NUM_NODES"])
+    place, nodes = _place(), int(os.environ.get("SLURM_NNODES", os.environ["SLURM_JOB_NUM_NODES"]))
     once = _once(nodes)
     copy = 'rm -rf -- "$2" && mkdir -p -- "$2" && cp -RL -- "$1" "$2"/'
     print(f"copying {path} to {place} on {nodes} node(s)", file=sys.stderr, flush=True)
@@ -339,13 +339,9 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
         f"hvdgan: checked {len(slots)} nodes in {time.monotonic() - begin:.1f} s{unused}", file=sys.stderr, flush=True
     )
     if idle and len(broken) <= spare:
-        kept = {node: tasks for node, tasks in slots.items() if node not in idle}
-        names, number, tasks = ",".join(kept), str(len(kept)), str(sum(kept.values()))
-        # What srun and mpirun read, and launching.hosts_of_allocation().
-        os.environ |= {"SLURM_EXCLUDE": ",".join(idle), "SLURM_TASKS_PER_NODE": ",".join(map(str, kept.values()))}
-        os.environ |= dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), names)
-        os.environ |= dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), number)
-        os.environ |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), tasks)
+        kept = [tasks for node, tasks in slots.items() if node not in idle]
+        # What srun reads as its flags. Slurm's plugin for PMIx needs the names of the job's nodes as they are.
+        os.environ |= {"SLURM_EXCLUDE": ",".join(idle), "SLURM_NNODES": str(len(kept)), "SLURM_NTASKS": str(sum(kept))}
     return [*broken], len(broken) <= spare
 
 
