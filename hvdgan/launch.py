@@ -327,7 +327,7 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
     broken, doubtful = preflight.check(
         lambda node: [*_once(1), f"--nodelist={node}", *_pyxis(given), *_python(given)],
         [*slots],
-        Path(([""] + re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words])))[-1] or "runs"),
+        _run_dir(words),
     )
     found = broken | doubtful
     wanted = [*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)]
@@ -343,6 +343,12 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
         # What srun reads as its flags. Slurm's plugin for PMIx needs the names of the job's nodes as they are.
         os.environ |= {"SLURM_EXCLUDE": ",".join(idle), "SLURM_NNODES": str(len(kept)), "SLURM_NTASKS": str(sum(kept))}
     return [*broken], len(broken) <= spare
+
+
+def _run_dir(words: list[str]) -> Path:
+    """The run folder that the trainer's words name, or the folder in which it makes one."""
+    found = re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words]))
+    return Path((found and found[-1]) or "runs")
 
 
 def _refuse(words: list[str], flag: str, why: str) -> None:

@@ -309,15 +309,11 @@ def _settings(job: Job) -> Iterator[str]:
         ]
     if job.seeds is not None:
         settings += [("RUNS", job.folder, "parent of the run folders, seed-0 and so on")]
-    settings += [
-        ("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued"),
-        *(
-            [("SPARE_NODES", job.spare_nodes, "nodes of the job to leave idle, broken and slow ones first")]
-            if job.is_checked
-            else []
-        ),
-        ("STAGE_DATA", job.stage_data, "file or folder that is copied to each node's own disk and becomes --data"),
-    ]
+    settings += [("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued")]
+    if job.is_checked:
+        settings += [("SPARE_NODES", job.spare_nodes, "nodes of the job to leave idle, broken and slow ones first")]
+    staged = "file or folder that is copied to each node's own disk and becomes --data"
+    settings += [("STAGE_DATA", job.stage_data, staged)]
     yield "# Settings; environment variables of the same names, given to sbatch, take precedence."
     defaults = [f"default_{name}={shlex.quote(str(value))}" for name, value, _ in settings if not _plain(value)]
     yield from defaults

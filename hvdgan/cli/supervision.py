@@ -165,9 +165,10 @@ class Said:
             self.code = int(found[1]) % 256 if int(found[1]) >= 0 else 128 - int(found[1])
         if re.search(rb"stopped (after step .* and saved|before the first step)", line):
             self.why_stopped = line
-        for words, cause in _CAUSES.items():
-            if (found := re.search(words, line)) and not self.cause:
+        for words, cause in _CAUSES.items() if not self.cause else ():
+            if found := re.search(words, line):
                 self.cause = cause.format(found[1].decode(errors="replace"))
+                break
 
 
 class Lines:

@@ -212,11 +212,9 @@ def _say(**facts: Any) -> None:
 
 
 def _versions() -> dict[str, str | None]:
-    found = dict.fromkeys(("Python", "hvdgan", *_PACKAGES)) | {
-        "Python": platform.python_version(),
-        "hvdgan": __version__,
-    }
+    found: dict[str, str | None] = {"Python": platform.python_version(), "hvdgan": __version__}
     for name in _PACKAGES:
+        found[name] = None
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

@@ -148,8 +148,8 @@ class Ranks:
         return mean(values)
 
     def _time(self, sent: Sequence[tf.Tensor], received: Sequence[tf.Tensor]) -> None:
-        """Note when a collective's inputs and its results are ready; on a GPU the host does not know it."""
-        if not self.on_gpu:
+        """Note when a traced collective's inputs and its results are ready; on a GPU the host does not know it."""
+        if not self.on_gpu and not tf.executing_eagerly():
             self._times.append((_time_after(sent), _time_after(received)))
 
     def waited(self) -> tf.Tensor | None:
