@@ -34,6 +34,7 @@ class Ranks:
     slice_unit: int = 0  # slices of the global batch are multiples of this number of samples; 0: all are equal
     cores: int = 0  # cores that this rank was bound to; 0: it was not bound
     on_gpu: bool = False  # whether the ranks compute on GPUs
+    deterministic: bool = False  # whether every run must give the same bits
     reduces_on_host: bool = False  # over the host's memory, because NCCL refuses ranks that share a GPU
     activity: Activity = dataclasses.field(default_factory=Activity, compare=False, repr=False)
     _times: list[tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=list, compare=False, repr=False)
@@ -82,8 +83,6 @@ class Ranks:
         loss: tf.Tensor,
         variables: Sequence[keras.Variable],
         compression: str = "none",
-        *,
-        deterministic: bool = False,
     ) -> list[tf.Tensor]:
         """Gradients of the mean loss over the ranks with respect to exactly these variables.
 
@@ -94,7 +93,6 @@ class Ranks:
             loss: scalar, as Forward.loss scales it; a tape of computed gradients ignores it.
             variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
             compression: "none", or "fp16": gradients are sent and summed in float16.
-            deterministic: True if every run must give the same bits.
 
         Returns:
             One dense tensor per variable.
@@ -111,7 +109,7 @@ class Ranks:
             reduction.tape_of_gradients(sent),
             device_dense=self._where,
             groups=reduction.groups(
-                self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=deterministic
+                self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=self.deterministic
             ),
             compression=getattr(hvd.Compression, compression),
             op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
@@ -148,8 +146,11 @@ class Ranks:
         return mean(values)
 
     def _time(self, sent: Sequence[tf.Tensor], received: Sequence[tf.Tensor]) -> None:
-        """Note when a traced collective's inputs and its results are ready; on a GPU the host does not know it."""
-        if not self.on_gpu and not tf.executing_eagerly():
+        """Note when a traced collective's inputs and its results are ready.
+
+        On a GPU the host does not know it, and TensorFlow refuses to read a clock if it must be deterministic.
+        """
+        if not (self.on_gpu or self.deterministic or tf.executing_eagerly()):
             self._times.append((_time_after(sent), _time_after(received)))
 
     def waited(self) -> tf.Tensor | None:

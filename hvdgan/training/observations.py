@@ -174,7 +174,7 @@ def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads
 
 
 def _parts(means: Mapping[str, float]) -> dict[str, float]:
-    """Split a rank's mean step into its parts; on a GPU only the wait for data is known."""
+    """Split a rank's mean step into its parts; on a GPU and with --deterministic only the wait for data is known."""
     if "reduce_seconds" not in means:
         return {"wait_seconds": means["wait_seconds"]}
     wait, reduce = means["wait_seconds"], means["reduce_seconds"]

@@ -248,6 +248,7 @@ def build(
         UserError: the data, the batch size or the recipe cannot be used.
         RunError: the ranks would build different runs.
     """
+    ranks = dataclasses.replace(ranks, deterministic=config.deterministic)
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     check_micro_batches(ranks, config)
     source, held_out, evaluated = _open(config, recipe_class, ranks, known)

@@ -106,9 +106,7 @@ class StageStep:
                 tape, loss, measured, moved = compute(update)
                 variables = forward.variables(update)
                 if update.reduce:
-                    gradients = ranks.reduced_gradients(
-                        tape, loss, variables, config.compression, deterministic=config.deterministic
-                    )
+                    gradients = ranks.reduced_gradients(tape, loss, variables, config.compression)
                 else:
                     own = tape.gradient(loss, [variable.value for variable in variables])
                     gradients = [tf.convert_to_tensor(gradient) for gradient in own]

@@ -101,7 +101,7 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, co
 
 @pytest.mark.parametrize(
     ("ranks", "stop", "more"),
-    [pytest.param(1, 20, [], marks=pytest.mark.core), (2, 20, ["--sync-batch-norm"]), (3, 17, [])],
+    [pytest.param(1, 20, [], marks=pytest.mark.core), (2, 20, ["--sync-batch-norm"]), (3, 17, ["--deterministic"])],
 )
 def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, ranks, stop, more):
     """BatchNorm, moving averages, both optimizers' slots and samples, over three stages, stopped anywhere."""

@@ -145,5 +145,5 @@ ALONE, GROUP = "HorovodAllreduce", "HorovodGroupedAllreduce"
 def test_horovod_gets_the_groups(ranks, settings, size, on_gpu, expected):
     """The graph of a third rank or of a GPU is traced, and not run."""
     run = tiny_run(Wide, ranks=ranks, global_batch_size=12, **settings)
-    others = dataclasses.replace(ranks, size=size, on_gpu=on_gpu)
+    others = dataclasses.replace(run.ranks, size=size, on_gpu=on_gpu)
     assert reductions(run, stage_step(run).with_ranks(others)) == expected
