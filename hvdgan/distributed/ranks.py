@@ -20,6 +20,8 @@ from hvdgan.distributed.liveness.activity import Activity
 
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"
+# Bytes of a rank's value that travel at once; what a log sends fits. Horovod remembers collectives of one shape.
+_HEAD = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,13 +219,21 @@ class Ranks:
             return [value]
         hvd = backend.horovod()
         # Send the name too: outside a tf.function Horovod ignores names, and would match unrelated gathers.
-        encoded = np.frombuffer(json.dumps([name, value]).encode(), np.uint8)
+        encoded = json.dumps([name, value]).encode()
+        head = len(encoded).to_bytes(8, "big") + encoded[:_HEAD].ljust(_HEAD)
+        tail = encoded[_HEAD:]
         with self.activity.at(f"gather: {name}"), tf.device(_HOST):
             self.activity.wait_for_all()
-            lengths = hvd.allgather(tf.constant([len(encoded)], tf.int64)).numpy()
-            everything = hvd.allgather(tf.constant(encoded)).numpy().tobytes()
-        ends = np.cumsum(lengths)
-        named = [json.loads(everything[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+            heads = hvd.allgather(tf.constant(np.frombuffer(head, np.uint8)[None])).numpy()
+            lengths = [int.from_bytes(each[:8].tobytes(), "big") for each in heads]
+            rest = b""
+            if max(lengths) > _HEAD:
+                rest = hvd.allgather(tf.constant(np.frombuffer(tail, np.uint8))).numpy().tobytes()
+        named = []
+        for each, length in zip(heads, lengths, strict=True):
+            left = max(length - _HEAD, 0)
+            named.append(json.loads(each[8:].tobytes()[:length] + rest[:left]))
+            rest = rest[left:]
         if len({name for name, _ in named}) > 1:
             raise RunError(f"the ranks are out of step: they gather {', '.join(name for name, _ in named)}")
         return [value for _, value in named]

@@ -12,7 +12,6 @@ import tensorflow as tf
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError
 from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, SlowRank, StageEnd
-from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, refuse_if_too_many
 from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads
@@ -50,22 +49,24 @@ class BadFiles:
         found: Sequence[BadFile],
         total: int,
         max_bad_fraction: float,
-        ranks: Peers,
         tell: Callable[[Event], None],
         *,
         saved: Mapping[str, str],
     ) -> None:
         self._name, self._found, self._total, self._max_bad_fraction = name, found, total, max_bad_fraction
-        self._ranks, self._tell = ranks, tell
+        self._tell = tell
         self.known = dict(saved)
         """reasons by file name, the same on every rank, as JSON types"""
 
-    def report(self, met: Iterable[BadFile]) -> None:
-        """Share new broken files with the other ranks; every rank calls this."""
-        self._add(self._found)
-        self._found = ()
-        for some in self._ranks.gather([bad for bad in met if bad.name not in self.known], "bad files"):
+    def new(self, met: Iterable[BadFile]) -> list[BadFile]:
+        """Broken files that are not known yet, for add() on every rank."""
+        return [bad for bad in met if bad.name not in self.known]
+
+    def add(self, everyones: Iterable[Iterable[Sequence[str]]]) -> None:
+        """Add the new broken files of all ranks; every rank calls this."""
+        for some in (self._found, *everyones):
             self._add(some)
+        self._found = ()
         refuse_if_too_many(
             RunError,
             name=self._name,
@@ -245,7 +246,7 @@ class Observations:
         """this rank's part of the observations of the interrupted run"""
         max_bad, files, tell = config.max_bad_fraction, progress.get("bad_files", {}), record.tell
         found, total = bad_files_of(source), sum(each.total for each in source.domains.values())
-        self._bad_files = BadFiles(source.name, found, total, max_bad, ranks, tell, saved=files)
+        self._bad_files = BadFiles(source.name, found, total, max_bad, tell, saved=files)
         self._bad_updates = BadUpdates(progress.get("bad_updates", {}))
         self._window = Window(self._saved.get("window"))
         self._speeds = Speeds(ranks, self._weights, tell)
@@ -299,7 +300,8 @@ class Observations:
             self._window = Window()
         # Of the names a digest, so that a rank sends few bytes at a log.
         digest = hashlib.sha256("\n".join(own).encode()).hexdigest()[:16]
-        digests, *columns = zip(*ranks.gather([digest, *own.values()], "metrics"), strict=False)
+        mine = [digest, self._bad_files.new(bad_files), *own.values()]
+        digests, everyones_bad_files, *columns = zip(*ranks.gather(mine, "metrics"), strict=False)
         if len(set(digests)) > 1:
             raise RunError(f"step {done}: the ranks have different metrics: {ranks.gather([*own], 'their names')}")
         everyones = [dict(zip(own, each, strict=True)) for each in zip(*columns, strict=True)]
@@ -308,7 +310,7 @@ class Observations:
         if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
             raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = config.global_batch_size / values["step_seconds"]
-        self._bad_files.report(bad_files)
+        self._bad_files.add(everyones_bad_files)
         extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known)}
         extra |= self._speeds.add(done, everyones)
         self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
@@ -316,7 +318,7 @@ class Observations:
 
     def add_evaluation(self, values: Mapping[str, float], bad_files: Sequence[BadFile]) -> None:
         """Add the figures of an evaluation, on which a plateau may end the stage, and broken files that it has met."""
-        self._bad_files.report(bad_files)
+        self._bad_files.add(self._run.ranks.gather(self._bad_files.new(bad_files), "bad files"))
         self._watch.add(dict(values))
 
     def state(self) -> dict[str, Any]:

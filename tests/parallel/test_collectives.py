@@ -64,9 +64,9 @@ def test_each_file_is_sent_once(ranks):
     theirs = [range(500), [*range(400, 500), *range(600, 800)]]
     met = [BadFile(f"{number:06d}.png", "truncated") for number in theirs[ranks.rank]]
     said = []
-    bad_files = BadFiles("photos", [BadFile("text.png", "empty")], 10**6, 0.5, ranks, said.append, saved={})
+    bad_files = BadFiles("photos", [BadFile("text.png", "empty")], 10**6, 0.5, said.append, saved={})
     for _ in range(2):
-        bad_files.report(met)
+        bad_files.add(ranks.gather(bad_files.new(met), "bad files"))
         assert len(bad_files.known) == 701 == len(said) == len(set(said))
     names = list(bad_files.known)
     assert all(names == each for each in ranks.gather(names, "names"))
@@ -87,7 +87,7 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
 
 
 def test_too_many_over_all_ranks_are_refused_by_all(ranks):
-    bad_files = BadFiles("photos", [], 10, 0.5, ranks, lambda event: None, saved={})
-    bad_files.report([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)])
+    bad_files = BadFiles("photos", [], 10, 0.5, lambda event: None, saved={})
+    bad_files.add(ranks.gather([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)], "bad files"))
     with pytest.raises(RunError, match="6 of 10 images cannot be read"):
-        bad_files.report([BadFile(f"{ranks.rank} 2", "cut")])
+        bad_files.add(ranks.gather([BadFile(f"{ranks.rank} 2", "cut")], "bad files"))
