@@ -3,8 +3,8 @@
     python benchmarks/ranks.py 2 8 32 --launcher gloo --json ranks.json
 
 Seconds from the launch to the first log, bytes that the TCP connections of rank 0 and of the median of the others
-receive at a step, a log and a checkpoint, and peak memory. Three runs tell them apart: one logs and saves rarely, one
-logs often, one saves often. MPI goes over TCP here, as between hosts.
+receive at a step, a log, a checkpoint and an evaluation, and peak memory. Runs tell them apart: one does all but steps
+rarely, and one for each of the others does it often. MPI goes over TCP here, as between hosts.
 """
 
 import argparse
@@ -18,12 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 
-STEPS = 400
-EVERY = {"step": (100, 400), "log": (1, 400), "checkpoint": (100, 5)}
-"""steps from one log to the next, and from one checkpoint"""
-TRAIN = "--recipe dcgan --nf 1 --image-size 32 --sample-every 400 --check-ranks-every 0 --report never".split()
+STEPS = 120
+EVERY = {"step": 40, "log": 1, "checkpoint": 5, "evaluation": 20}
+"""steps from one log, checkpoint or evaluation to the next in the run that has many; the step's is the last log's"""
+TRAIN = "--recipe dcgan --nf 1 --image-size 32 --sample-every 120 --check-ranks-every 0 --report never".split()
 
 
 def main() -> None:
@@ -43,28 +44,29 @@ def main() -> None:
 
 def measured(ranks: int, launcher: str) -> dict[str, object]:
     """The figures of a number of ranks."""
-    runs = {kind: run(ranks, launcher, *every) for kind, every in EVERY.items()}
+    runs = {kind: run(ranks, launcher, kind) for kind in EVERY}
     found: dict[str, object] = {"first_log_seconds": round(min(each["first_log_seconds"] for each in runs.values()), 1)}
     for who in ("root", "others"):
-        rates = {kind: each[who]["bytes"] for kind, each in runs.items()}
-        (log_every, checkpoint_every), (rarely, _) = EVERY["log"][:1] + EVERY["checkpoint"][1:], EVERY["step"]
-        log = (rates["log"] - rates["step"]) / (1 / log_every - 1 / rarely)
-        checkpoint = (rates["checkpoint"] - rates["step"]) * checkpoint_every  # no other falls between two logs
-        found[f"{who}_bytes"] = {
-            "step": round(rates["step"] - log / rarely),
-            "log": round(log),
-            "checkpoint": round(checkpoint),
-        }
+        for what in ("bytes", "messages"):
+            rates = {kind: each[who][what] for kind, each in runs.items()}
+            # Between two logs lies one log, and of the rest what the run has many of.
+            log = (rates["log"] - rates["step"]) / (1 / EVERY["log"] - 1 / EVERY["step"])
+            each_time = {"step": rates["step"] - log / EVERY["step"], "log": log}
+            each_time |= {kind: (rates[kind] - rates["step"]) * EVERY[kind] for kind in ("checkpoint", "evaluation")}
+            found[f"{who}_{what}"] = {kind: round(value) for kind, value in each_time.items()}
         found[f"{who}_peak_mib"] = round(max(each[who]["peak_mib"] for each in runs.values()))
     return found
 
 
-def run(ranks: int, launcher: str, log_every: int, checkpoint_every: int) -> dict[str, object]:
+def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
     """Train, and return what rank 0 and the median of the others received per step between two logs."""
+    every = {each: EVERY[each] if each == kind else STEPS for each in EVERY}
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         words = [*TRAIN, "--global-batch-size", str(2 * ranks), "--steps", str(STEPS), "--run-dir", str(run_dir)]
-        words += ["--log-every", str(log_every), "--checkpoint-every", str(checkpoint_every)]
+        words += ["--log-every", str(1 if kind == "log" else EVERY["step"])]
+        words += ["--checkpoint-every", str(every["checkpoint"])]
+        words += ["--eval-samples", str(8 * ranks), "--eval-every", str(every["evaluation"])]
         command = [sys.executable, "-m", "hvdgan.launch", f"--{launcher}", "-np", str(ranks), "train", *words]
         begin, seen, peaks, first = time.monotonic(), [], {}, None
         environment = {**os.environ, "OMPI_MCA_btl": "tcp,self", "CUDA_VISIBLE_DEVICES": ""}
@@ -84,13 +86,17 @@ def run(ranks: int, launcher: str, log_every: int, checkpoint_every: int) -> dic
     # The last log is followed by the end of the run, with samples and a checkpoint.
     (begun, before), (ended, after) = seen[0], [each for each in seen if each[0] < STEPS][-1]
     rates = {rank: (after[rank] - before[rank]) / (ended - begun) for rank in before.keys() & after.keys()}
-    others = [rank for rank in rates if rank]
+    others = [rank for rank in rates if rank] or [0]
+    who = {"root": [0], "others": others}
     return {
         "first_log_seconds": first,
-        "root": {"bytes": rates[0], "peak_mib": peaks[0]},
-        "others": {
-            "bytes": statistics.median(rates[rank] for rank in others),
-            "peak_mib": statistics.median(peaks[rank] for rank in others),
+        **{
+            name: {
+                "bytes": statistics.median(rates[rank][0] for rank in group),
+                "messages": statistics.median(rates[rank][1] for rank in group),
+                "peak_mib": statistics.median(peaks[rank] for rank in group),
+            }
+            for name, group in who.items()
         },
     }
 
@@ -115,15 +121,16 @@ def ranks_below(process: psutil.Process) -> dict[int, int]:
     return found
 
 
-def received(pids: dict[int, int]) -> dict[int, int]:
-    """The bytes that the TCP connections of each rank have received so far."""
+def received(pids: dict[int, int]) -> dict[int, np.ndarray]:
+    """The bytes, and the segments with any, that the TCP connections of each rank have received so far."""
     lines = subprocess.run(["ss", "-tinpOH"], check=True, capture_output=True, text=True).stdout.splitlines()
-    totals = dict.fromkeys(pids, 0)
+    totals = {rank: np.zeros(2) for rank in pids}
     numbers = {pid: rank for rank, pid in pids.items()}
     for line in lines:
-        owner, count = re.search(r"pid=(\d+)", line), re.search(r"bytes_received:(\d+)", line)
-        if owner and count and int(owner[1]) in numbers:
-            totals[numbers[int(owner[1])]] += int(count[1])
+        owner = re.search(r"pid=(\d+)", line)
+        counts = [re.search(rf"\b{name}:(\d+)", line) for name in ("bytes_received", "data_segs_in")]
+        if owner and int(owner[1]) in numbers and all(counts):
+            totals[numbers[int(owner[1])]] += [int(each[1]) for each in counts]
     return totals
 
 

@@ -23,6 +23,7 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.programs import output_of
 from hvdgan.cli.supervision import Supervised
 from hvdgan.diagnostics import preflight
+from hvdgan.training.command import check_flags
 
 _HELP = """usage: hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
 
@@ -95,6 +96,8 @@ def main(arguments: list[str]) -> int:
         return 0
     module, words = _module(given, words)
     words += _seed(given, words)
+    if module == "hvdgan.train" and "--image" not in given:  # whose files need not be here
+        check_flags(words)
     is_job = "--max-requeues" in given
     most, broken = int(given.get("--max-requeues", 0)), list[str]()
     if "--spare-nodes" in given and "--print" not in given:

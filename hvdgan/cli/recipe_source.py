@@ -1,4 +1,7 @@
-"""Reads the options of a recipe from its source for --help: an import would take the seconds that TensorFlow takes."""
+"""Reads the options of a recipe from its source, for --help and a look at the flags.
+
+An import would take the seconds that TensorFlow takes.
+"""
 
 import ast
 import dataclasses
@@ -44,7 +47,8 @@ def _field(node: ast.stmt, after: ast.stmt | None) -> tuple[str, Any, Any] | Non
     if not isinstance(node, ast.AnnAssign) or node.value is None:
         return None
     meaning = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
-    kind: Any = bool if ast.unparse(node.annotation) == "bool" else str
+    annotation = ast.unparse(node.annotation)
+    kind: Any = bool if annotation == "bool" else tuple[str, ...] if "[" in annotation else str
     if isinstance(node.annotation, ast.Subscript) and ast.unparse(node.annotation.value) == "Literal":
         kind = Literal[ast.literal_eval(node.annotation.slice)]
     try:

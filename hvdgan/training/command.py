@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,19 +128,29 @@ def parse_saved(saved: dict[str, Any], source: str) -> Command:
 
 
 def answer(arguments: Sequence[str]) -> bool:
-    """Do what needs no TensorFlow, and return whether that is all: print the help, or refuse data that are missing."""
+    """Do what needs no TensorFlow, and return whether that is all: print the help, or refuse flags and missing data."""
     saved, _ = _saved(arguments)
     data, _, array = (_peek(arguments, "--data") or str(saved.get("data", Config.data))).partition(":")
     if _HELP & {*arguments}:
         _print_help(arguments, str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe)), data, array)
         return True
+    if launched()[1] > 1:  # ranks compare what each of them sees
+        return False
+    check_flags(arguments)
     is_path = not array and data not in ("digits", "synthetic") and not {*data} & {*"*?["}
-    # Ranks compare what each of them sees.
-    if is_path and launched()[1] == 1 and not os.path.exists(data):
+    if is_path and not os.path.exists(data):
         from hvdgan.data.opening import EXPECTED
 
         raise UserError(f"--data {data}: no such file or folder; expected {EXPECTED}")
     return False
+
+
+def check_flags(arguments: Sequence[str]) -> None:
+    """Refuse flags and settings that hvdgan.train would refuse, as far as that needs no TensorFlow."""
+    saved, source = _saved(arguments)
+    recipe = str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe))
+    if not _HELP & {*arguments} and (Options := options_in_source(recipe)):
+        _run(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
 
 
 def _saved(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -190,16 +200,21 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     recipe = load_recipe(str(name))
     with mistakes.of(recipe):
         default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
-        words = _with_other_data(without_commas(arguments, recipe.Options))
+        words = without_commas(arguments, recipe.Options)
+    with mistakes.of(recipe):  # its Options may refuse a value
+        return mistakes.call(lambda: _run(str(name), recipe, default, words, saved, source), what="Options")
+
+
+def _run(name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str) -> Command:
+    """Check all flags and settings, and return them as a command."""
+    words = _with_other_data(words)
     if not hasattr(default, "steps"):
         words = ["--max-steps" + word[7:] if word.partition("=")[0] == "--steps" else word for word in words]
         saved = {"max_steps" if key == "steps" else key: value for key, value in saved.items()}
-    flags = _flags(str(name), recipe, default)
-    with mistakes.of(recipe):  # its Options may refuse a value
-        command: Command = mistakes.call(
-            lambda: run_app(flags, words, name="train", help_text=_LONG, saved=saved, source=source, instead=_INSTEAD),
-            what="Options",
-        )
+    flags, saved = _flags(name, recipe, default), dict(saved)
+    command: Command = run_app(
+        flags, words, name="train", help_text=_LONG, saved=saved, source=source, instead=_INSTEAD
+    )
     return command
 
 

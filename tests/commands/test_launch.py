@@ -324,8 +324,15 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, controller):
-    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--nonsense", "3"], tmp_path)
+    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--image-size", "8"], tmp_path)
     assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if "--nonsense" in line and not line.startswith("+ ")]
+    lines = [line for line in done.stderr.splitlines() if "--image-size 8" in line and not line.startswith("+ ")]
     assert len(lines) == 1 and lines[0].startswith("hvdgan: rank "), done.stderr
     assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
+
+
+def test_a_flag_that_the_trainer_lacks_is_refused_before_ranks_are_started(machine):
+    for words in (["--nonsense", "3"], ["train", "--recipe", "sngan", "--global-batch-size", "many"]):
+        done = machine.run("-np", "2", *words)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1) and words[-2] in done.stderr
+        assert not done.stderr.startswith("+")
