@@ -145,19 +145,17 @@ class Saver:
                 f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
                 "--checkpoint-every, or a larger --eval-every if --best-metric saves so often"
             )
-        self.settle()
-        if self._failure:
-            self._say(f"warning: {self._failure}; the run continues, and tries again with this checkpoint")
-            self._failure = None
+        self.report(wait=True)
+        self._failure = None
         # Not a daemon thread: an exit in the middle of a write would waste it.
         self._thread = threading.Thread(
             target=self._write, args=(snapshot, time.perf_counter() - begin), name="checkpoint"
         )
         self._thread.start()
 
-    def report(self) -> None:
-        """Log soon that the last write has failed."""
-        if self._thread and not self._thread.is_alive():
+    def report(self, *, wait: bool = False) -> None:
+        """Log, once, that the last write has failed, if it has ended."""
+        if self._thread and (wait or not self._thread.is_alive()):
             self.settle()
             if self._failure:
                 self._say(f"warning: {self._failure}; the run continues, and the next checkpoint is another try")

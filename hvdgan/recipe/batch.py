@@ -33,8 +33,8 @@ class Batch:
         random: Random whose numbers belong to this update alone. In a loss, batch.random.step is the global step, a
             scalar int64 tensor, from which a weight can be computed that changes during the run.
         augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
-            with the augmentations of --diff-augment, drawn anew for each key. Without the flag it returns them
-            unchanged.
+            with the augmentations of --diff-augment and --ada, drawn anew for each key. Without these flags it returns
+            them unchanged.
         domains: samples of each domain by its name, a Domain each, if the recipe has `domains`; the attributes above
             are those of the first one.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).

@@ -24,7 +24,12 @@ class LocalNetworks:
 
     def __init__(self, names: Collection[str], tensors: Mapping[str, keras.Variable], ranks: Ranks) -> None:
         self.names, self._ranks = names, ranks
-        self._variables = {key: variable for key, variable in tensors.items() if key.split("/")[1] in names}
+        of_networks = ("networks/", "optimizers/", "ema/")  # an update's loss scale may have the name of a network
+        self._variables = {
+            key: variable
+            for key, variable in tensors.items()
+            if key.startswith(of_networks) and key.split("/")[1] in names
+        }
 
     def own(self) -> dict[str, keras.Variable]:
         """This rank's variables, by the names that a checkpoint gives those of all ranks."""

@@ -48,6 +48,10 @@ class RecipeState:
             values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
         return StateValues(values)
 
+    def shared_values(self) -> StateValues:
+        """The values that are the same on all ranks, as control() sees them."""
+        return StateValues({name: each.value.read_value() for name, each in self.seen_in_samples().items()})
+
     def assign(self, values: Mapping[str, tf.Tensor], finite: tf.Tensor) -> None:
         """Set new values, unless the update that has computed them was not finite."""
         for name, value in values.items():

@@ -209,11 +209,11 @@ def _restore_tensors(
 ) -> tuple[np.ndarray | None, list[str]]:
     """Restore all tensors, except for kinds that only the checkpoint or only the run has, where that is allowed."""
     tensors = {**run.state.tensors(), **kept}
-    theirs, own = ({name.split("/")[0] for name in names} for names in (manifest["tensors"], tensors))
+    theirs, own = ({_kind(name) for name in names} for names in (manifest["tensors"], tensors))
     skipped, remarks = set(), []
     for setting, (kind, what, first) in _TENSORS_OF.items():
         if setting in allow_changed and kind in theirs ^ own:
-            skipped.add(kind)
+            skipped |= {kind, f"local/{kind}"}
             then = "are dropped" if kind in theirs else f"are not there, and begin at {first}"
             remarks.append(f"warning: the {what} of {source} {then}")
     if "ema" in skipped:
@@ -230,6 +230,12 @@ def _restore_tensors(
     if "ema" in skipped:
         _begin_averages(run, run.state.ema)
     return statistics, remarks
+
+
+def _kind(name: str) -> str:
+    """The first words of a tensor's name: what it is of a run, or of a network that each rank has for itself."""
+    words = name.split("/")
+    return "/".join(words[:2]) if words[0] == "local" else words[0]
 
 
 def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:

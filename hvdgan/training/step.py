@@ -42,9 +42,9 @@ class StageStep:
         self._recipe, self._whole, self.stage, self._ranks, self._config = recipe, state, stage, ranks, config
         self.networks = {**state.networks, **grown_of(recipe, state.networks, stage)}
         """the networks of this stage, which are parts of the run's own if the stage names a size"""
-        self._state = state = dataclasses.replace(state, networks=self.networks)
+        self._state = dataclasses.replace(state, networks=self.networks)
         self._compiler = Compiler(config.jit)
-        self.forward = Forward(recipe, state, stage, ranks, config)
+        self.forward = Forward(recipe, self._state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
         self._branches = device.chosen().branches
@@ -72,7 +72,7 @@ class StageStep:
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
-            if (due := self.stage.due(stage_step)) and _names(due) not in self.traced:
+            if _names(due := self.stage.due(stage_step)) not in self.traced:
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
 
     def with_ranks(self, ranks: Ranks) -> "StageStep":
@@ -129,9 +129,11 @@ class StageStep:
             if scale:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
-        self._control(to_device(step), metrics, tf.reduce_all(list(finite.values())))
+        if due:
+            self._control(to_device(step), metrics, tf.reduce_all(list(finite.values())))
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
+        # Averages are of whole networks, also where the stage sees parts of them.
         self._compiler("the averages", None, move_averages, self._whole, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
             metrics["reduce_seconds"] = seconds
@@ -161,7 +163,7 @@ class StageStep:
         if not (controls or sign):
             return
         with tf.name_scope(f"{self.stage.name}/control"):
-            means, values = self._means(metrics), kept.values()
+            means, values = self._means(metrics), kept.shared_values()
             if controls:
                 kept.assign(controlled(self._recipe, kept.declared, values, means, f"stage {self.stage.name}"), finite)
             if sign:
