@@ -101,8 +101,8 @@ def _settings(
     if of_places and before.get("global_batch_size") != now["global_batch_size"]:
         raise UserError(
             f"--resume: {source} was made with --global-batch-size {before.get('global_batch_size')}, and this run has "
-            f"{now['global_batch_size']}; the recipe's state per sample ({', '.join(of_places)}) has that size; keep it, "
-            "or start anew in another --run-dir"
+            f"{now['global_batch_size']}; the recipe's state per sample has that size ({', '.join(of_places)}); "
+            "keep it, or start anew in another --run-dir"
         )
     for key in _changed(run, before):
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
