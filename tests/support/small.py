@@ -38,7 +38,6 @@ _OPTIONS = {
 }
 assert sorted(_OPTIONS) == known_recipes()
 RECIPES = list(_OPTIONS)
-SMALL_GRAPHS = ("completion", "dcgan", "downscale", "pix2pix", "sngan", "srgan", "wgan_gp")
 
 
 def long_but(*quick: str) -> list[Any]:
