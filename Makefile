@@ -2,7 +2,7 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo check test test-long test-browser test-cluster test-soak test-versions bench docs lint clean
+.PHONY: help setup demo check test test-long test-browser test-cluster test-versions bench docs lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
@@ -14,7 +14,7 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 	@bash launch/demo.sh $(ARGS)
 
 check: setup  ## run the quick tests before a commit, two at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
-	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
+	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster)" $(ARGS)
 
 test: setup  ## run the tests of all promises, two at a time (about 20 minutes); ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
@@ -30,9 +30,6 @@ test-browser: setup  ## open pages in a real browser; as root on Debian it insta
 
 test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
-
-test-soak: setup  ## train for an hour while ranks die, freeze and the disk is full; needs root; HVDGAN_SOAK_RANKS=8
-	$(python) -m pytest -s -n 0 -m soak tests/faults/test_soak.py $(ARGS)
 
 test-versions: setup  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.11 and 3.13, and resume a run of 2.18 with 2.21 (about 25 minutes)
 	@bash .ci/versions
