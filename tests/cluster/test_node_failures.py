@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from cluster import wait_until
 from jobs import SETTINGS, STEPS, Job, assert_same_bits, last_step
-from launching import ROOT
+from launching import ROOT, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 # 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.

@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from cluster import wait_until
 from jobs import STEPS, Job
-from launching import SECONDS
+from launching import SECONDS, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster import wait_until
 from jobs import Job, assert_same_bits
+from launching import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -11,14 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from launching import ROOT, SECONDS, Done, environment
+from launching import ROOT, SECONDS, Done, environment, wait_until
 
 HEAD = "head"
 ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12", "node3": "10.93.0.13"}
@@ -328,18 +327,6 @@ class Cluster:
         words = ["nsenter", f"--target={self._first[host].pid}", "--net", *command]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{words}: {done.stderr}"
-
-
-def wait_until(is_so: Callable[[], Any], seconds: float, what: Callable[[], Any], every: float = 0.1) -> None:
-    """Poll until something is so.
-
-    Raises:
-        AssertionError: it is not in that time; what() says what there is instead.
-    """
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, what()
-        time.sleep(every)
 
 
 def _is_first(process: psutil.Process) -> bool:

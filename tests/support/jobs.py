@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from cluster import OVER, PYTHONPATH, Cluster, wait_until
-from launching import ROOT, SECONDS, launcher, run
+from cluster import OVER, PYTHONPATH, Cluster
+from launching import ROOT, SECONDS, launcher, run, wait_until
 
 STEPS = 200
 SETTINGS = [
