@@ -4,10 +4,14 @@ import re
 import shlex
 
 import h5py
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import xarray
+from keras import layers
 
+from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.train import main
 from launching import ROOT
 from tfrecord_files import write
@@ -20,11 +24,7 @@ ROWS = {
     if line.startswith("| ")
 }
 RANDOM = np.random.default_rng(0)
-OWN = """
-import keras
-import tensorflow as tf
-from keras import layers
-from hvdgan.recipe import Recipe, Stage, Update, losses
+OWN = ["--recipe", "test_science_rows:Own"]
 
 
 class Own(Recipe):
@@ -38,7 +38,8 @@ class Own(Recipe):
         return [Stage("fit", 2, [Update("fit", owns=["net"], loss=self.fit)])]
 
     def fit(self, nets, batch):
-        facts = {"conditions": tf.reduce_mean(batch.conditions)} if self.data.conditions else {}
+        given = {"conditions": batch.conditions, "inputs": batch.inputs}
+        facts = {name: tf.reduce_mean(values) for name, values in given.items() if values is not None}
         return losses.squared_error(batch.images, nets.net(batch.images)), facts
 
     def draw(self, random):
@@ -50,10 +51,6 @@ class Own(Recipe):
 
 class Pairs(Own):
     paired = True
-
-    def fit(self, nets, batch):
-        return losses.squared_error(batch.images, nets.net(batch.images)), {"inputs": tf.reduce_mean(batch.inputs)}
-"""
 
 
 def gan3d(folder):
@@ -73,7 +70,7 @@ def saragan(folder):
     for number in range(12):
         volume = RANDOM.normal(1024, 300, (5, 16, 16)).clip(0, 2048).astype(np.float32)
         np.save(folder / "volumes" / f"{number:04}.npy", volume)
-    return ["--recipe", "own:Own"]
+    return OWN
 
 
 def cosmogan(folder):
@@ -81,7 +78,7 @@ def cosmogan(folder):
     np.save(folder / "maps.npy", RANDOM.gamma(1.0, 20.0, (12, 128, 128)).astype(np.float32))
     (folder / "sigma8.csv").write_text("sigma8\n" + "".join(f"{0.7 + number / 100}\n" for number in range(12)))
     (folder / "my_maps.py").write_text(MAP)
-    return ["--recipe", "own:Own"]
+    return OWN
 
 
 def sup3r(folder):
@@ -96,19 +93,14 @@ def sup3r(folder):
     return ["--nf", "2", "--blocks", "1"]
 
 
-def cgan(folder, options=None):
+def cgan(folder):
     """Lists of floats, 20 x 20 x 9 and 200 x 200 x 1."""
     (folder / "data").mkdir()
     for number in range(2):
-        rows = [
-            {
-                "generator_input": RANDOM.normal(size=20 * 20 * 9).astype(np.float32).tolist(),
-                "generator_output": RANDOM.gamma(0.5, 2.0, 200 * 200).astype(np.float32).tolist(),
-            }
-            for _ in range(3)
-        ]
-        write(folder / "data" / f"{number}.tfrecords", rows, options=options)
-    return ["--recipe", "own:Pairs"]
+        given, made = RANDOM.normal(size=(3, 20 * 20 * 9)).tolist(), RANDOM.gamma(0.5, 2.0, (3, 200 * 200)).tolist()
+        rows = [{"generator_input": a, "generator_output": b} for a, b in zip(given, made, strict=True)]
+        write(folder / "data" / f"{number}.tfrecords", rows)
+    return ["--recipe", "test_science_rows:Pairs"]
 
 
 def calochallenge(folder):
@@ -116,13 +108,13 @@ def calochallenge(folder):
     with h5py.File(folder / "dataset_1.hdf5", "w") as file:
         file.create_dataset("showers", data=RANDOM.gamma(0.3, 100.0, (20, 368)), compression="gzip")
         file["incident_energies"] = 2.0 ** RANDOM.integers(8, 23, (20, 1))
-    return ["--recipe", "own:Own"]
+    return OWN
 
 
 def sagips(folder):
     """A table of events of two observables."""
     np.save(folder / "events.npy", RANDOM.normal(2, 5, (40, 2)))
-    return ["--recipe", "own:Own"]
+    return OWN
 
 
 FORMS = {
@@ -136,19 +128,6 @@ FORMS = {
 }
 
 
-def flags_of(name):
-    ((_, flags),) = [(row, found) for row, found in ROWS.items() if row.startswith(name)]
-    return flags
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
-
-
 def test_each_row_has_a_form_or_is_like_another():
     rows = {name for row in ROWS for name in FORMS if row.startswith(name)}
     (other,) = [row for row in ROWS if not any(row.startswith(name) for name in FORMS)]
@@ -157,12 +136,15 @@ def test_each_row_has_a_form_or_is_like_another():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FORMS)
-def test_the_flags_of_a_row_train_on_data_of_its_form(folder, capsys, name):
+def test_the_flags_of_a_row_train_on_data_of_its_form(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     make, shape = FORMS[name]
-    more = make(folder)
-    flags = [word for each in flags_of(name) for word in shlex.split(each)]
+    more = make(tmp_path)
+    (flags,) = [found for row, found in ROWS.items() if row.startswith(name)]
+    flags = [word for each in flags for word in shlex.split(each)]
     command = [*flags, *more, "--global-batch-size", "2", "--max-steps", "1", "--holdout", "0"]
     assert main([*command, "--sample-every", "0", "--run-dir", "run"]) == 0
     said = "".join(capsys.readouterr())
     assert f"of shape {shape}" in said, said
-    assert (folder / "run" / "checkpoints" / "step-00000001").exists()
+    assert (tmp_path / "run" / "checkpoints" / "step-00000001").exists()
