@@ -17,7 +17,7 @@ WITHOUT = "this Horovod was built without"
 
 @pytest.fixture(scope="module")
 def environment():
-    openmpi5.made()
+    openmpi5.make()
     return openmpi5.environment()
 
 

@@ -1,10 +1,10 @@
 """Runs of a small DCGAN on the CPU or on a GPU, in processes of their own, as a user would start them."""
 
-import dataclasses
 import functools
 import json
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -12,34 +12,24 @@ from launching import launcher, run
 
 GPUS = len(tf.config.list_physical_devices("GPU"))
 NEEDS = "needs {}; benchmarks/gpu.sh runs this test"
-SMALL = "--nf 4 --global-batch-size 8 --max-steps 6 --log-every 1"
+SMALL = "--recipe dcgan --nf 4 --global-batch-size 8 --max-steps 6 --log-every 1 --report never --run-dir run".split()
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """What the processes of a test compute on.
-
-    Args:
-        kind: CPU or GPU, as in TensorFlow's names of devices.
-        folder: folder for their files.
-    """
+class Place(NamedTuple):
+    """CPU or GPU, as in TensorFlow's names of devices, and a folder for the files."""
 
     kind: str
     folder: Path
 
-    def start(self, *words, name, ranks=1):
-        """Run a module to its end with its command line, in a new folder, and require that it succeeds."""
+    def train(self, *flags, name, ranks=1):
+        """Train a small DCGAN for six steps, and return its folder; `observed` writes a file for each rank."""
         folder = self.folder / name
         folder.mkdir()
         env = {} if self.kind == "GPU" else {"CUDA_VISIBLE_DEVICES": ""}
-        done = run([*launcher(ranks), sys.executable, "-m", *words], folder, seconds=280, **env)
+        words = [*launcher(ranks), sys.executable, "-m", "observed", ".", *SMALL, *flags]
+        done = run(words, folder, seconds=280, **env)
         assert done.returncode == 0, done.stdout + done.stderr
         return folder
-
-    def train(self, *flags, name, ranks=1):
-        """Train a DCGAN, a small one for six steps, and return its folder; `observed` writes a file for each rank."""
-        words = f"--recipe dcgan {SMALL} --report never".split()
-        return self.start("observed", ".", *words, "--run-dir", "run", *flags, name=name, ranks=ranks)
 
 
 @functools.cache

