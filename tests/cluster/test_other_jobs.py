@@ -15,14 +15,8 @@ def test_one_node_trains_on_its_own_copy_of_the_data_and_removes_it(cluster, fol
     folder.mkdir()
     images = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 1), np.uint8)
     np.save(folder / "images.npy", images)
-    job = Job(
-        cluster,
-        folder,
-        "--nodes=1",
-        "--ntasks-per-node=1",
-        script="single_node.sbatch",
-        STAGE_DATA=str(folder / "images.npy"),
-    )
+    one = "--nodes=1", "--ntasks-per-node=1"
+    job = Job(cluster, folder, *one, script="single_node.sbatch", STAGE_DATA=str(folder / "images.npy"))
     job.ended("COMPLETED")
     data = json.loads((job.run_dir / "config.json").read_text())["data"]
     assert data.endswith(f"hvdgan-{job.number}/images.npy") and not data.startswith(str(folder))
@@ -36,11 +30,8 @@ def test_each_task_of_an_array_has_its_seed_and_its_folder(cluster, folder):
     job = Job(cluster, folder, *one, script="array.sbatch", RUNS=str(folder / "seeds"))
     runs = [folder / "seeds" / f"seed-{seed}" for seed in (3, 4)]
     last = f"step-{STEPS:08d}"
-    wait_until(
-        lambda: all((run / "checkpoints" / last).exists() for run in runs) and not cluster.slurm("squeue", "-h"),
-        SECONDS,
-        job.said,
-    )
+    done = lambda: all((run / "checkpoints" / last).exists() for run in runs)  # noqa: E731
+    wait_until(lambda: done() and not cluster.slurm("squeue", "-h"), SECONDS, job.said)
     assert [json.loads((run / "config.json").read_text())["seed"] for run in runs] == [3, 4]
 
 

@@ -5,20 +5,18 @@ import pytest
 from jobs import Job
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-START = "start with srun --mpi=pmix (srun --mpi=list shows the choices), or with hvdgan launch"
+APART = "srun started 2 processes that Open MPI cannot bring together (--mpi={}); start with srun --mpi=pmix"
+APART += " (srun --mpi=list shows the choices), or with hvdgan launch"
+TWO = "--expect-size 4: there are 2 ranks (launcher: srun); start as many processes as are expected"
 
 
 @pytest.mark.parametrize(
     ("mpi", "arguments", "complaint"),
     [
         # No PMI, and one that this MPI does not speak.
-        ("none", [], f"srun started 2 processes that Open MPI cannot bring together (--mpi=none); {START}"),
-        ("pmi2", [], f"srun started 2 processes that Open MPI cannot bring together (--mpi=pmi2); {START}"),
-        (
-            "pmix",
-            ["--expect-size", "4"],
-            "--expect-size 4: there are 2 ranks (launcher: srun); start as many processes as are expected",
-        ),
+        ("none", [], APART.format("none")),
+        ("pmi2", [], APART.format("pmi2")),
+        ("pmix", ["--expect-size", "4"], TWO),
     ],
 )
 def test_they_are_refused_with_what_to_do(cluster, folder, mpi, arguments, complaint):
