@@ -8,7 +8,7 @@ import os
 import pytest
 
 from hvdgan.diagnostics import folders, installation, placement
-from hvdgan.diagnostics.table import Row, worst
+from hvdgan.diagnostics.table import Row
 
 BOTH = {"mpi": True, "gloo": True}
 
@@ -31,11 +31,6 @@ def put_on_path(bare, tmp_path):
         bare.setenv("PATH", f"{tmp_path}/bin")
 
     return put
-
-
-def test_the_worst_row_decides():
-    rows = [Row("a", "b"), Row("a", "b", "warn"), Row("a", "b", "fail")]
-    assert [worst(rows[:count]) for count in range(4)] == ["ok", "ok", "warn", "fail"]
 
 
 def test_a_run_folder_is_left_as_it_was(bare, tmp_path):
