@@ -51,10 +51,8 @@ def test_a_command(command, capsys):
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])
         assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
-    elif words[0] in ("module", "conda"):
-        assert words[1] in ("load", "create", "activate")  # nothing here can run them
-    elif words == ["pip", "install", "."]:
-        assert (ROOT / "setup.cfg").exists()
+    elif words[:2] in (["module", "load"], ["conda", "create"], ["conda", "activate"], ["pip", "install"]):
+        pass  # nothing here can run them
     elif words[-2:] == ["make", "setup"]:
         # Without what is before it, which is apptainer's.
         env = environment(HVDGAN_HOROVOD="existing", PYTHON=sys.executable)
