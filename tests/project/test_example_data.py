@@ -1,10 +1,8 @@
-"""The programs of examples/data: what they write is of the form, and has the profiles, that they state."""
+"""The pictures of npm packages that a program of examples/data converts."""
 
 import struct
-import subprocess
 import sys
 
-import h5py
 import numpy as np
 
 from hvdgan.cli.config import Config
@@ -42,15 +40,3 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         pictures[:, 2:-2, 2:-2] = 0
         assert not pictures.any()
         np.testing.assert_array_equal(source.labels, LABELS[some])
-
-
-def test_showers_writes_both_kinds_of_files_with_the_same_showers(tmp_path):
-    for name in ("showers.h5", "showers.npz"):
-        words = ["--out", str(tmp_path / name), "--num", "30", "--size", "8", "--seed", "3"]
-        subprocess.run([sys.executable, ROOT / "examples" / "data" / "showers.py", *words], check=True)
-    with h5py.File(tmp_path / "showers.h5") as file, np.load(tmp_path / "showers.npz") as arrays:
-        units = {name: each.attrs["units"] for name, each in file.items()}
-        assert units == {"ECAL": "GeV", "energy": "GeV", "theta": "rad"}
-        assert file["ECAL"].shape == (30, 8, 8, 8) and file["ECAL"].dtype == np.float32
-        for name in ("ECAL", "energy", "theta"):
-            np.testing.assert_array_equal(file[name][()], arrays[name])

@@ -12,6 +12,9 @@ import tensorflow as tf
 import xarray
 from keras import layers
 
+from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.data import open_source
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.train import main
 from launching import ROOT, run
@@ -162,11 +165,8 @@ def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     with h5py.File(tmp_path / "showers.h5") as true, h5py.File(tmp_path / "drawn.h5") as drawn:
         assert drawn["samples"].shape == (100, 16, 16, 16, 1)
         assert drawn["energy"][:] == pytest.approx(50, rel=1e-4) and drawn["theta"][:] == pytest.approx(1.57, rel=1e-4)
-        units = {name: true[name].attrs["units"] for name in ("ECAL", "energy", "theta")}
-        assert {name: drawn[name].attrs["units"] for name in ("energy", "theta")} == {
-            name: units[name] for name in ("energy", "theta")
-        }
-        assert drawn["samples"].attrs["units"] == units["ECAL"]
+        for mine, of_data in (("samples", "ECAL"), ("energy", "energy"), ("theta", "theta")):
+            assert drawn[mine].attrs["units"] == true[of_data].attrs["units"]
         near = np.abs(true["energy"][:] - 50) < 10
         response = (true["ECAL"][:][near].sum(axis=(1, 2, 3)) / true["energy"][:][near]).mean()
         total = drawn["samples"][:].sum(axis=(1, 2, 3, 4)).mean() / 50
@@ -178,3 +178,14 @@ def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     # 200 steps are too few for the profiles; the unit is right, and not that of what networks see.
     for found in (total, exported / 50):
         assert 0.5 * response < found < 2 * response
+
+
+def test_the_map_of_ones_own_is_taken_and_undone(tmp_path, monkeypatch):
+    (tmp_path / "my_maps.py").write_text(MAP)
+    maps = np.random.default_rng(0).gamma(1.0, 20.0, (70, 8, 8)).astype(np.float32)
+    np.save(tmp_path / "maps.npy", maps)
+    monkeypatch.chdir(tmp_path)
+    source = open_source(Config(data="maps.npy", arrays=ArrayConfig(values="my_maps:squash,unsquash")))
+    seen = source.mapped(source.values).fetch_batch(np.arange(70))
+    assert seen.min() >= -1 and seen.max() < 1
+    assert source.values.images.inverse(seen)[..., 0] == pytest.approx(maps, rel=1e-4, abs=1e-5)

@@ -76,11 +76,7 @@ Host *
 
 
 def install() -> None:
-    """Install what Debian has of it and is missing, without starting any of its services.
-
-    Raises:
-        AssertionError: this is no Debian, or we are not root.
-    """
+    """Install what Debian has of it and is missing, without starting any of its services."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     missing = [package for program, package in _PACKAGES.items() if not shutil.which(program, path=path)]
     assert os.geteuid() == 0, "the cluster tests need root: they make namespaces"
@@ -103,16 +99,10 @@ def install() -> None:
 
 
 class Cluster:
-    """Nodes, a head, a folder that all of them see; to be left by `with`, after which nothing of it is there.
+    """Nodes, at most 3, a head, a folder that all of them see; after the `with` nothing of it is there."""
 
-    Args:
-        visible: further folders that all of them are to see, where they are in /tmp.
-        nodes: number of nodes, at most 3.
-    """
-
-    def __init__(self, *visible: Path, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2) -> None:
         self._nodes = [f"node{number}" for number in range(1, nodes + 1)]
-        self._visible = [ROOT, Path(sys.prefix), *visible]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first: dict[str, psutil.Process] = {}
         self.shared = Path()
@@ -151,11 +141,7 @@ class Cluster:
     def run(
         self, command: Sequence[str | Path], cwd: Path | None = None, host: str = HEAD, seconds=SECONDS, **env
     ) -> Done:
-        """Run a command on a host to its end.
-
-        Raises:
-            AssertionError: it did not end in time; it has been killed, and what it started on that host with it.
-        """
+        """Run a command on a host to its end; at the bound, end it with all that it has started there and fail."""
         process = self.start(command, cwd, host, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **env)
         try:
             stdout, stderr = process.communicate(timeout=seconds)
@@ -269,7 +255,7 @@ class Cluster:
         outermost = ["setpriv", "--pdeathsig", "KILL"] if not inside else []
         namespaces = ["unshare", *_NAMESPACES, "--fork", "--kill-child"]
         log = (self.shared / f"{host}.log").open("ab")
-        words = [*inside, *outermost, *namespaces, _HOST, host, self.shared, *self._visible]
+        words = [*inside, *outermost, *namespaces, _HOST, host, self.shared, ROOT, sys.prefix]
         streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         process = subprocess.Popen(words, env=self.environment(), start_new_session=True, **streams)
         self._processes.append(process)

@@ -58,9 +58,6 @@ def run(
     """Run a command to its end; at the bound, end it with all its children and fail.
 
     Args:
-        command: words of the command line.
-        cwd: working folder.
-        seconds: bound on the time.
         forked: fork hvdgan's commands and horovodrun from processes that have imported TensorFlow (see forking.py).
         env: variables to add to environment(); one that Python reads at the start makes `forked` useless.
     """
@@ -101,11 +98,7 @@ def started(command: Sequence[str | Path], cwd: Path, **env: str) -> Iterator[ps
 
 
 def wait_until(is_so: Callable[[], Any], seconds: float, what: Callable[[], Any], every: float = 0.1) -> None:
-    """Poll until something is so.
-
-    Raises:
-        AssertionError: it is not in that time; what() says what there is instead.
-    """
+    """Poll until something is so; after a time fail with what() says."""
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, what()
