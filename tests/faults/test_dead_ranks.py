@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hvdgan.cli.files.lock import held_by
@@ -21,19 +22,13 @@ BOUND = 60
 def of_run(run_dir: Path) -> dict[int, str | None]:
     """The processes whose command line names the run folder, launchers and shells too: pid to rank."""
     found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if not any(str(run_dir).encode() in word for word in words):
-                continue
-            variables = (line.partition(b"=") for line in (process / "environ").read_bytes().split(b"\0"))
-        except OSError:  # it has ended meanwhile
-            continue
-        values = {name.decode(): value.decode() for name, _, value in variables}
-        # A launcher's shell has no rank of its own.
-        trains = words[0].decode() == sys.executable and b"hvdgan.train" in words
-        rank = values.get("HOROVOD_RANK", values.get("OMPI_COMM_WORLD_RANK"))
-        found[int(process.name)] = rank if trains else None
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        words, variables = process.info["cmdline"] or [], process.info["environ"] or {}
+        if any(str(run_dir) in word for word in words):
+            # A launcher's shell has no rank of its own.
+            trains = words[0] == sys.executable and "hvdgan.train" in words
+            rank = variables.get("HOROVOD_RANK", variables.get("OMPI_COMM_WORLD_RANK"))
+            found[process.pid] = rank if trains else None
     return found
 
 
