@@ -70,7 +70,7 @@ def test_the_code_is_that_of_the_example():
 @pytest.mark.parametrize("flag", ["--dry-run", "--help"])
 def test_a_command_that_writes_nothing(tmp_path, flag):
     (command,) = [command for command in COMMANDS if command.endswith(flag)]
-    done = run(shlex.split(command), tmp_path)
+    done = run(shlex.split(command), tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout and list(tmp_path.iterdir()) == []
 
