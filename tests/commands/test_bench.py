@@ -20,7 +20,7 @@ from launching import ROOT, run
 from messages import refused
 
 TINY = "--recipe dcgan --image-size 32 --nf 2 --data synthetic".split()
-TINIEST = "--recipe tiny:Tiny --image-size 8 --data synthetic".split()
+TINIEST = "--recipe paced:Working --image-size 8 --data synthetic".split()  # steps of 30 ms, for the timeline
 SMALL = "--ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak --controller gloo".split()
 
 
