@@ -76,6 +76,6 @@ def with_section(page: str, text: str) -> str:
 
 if __name__ == "__main__":
     ranks = joining.start()
-    found = outcomes([(group, name) for group, cases in CASES.items() for name in cases], ranks)
+    found = outcomes({(group, name): case for group in CASES for name, case in CASES[group].items()}, ranks)
     if ranks.is_root:
         PAGE.write_text(with_section(PAGE.read_text(), section(found)))

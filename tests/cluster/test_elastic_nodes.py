@@ -5,9 +5,8 @@ import subprocess
 
 import pytest
 
-from cluster import wait_until
 from jobs import SETTINGS, STEPS, last_step
-from launching import ROOT
+from launching import ROOT, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from cluster import wait_until
 from jobs import SETTINGS, STEPS, Job, assert_same_bits, last_step
-from launching import ROOT
+from launching import ROOT, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 # 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
@@ -29,7 +28,7 @@ def test_a_job_names_the_lost_node_and_resumes_when_resubmitted(cluster, folder,
     (line,) = [line for line in job.said().splitlines() if "has been silent" in line]
     assert line.startswith("hvdgan: rank 0: rank 1 (host node2, pid ") and "has been silent for 5 s" in line
     assert "--resume auto resumes it from the last checkpoint" in line
-    assert line.partition("rank 0: ")[2] in log_of(job.run_dir)
+    assert line.partition("rank 0: ")[2] in (job.run_dir / "log.txt").read_text()
 
     job = Job(cluster, folder)
     job.ended("COMPLETED")
@@ -88,8 +87,3 @@ def test_a_node_that_is_cut_off_for_half_a_minute_ends_nothing(cluster, folder, 
     wait_until(lambda: process.poll() is not None, 240, said)
     assert process.returncode == 0 and "lost" not in said() and last_step(folder / "run") == STEPS, said()
     cluster.wait_idle()
-
-
-def log_of(run_dir) -> str:
-    """The run's own log."""
-    return (run_dir / "log.txt").read_text()

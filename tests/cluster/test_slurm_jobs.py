@@ -1,9 +1,12 @@
-"""Jobs of a real Slurm on two nodes, through slurm/multi_node.sbatch and srun --mpi=pmix."""
+"""Jobs of a real Slurm: on two nodes by srun --mpi=pmix, on one, of seeds, elastic; hvdgan.bench; what is refused."""
 
+import json
+
+import numpy as np
 import pytest
 
-from cluster import wait_until
-from jobs import Job, assert_same_bits
+from jobs import STEPS, Job, assert_same_bits
+from launching import SECONDS, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -44,3 +47,74 @@ def test_a_job_that_is_sent_away_again_and_again_ends_with_the_bits_of_one_left_
     again = Job(cluster, folder)
     again.ended("COMPLETED")
     assert_same_bits(again.run_dir, one_host("mpi"))
+
+
+def test_one_node_trains_on_its_own_copy_of_the_data_and_removes_it(cluster, folder):
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (64, 8, 8, 1), np.uint8)
+    np.save(folder / "images.npy", images)
+    one = "--nodes=1", "--ntasks-per-node=1"
+    job = Job(cluster, folder, *one, script="single_node.sbatch", STAGE_DATA=str(folder / "images.npy"))
+    job.ended("COMPLETED")
+    data = json.loads((job.run_dir / "config.json").read_text())["data"]
+    assert data.endswith(f"hvdgan-{job.number}/images.npy") and not data.startswith(str(folder))
+    assert f"copying {folder}/images.npy to " in job.said()
+    node = job.facts()["NodeList"]
+    assert cluster.run(["sh", "-c", f"test ! -e {data.rpartition('/')[0]}"], folder, host=node).returncode == 0
+
+
+def test_each_task_of_an_array_has_its_seed_and_its_folder(cluster, folder):
+    one = "--nodes=1", "--ntasks-per-node=1", "--array=3-4"
+    job = Job(cluster, folder, *one, script="array.sbatch", RUNS=str(folder / "seeds"))
+    runs = [folder / "seeds" / f"seed-{seed}" for seed in (3, 4)]
+    last = f"step-{STEPS:08d}"
+    done = lambda: all((run / "checkpoints" / last).exists() for run in runs)  # noqa: E731
+    wait_until(lambda: done() and not cluster.slurm("squeue", "-h"), SECONDS, job.said)
+    assert [json.loads((run / "config.json").read_text())["seed"] for run in runs] == [3, 4]
+
+
+def test_an_elastic_job_trains_on_both_nodes(cluster, folder):
+    job = Job(cluster, folder, script="elastic.sbatch")
+    job.ended("COMPLETED")
+    assert "2 rank(s) on 2 host(s)" in job.said()
+    records = [json.loads(line) for line in (job.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == list(range(1, STEPS + 1))
+
+
+SMALL = "--recipe tiny:Tiny --image-size 8 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak".split()
+
+
+def test_it_measures_the_nodes_of_an_allocation(cluster, folder):
+    folder.mkdir()
+    salloc = "salloc --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=10".split()
+    bench = ["python", "-m", "hvdgan.bench", *SMALL, "--ranks", "1,2", "--json", "bench.json"]
+    done = cluster.run([*salloc, *bench], folder, seconds=400)
+    assert done.returncode == 0, done.stderr
+    largest = json.loads((folder / "bench.json").read_text())["runs"][1]
+    assert [process["host"] for process in largest["processes"]] == ["node1", "node2"]
+    assert {len(process["cores"]) for process in largest["processes"]} == {1} and largest["controller"] == "mpi"
+    assert [path.name for path in folder.iterdir()] == ["bench.json"]  # what the processes shared is gone
+
+
+APART = "srun started 2 processes that Open MPI cannot bring together (--mpi={}); start with srun --mpi=pmix"
+APART += " (srun --mpi=list shows the choices), or with hvdgan launch"
+TWO = "--expect-size 4: there are 2 ranks (launcher: srun); start as many processes as are expected"
+
+
+@pytest.mark.parametrize(
+    ("mpi", "arguments", "complaint"),
+    [
+        # No PMI, and one that this MPI does not speak.
+        ("none", [], APART.format("none")),
+        ("pmi2", [], APART.format("pmi2")),
+        ("pmix", ["--expect-size", "4"], TWO),
+    ],
+)
+def test_they_are_refused_with_what_to_do(cluster, folder, mpi, arguments, complaint):
+    job = Job(cluster, folder.with_name(f"refused_{mpi}"), arguments=arguments, SRUN_MPI=mpi)
+    facts = job.ended("FAILED")
+    said = [line for line in job.said().splitlines() if line.startswith("hvdgan: rank")]
+    # The first that ends may take the other with it before that has said so too.
+    assert said and set(said) <= {f"hvdgan: rank {rank}: {complaint}" for rank in (0, 1)}, job.said()
+    assert facts["Restarts"] == "0"
+    assert "Traceback" not in job.said() and not job.run_dir.exists()

@@ -1,4 +1,4 @@
-"""The checks of hvdgan.doctor: run folder, MPI, Slurm allocation, launcher and ssh.
+"""The checks of hvdgan.doctor: MPI, Slurm allocation, launcher and ssh.
 
 Modules: cli.programs, diagnostics.folders, diagnostics.installation, diagnostics.placement, diagnostics.table.
 """
@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from hvdgan.diagnostics import folders, installation, placement
-from hvdgan.diagnostics.table import Row, worst
+from hvdgan.diagnostics import installation, placement
+from hvdgan.diagnostics.table import Row
 
 BOTH = {"mpi": True, "gloo": True}
 
@@ -31,20 +31,6 @@ def put_on_path(bare, tmp_path):
         bare.setenv("PATH", f"{tmp_path}/bin")
 
     return put
-
-
-def test_the_worst_row_decides():
-    rows = [Row("a", "b"), Row("a", "b", "warn"), Row("a", "b", "fail")]
-    assert [worst(rows[:count]) for count in range(4)] == ["ok", "ok", "warn", "fail"]
-
-
-def test_a_run_folder_is_left_as_it_was(bare, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "kept").touch()
-    for folder in ("run", "new/run"):
-        assert folders.run_folder(tmp_path / folder).verdict == "ok"
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["run", "run/kept"]
-    assert folders.run_folder(tmp_path / "run" / "kept").verdict == "fail"
 
 
 @pytest.mark.parametrize(

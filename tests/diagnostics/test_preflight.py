@@ -2,12 +2,11 @@
 
 import shlex
 import sys
-import time
 
 import pytest
 
 from hvdgan.diagnostics import preflight
-from hvdgan.diagnostics.preflight import _unconnected, check
+from hvdgan.diagnostics.preflight import check
 
 NODES = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
 BAD = NODES[1]
@@ -37,9 +36,7 @@ def checked(tmp_path):
 
 
 def test_healthy_nodes(checked):
-    begin = time.monotonic()
-    broken, _ = checked(f'exec {PYTHON} "$@"')
-    assert not broken and time.monotonic() - begin < 30
+    assert not checked(f'exec {PYTHON} "$@"')[0]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +56,6 @@ def test_healthy_nodes(checked):
             f'SLURM_GPUS_ON_NODE=4 PATH="$0.d:$PATH" exec {PYTHON} "$@"',
             "nvidia-smi shows 3 of its 4 GPUs",
         ),
-        ("exec sleep 60", "no answer in 8 s while starting"),
         (CHANGED.format("preflight._product = lambda: time.sleep(60)"), "no answer in 8 s while multiplying matrices"),
     ],
 )
@@ -90,22 +86,6 @@ def test_a_name_without_an_address(tmp_path):
 
 
 def test_a_fault_of_most_nodes_is_none_of_a_node(tmp_path):
-    broken, doubtful = check(
-        lambda node: ["/nowhere/python"] if node in NODES[1:] else [sys.executable], NODES, tmp_path
-    )
+    start = lambda node: ["/nowhere/python" if node in NODES[1:] else sys.executable]  # noqa: E731
+    broken, doubtful = check(start, NODES, tmp_path)
     assert not broken and doubtful.keys() == {*NODES[1:]}
-
-
-def links(nodes, bad):
-    """Facts of nodes that are all connected but for some pairs."""
-    return {a: {"links": {b: "timed out" * ({a, b} in bad) for b in nodes if b != a}, "nameless": []} for a in nodes}
-
-
-def test_who_is_behind_a_firewall():
-    reason = "no connection between b and c: timed out; does a firewall block it?"
-    doubtful = {}
-    assert _unconnected(links("abc", [{"b", "c"}]), doubtful) == {} and doubtful == {"c": reason}
-    doubtful = {}
-    found = _unconnected(links("abcd", [{"b", other} for other in "acd"]), doubtful)
-    assert found.keys() == {"b"} and not doubtful
-    assert _unconnected(links("ab", [{"a", "b"}]), doubtful) == {} and doubtful.keys() == {"b"}

@@ -1,15 +1,10 @@
-"""hvdgan.bench: the plan of its blocks of steps and their clock, its launchers, and how its processes are bound.
+"""hvdgan.bench: the plan of its blocks of steps and their clock, and its launchers.
 
 Modules: diagnostics.speed.blocks, diagnostics.speed.clocked, diagnostics.speed.starter, diagnostics.speed.worker.
 """
 
-import os
-
-import pytest
-
 from hvdgan.diagnostics.speed.blocks import PARTS, Clock, parts, plan
 from hvdgan.diagnostics.speed.starter import Launcher, choose_launcher
-from hvdgan.diagnostics.speed.worker import bind
 
 
 def test_blocks_alternate_and_only_what_follows_the_lead_counts():
@@ -43,14 +38,3 @@ def test_srun_gets_the_number_of_cores_of_each_process(monkeypatch):
     launcher = Launcher("srun", None, (), 3)
     assert launcher.spread(4) == [2, 1, 1] and launcher.cores(4) == 8
     assert {"--nodes=2", "--ntasks=2", "--cpus-per-task=8"} <= set(launcher.starter(2, 8).words)
-
-
-@pytest.mark.parametrize(("cores", "expected"), [(0, [0, 1]), (1, [0, 1]), (2, [0, 0])])
-def test_processes_of_a_host_have_their_share_of_its_cores(monkeypatch, cores, expected):
-    bound = []
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # which bind() sets, and nobody else would take back
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, mine: bound.append(min(mine) - 4))
-    for index in range(2):
-        bind(cores, 2, index)
-    assert bound == expected

@@ -1,11 +1,10 @@
-"""The cores of each rank, and threads that do not preempt the compute thread."""
+"""The cores of each rank, by which its threads are counted; tests/parallel looks at them."""
 
 import os
 
 import pytest
 
 from hvdgan.cli import hosts
-from hvdgan.distributed import affinity
 from hvdgan.distributed.affinity import cores_of_rank, reading_threads
 from hvdgan.distributed.ranks import Ranks
 
@@ -47,21 +46,3 @@ def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
         ranks = Ranks(rank, local_size, rank, local_size, launcher)
         assert cores_of_rank(ranks) == reading_threads(0, ranks) == expected
         assert reading_threads(3, ranks) == 3  # --pipeline.threads wins
-
-
-@pytest.mark.parametrize(
-    ("mine", "ranks", "cores", "expected"),
-    [
-        ({1, 4, 5, 6}, 2, 2, [{1, 4}, {5, 6}]),
-        ({0, 1}, 4, 1, [{0, 1}] * 4),  # more ranks than cores: the system shares them out
-        ({3}, 2, 1, [{3}, {3}]),  # bound by hand
-    ],
-)
-def test_ranks_of_a_host_get_cores_of_their_own(mine, ranks, cores, expected, monkeypatch):
-    monkeypatch.setattr(hosts, "core_quota", lambda: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: mine)
-    for rank in range(ranks):
-        bound = [mine]
-        monkeypatch.setattr(os, "sched_setaffinity", lambda _, to, bound=bound: bound.append(set(to)))
-        affinity.bind(rank, ranks, cores)
-        assert bound[-1] == expected[rank]

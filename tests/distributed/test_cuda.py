@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import make_believe_driver
-from launching import ROOT, Done, copy_sources, run, train
+from launching import ROOT, copy_sources, run, train
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--steps", "2"]
 
@@ -44,36 +44,26 @@ def test_the_driver_tells_which_gpu_a_process_sees(tmp_path):
     assert run(words, tmp_path, LD_LIBRARY_PATH=str(tmp_path)).stdout == f"['{'01' * 16}']\n"
 
 
-@pytest.fixture
-def installed(tmp_path):
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_tensorflow_registers_the_gpu_after_pip_install_and_a_library_that_is_missing_is_named(tmp_path, has_gpu):
     """The package with its extra gpu, installed as README says into an environment of its own, beside a driver."""
     folder = tmp_path / "gpu"
     copy_sources(folder)
+    (folder / "driver").mkdir()
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=120)
     pins = [word for name in ("", "-2.21") for word in ("-c", ROOT / "launch" / f"constraints{name}.txt")]
     command = [folder / "venv" / "bin" / "pip", "install", "-q", *pins, ".[gpu]"]
     subprocess.run(command, cwd=folder, check=True, timeout=1200)
-    (tensorflow,) = folder.glob("venv/lib/python3*/site-packages/tensorflow")
-    (folder / "driver").mkdir()
-    make_believe_driver.install(folder / "driver", tensorflow)
-    yield folder
-    shutil.rmtree(folder / "venv")
-
-
-def with_driver(folder: Path, *words: str, **more: str) -> Done:
-    """A command of that environment, which sees the make-believe GPU."""
-    driver = folder / "driver"
-    command = [folder / "venv" / "bin" / "python", "-m", "hvdgan", *words]
-    return run(command, driver, PYTHONPATH="", LD_LIBRARY_PATH=str(driver), **more)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1500)
-def test_tensorflow_registers_the_gpu_after_pip_install_and_a_library_that_is_missing_is_named(installed, has_gpu):
-    rows = {row["check"]: row for row in json.loads(with_driver(installed, "doctor", "--json", "-").stdout)["rows"]}
+    (packages,) = folder.glob("venv/lib/python3*/site-packages")
+    make_believe_driver.install(folder / "driver", packages / "tensorflow")
+    hvdgan = [folder / "venv" / "bin" / "python", "-m", "hvdgan"]
+    env = {"PYTHONPATH": "", "LD_LIBRARY_PATH": str(folder / "driver")}
+    done = run([*hvdgan, "doctor", "--json", "-"], folder / "driver", **env)
+    rows = {row["check"]: row for row in json.loads(done.stdout)["rows"]}
     assert rows["GPUs"]["verdict"] == "ok" and rows["GPUs"]["found"].startswith("1 ")
     assert "nvidia/cusolver/lib" in rows["libcusolver.so.11"]["found"]
-    (library,) = installed.glob("venv/lib/python3*/site-packages/nvidia/cufft/lib/libcufft.so.11")
-    library.unlink()
-    done = with_driver(installed, "train", "--max-steps", "1", **has_gpu)
+    (packages / "nvidia/cufft/lib/libcufft.so.11").unlink()
+    done = run([*hvdgan, "train", "--max-steps", "1"], folder / "driver", **env, **has_gpu)
     assert done.returncode == 2 and "could not load libcufft.so.11;" in done.stderr.splitlines()[-1]
+    shutil.rmtree(folder / "venv")

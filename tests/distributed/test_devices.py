@@ -19,9 +19,8 @@ class Machine:
         monkeypatch.setattr(cuda, "uuid", lambda index: self.uuids[index])
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: self.gpus if kind == "GPU" else [])
         monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpu, kind: self.ask("visible", gpu))
-        monkeypatch.setattr(
-            tf.config, "get_visible_devices", lambda kind: [self.visible] if self.visible else self.gpus
-        )
+        visible = lambda kind: [self.visible] if self.visible else self.gpus  # noqa: E731
+        monkeypatch.setattr(tf.config, "get_visible_devices", visible)
         monkeypatch.setattr(tf.config, "get_logical_device_configuration", self.limits.get)
         monkeypatch.setattr(tf.config, "set_logical_device_configuration", self.limit)
         monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, on: self.ask("growth", gpu))

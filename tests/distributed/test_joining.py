@@ -12,12 +12,6 @@ from hvdgan.distributed.joining import set_defaults
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 
 
-def test_one_process_joins_nobody(no_launcher):
-    no_launcher.setattr(joining.backend, "horovod", lambda: pytest.fail("Horovod was imported"))
-    ranks = joining.start()
-    assert (ranks.rank, ranks.size, ranks.launcher, ranks.is_root) == (0, 1, "none", True)
-
-
 def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
     with pytest.raises(UserError, match="--expect-size 4: there are 1 ranks"):
         joining.start(expect_size=4)

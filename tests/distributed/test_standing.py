@@ -15,33 +15,31 @@ from launching import EACH_CONTROLLER, launcher, run
 STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
 BOUND = 150
-FLAGS = "--recipe standing:Standing --image-size 8 --global-batch-size 16 --sample-every 0".split()
+FLAGS = "--recipe failing:Evaluated --image-size 8 --global-batch-size 16 --sample-every 0 --run-dir run".split()
 SOON = ["--peer-timeout", "60", "--stall-timeout", str(STALL_SECONDS)]
 ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
+FEW = "--steps 60 --checkpoint-every 0 --eval-every 0".split()
 
 
 def train(folder, controller, *words, fault, seconds=BOUND, limits=SOON, **env):
-    """Two ranks with a fault; what is left of it, and how they ended."""
+    """Two ranks with a fault; how they ended, and their output without the launcher's tags.
+
+    Open MPI puts these before each piece that a rank writes of a stack.
+    """
     (folder / "faults").mkdir()
     for name in fault:
         (folder / "faults" / name).touch()
-    words = [*FLAGS, *limits, *words, "--run-dir", "run"]
-    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *words]
-    done = run(command, folder, seconds=seconds, HVDGAN_STANDS=str(folder / "faults"), **env)
-    assert not list((folder / "faults").iterdir()), done.stdout + done.stderr
-    return done
-
-
-def untagged(done):
-    """The output without the launcher's tags, which Open MPI puts before each piece that a rank writes of a stack."""
-    return re.sub(r"\[\d(,\d)?\]<std(out|err)>:", "", done.stdout + done.stderr)
+    command = [*launcher(2, controller), sys.executable, "-m", "hvdgan.train", *FLAGS, *limits, *words]
+    done = run(command, folder, seconds=seconds, forked=True, HVDGAN_FAULTS=str(folder / "faults"), **env)
+    said = re.sub(r"\[\d(,\d)?\]<std(out|err)>:", "", done.stdout + done.stderr)
+    assert not list((folder / "faults").iterdir()), said
+    return done, said
 
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_path, controller, rank):
-    done = train(tmp_path, controller, *ENDLESS, fault=[f"{rank}-batch-sleep"])
-    said = untagged(done)
+    done, said = train(tmp_path, controller, *ENDLESS, fault=[f"batch-{rank}-stand_still"])
     assert done.returncode != 0 and "<stderr>:Traceback" not in done.stdout + done.stderr, said
     log = (tmp_path / "run" / "log.txt").read_text()
     named = f"is alive and has made no progress for {STALL_SECONDS} s, while others wait for it: between two meetings, "
@@ -56,8 +54,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
     """If a step has begun on every rank, no rank is behind the others."""
-    done = train(tmp_path, controller, *ENDLESS, fault=["1-step-sleep"])
-    said = untagged(done)
+    done, said = train(tmp_path, controller, *ENDLESS, fault=["30-1-stand_still"])
     assert done.returncode != 0, said
     assert f"no rank has made progress for {STALL_SECONDS} s" in (tmp_path / "run" / "log.txt").read_text(), said
     assert all(f"rank {rank}: where its threads are:" in said for rank in range(2)), said
@@ -69,28 +66,20 @@ def test_long_work_of_one_rank_outside_of_the_steps_is_waited_for(tmp_path, cont
     """Longer than --stall-timeout and Horovod's own stall shutdown: in the build, in an evaluation and in a save."""
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "4"}
     words = "--steps 4 --checkpoint-every 2 --eval-every 4 --holdout 0.05".split()
-    fault = ["0-build-work", "0-save-work", "1-evaluation-work"]
-    done = train(tmp_path, controller, *words, fault=fault, **env)
-    said = done.stdout + done.stderr
+    done, said = train(tmp_path, controller, *words, fault=["build-0-work", "save-0-work", "evaluation-1-work"], **env)
     assert done.returncode == 0 and "Stalled ranks" not in said, said
     assert "done: 4 steps" in (tmp_path / "run" / "log.txt").read_text()
 
 
-FEW = "--steps 60 --checkpoint-every 0 --eval-every 0".split()
-
-
 @pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("what", ["work", "hold"])
-def test_rank_0_may_be_busy_for_100_seconds_by_default(tmp_path, what):
-    done = train(tmp_path, "gloo", *FEW, fault=[f"0-batch-{what}"], seconds=300, limits=[], HVDGAN_WORK_SECONDS="100")
-    assert done.returncode == 0 and "silent" not in done.stdout + done.stderr, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(("rank", "seconds"), [(0, "3"), (1, "3"), (1, "40")])
-def test_a_call_that_holds_the_gil_counts_as_frozen_after_the_peer_timeout(tmp_path, rank, seconds):
-    """No thread of Python can send a heartbeat meanwhile."""
-    limits = ["--peer-timeout", "6", "--stall-timeout", "4"]
-    done = train(tmp_path, "gloo", *FEW, fault=[f"{rank}-batch-hold"], limits=limits, HVDGAN_WORK_SECONDS=seconds)
-    assert (done.returncode == 0) == (seconds == "3"), done.stdout + done.stderr
-    assert ("has been silent for 6 s: it is dead, frozen or cut off" in done.stdout + done.stderr) == (seconds == "40")
+@pytest.mark.parametrize(
+    ("rank", "seconds", "limits"),
+    [(0, 100, []), *((1, seconds, ["--peer-timeout", "6", "--stall-timeout", "4"]) for seconds in (3, 40))],
+)
+def test_a_call_that_holds_the_gil_counts_as_frozen_after_the_peer_timeout(tmp_path, rank, seconds, limits):
+    """No thread of Python can send a heartbeat meanwhile. By default it may hold the GIL for 100 s."""
+    fault, more = [f"batch-{rank}-hold"], {"HVDGAN_WORK_SECONDS": str(seconds)}
+    done, said = train(tmp_path, "gloo", *FEW, fault=fault, seconds=300, limits=limits, **more)
+    assert (done.returncode == 0) == (seconds != 40), said
+    assert ("has been silent for 6 s: it is dead, frozen or cut off" in said) == (seconds == 40)

@@ -16,15 +16,13 @@ def run_on_two_ranks(controller, *chosen, seconds=900):
     assert done.stdout.count(" passed") == 2, done.stdout
 
 
-# Of these the controller matters: Gloo and MPI reduce, gather and fail in code of their own.
 CORE = [FOLDER / f"test_{name}.py" for name in ("collectives", "reduction")]
-OF_CONTROLLERS = [*CORE, *(FOLDER / f"test_{name}.py" for name in ("guards", "sync_batch_norm"))]
 
 
 @pytest.mark.core
 @pytest.mark.timeout(1000)
 def test_two_ranks():
-    """Ownership, the gradient of the whole batch and its bytes, and collectives."""
+    """Ownership, the gradient of the whole batch and its bytes, BatchNorm, and collectives."""
     run_on_two_ranks(CONTROLLERS[-1], *CORE)
 
 
@@ -37,16 +35,12 @@ def test_data_recipes_and_errors():
 @pytest.mark.timeout(1000)
 @pytest.mark.skipif(len(CONTROLLERS) == 1, reason="Horovod has one controller here")
 def test_the_other_controller():
-    run_on_two_ranks(CONTROLLERS[0], *OF_CONTROLLERS)
+    """Gloo and MPI reduce, gather and fail in code of their own."""
+    run_on_two_ranks(CONTROLLERS[0], *CORE, FOLDER / "test_guards.py")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1900)
-def test_the_other_recipes():
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_recipes.py", "-m", "long", seconds=1800)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1900)
-def test_all_of_keras():
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER / "test_keras.py", "-m", "long", seconds=1800)
+@pytest.mark.parametrize("name", ["recipes", "keras"])
+def test_the_other_recipes_and_all_of_keras(name):
+    run_on_two_ranks(CONTROLLERS[-1], FOLDER / f"test_{name}.py", "-m", "long", seconds=1800)

@@ -3,18 +3,17 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from test_dead_ranks import of_run, wait_until
+from test_dead_ranks import of_run, steps
 
 from hvdgan.pages.reading import run_folder
 from hvdgan.pages.verdict import judge
-from launching import EACH_CONTROLLER, SECONDS, environment, launcher, train
+from launching import EACH_CONTROLLER, SECONDS, launcher, started, train, wait_until
 
-FLAGS = "--image-size 8 --global-batch-size 24 --report never".split()
+FLAGS = "--image-size 8 --global-batch-size 24 --report never --run-dir".split()
 
 
 def named(run_dir):
@@ -25,20 +24,8 @@ def named(run_dir):
 
 
 def test_a_rank_with_a_slow_disk_is_named(tmp_path):
-    words = [
-        *FLAGS,
-        "--recipe",
-        "tiny:Tiny",
-        "--data",
-        "slowed:SlowDisk",
-        "--steps",
-        "24",
-        "--log-every",
-        "4",
-        "--run-dir",
-        "run",
-    ]
-    train(tmp_path, *words, ranks=3, HVDGAN_SLOW_RANK="1")
+    words = "--recipe tiny:Tiny --data paced:SlowDisk --steps 24 --log-every 4".split()
+    train(tmp_path, *FLAGS, "run", *words, ranks=3, HVDGAN_SLOW_RANK="1")
     assert (1, "wait_seconds") in named(tmp_path / "run")
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["slowest_rank"] == 1 and last["wait_seconds_max"] > 2 * last["wait_seconds_median"]
@@ -49,12 +36,7 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_gets_the_processor_half_of_the_time_is_named(tmp_path, controller):
     run_dir, said = tmp_path / "run", tmp_path / "said"
-    words = [*FLAGS, "--steps", "1000000", "--log-every", "20", "--run-dir", str(run_dir), "--recipe", "slowed:Working"]
-    command = [*launcher(3, controller), sys.executable, "-m", "hvdgan.train", *words]
-    with said.open("w") as output:
-        where = {"cwd": tmp_path, "env": environment(), "stdin": subprocess.DEVNULL, "start_new_session": True}
-        process = subprocess.Popen(command, stdout=output, stderr=output, **where)
-    metrics = run_dir / "metrics.jsonl"
+    words = [*FLAGS, run_dir, *"--recipe paced:Working --steps 1000000 --log-every 20".split()]
 
     def is_named():
         os.kill(pid, signal.SIGSTOP)
@@ -62,13 +44,7 @@ def test_a_rank_that_gets_the_processor_half_of_the_time_is_named(tmp_path, cont
         os.kill(pid, signal.SIGCONT)
         return (2, "compute_seconds") in named(run_dir)
 
-    try:
-        trains = lambda: metrics.exists() and metrics.read_text().count("\n") >= 2  # noqa: E731
-        wait_until(lambda: process.poll() is not None or trains(), SECONDS, said.read_text)
+    with started([*launcher(3, controller), sys.executable, "-m", "hvdgan.train", *words], tmp_path) as process:
+        wait_until(lambda: process.poll() is not None or steps(run_dir) >= 2, SECONDS, said.read_text)
         (pid,) = [pid for pid, rank in of_run(run_dir).items() if rank == "2"]
-        wait_until(is_named, 60, lambda: said.read_text() + metrics.read_text())
-    finally:
-        for each in of_run(run_dir):
-            os.kill(each, signal.SIGKILL)
-        process.kill()
-        process.wait()
+        wait_until(is_named, 60, said.read_text)

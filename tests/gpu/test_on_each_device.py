@@ -4,15 +4,20 @@ On a machine without a GPU the tests of the GPU are skipped by name; those of th
 they prove of a CPU other tests do, so that CI alone runs them there. benchmarks/gpu.sh takes no heed of the mark.
 """
 
+import functools
 import json
 import math
 import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import tensorflow as tf
 
 from hvdgan.checkpoints.contents import difference
 from hvdgan.checkpoints.files import find
-from on_device import GPUS, NEEDS, Place, observed
+from launching import launcher, run
 
 pytestmark = pytest.mark.long
 COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
@@ -20,20 +25,39 @@ COMPUTING = re.compile("Conv2D|MatMul|BatchNorm|ResourceApplyAdam")
 HALVES = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        "CPU",
-        pytest.param("GPU", marks=[pytest.mark.gpu, pytest.mark.skipif(not GPUS, reason=NEEDS.format("a GPU"))]),
-    ],
-)
+GPUS = len(tf.config.list_physical_devices("GPU"))
+NEEDS = "needs {}; benchmarks/gpu.sh runs this test"
+SMALL = "--recipe dcgan --nf 4 --global-batch-size 8 --max-steps 6 --log-every 1 --report never --run-dir run".split()
+MARKS = [pytest.mark.gpu, pytest.mark.skipif(not GPUS, reason=NEEDS.format("a GPU"))]
+
+
+class Place(NamedTuple):
+    """CPU or GPU, as in TensorFlow's names of devices, and a folder for the files."""
+
+    kind: str
+    folder: Path
+
+    def train(self, *flags, name, ranks=1):
+        """Train a small DCGAN for six steps, and return its folder; `observed` writes a file for each rank."""
+        folder = self.folder / name
+        folder.mkdir()
+        env = {} if self.kind == "GPU" else {"CUDA_VISIBLE_DEVICES": ""}
+        words = [*launcher(ranks), sys.executable, "-m", "observed", ".", *SMALL, *flags]
+        done = run(words, folder, seconds=280, **env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return folder
+
+
+@functools.cache
+def observed(place, precision):
+    """The folder of a run in a precision, with --deterministic, and what was observed in it."""
+    folder = place.train("--precision", precision, "--deterministic", name=precision)
+    return folder, json.loads((folder / "0.json").read_text())
+
+
+@pytest.fixture(scope="session", params=["CPU", pytest.param("GPU", marks=MARKS)])
 def place(request, tmp_path_factory):
     return Place(request.param, tmp_path_factory.mktemp(request.param))
-
-
-def is_on(device, kind):
-    """Whether a name such as /job:localhost/replica:0/task:0/device:GPU:0 is that of the first device of a kind."""
-    return device.endswith(f"device:{kind}:0")
 
 
 def computing(seen):
@@ -51,7 +75,7 @@ def test_variables_batches_and_operations_are_on_the_device_and_the_memory_of_th
     assert len(seen["steps"]) == 6 <= len(seen["batches"])
     assert {each["dtype"] for each in seen["batches"]} == {"uint8"}
     devices = [*kept, *seen["steps"], *(each["device"] for each in (*operations, *seen["batches"]))]
-    assert len(kept) > 20 and not [device for device in devices if not is_on(device, place.kind)]
+    assert len(kept) > 20 and not [device for device in devices if not device.endswith(f"device:{place.kind}:0")]
     expected = 1 if place.kind == "GPU" else 0
     assert len(seen["visible"]) == expected and seen["growth"] == [True] * expected
 

@@ -56,17 +56,12 @@ def refused(opening, run, data):
     return str(caught.value)
 
 
-# data
-
-
 def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
     """Axes, inputs and conditions; integers and numbers beyond those of the data need no map."""
     shapes = {"energy": (5,), "x": (5, 2, 6, 4), "y": (5, 1, 3, 2)}
     for name, scale in (("mine.npz", 1), ("others.npz", 900)):
-        arrays = {
-            key: (scale * RNG.random(shape)).astype("f4" if scale == 1 else "i4") for key, shape in shapes.items()
-        }
-        np.savez(name, **arrays)
+        kind = "f4" if scale == 1 else "i4"
+        np.savez(name, **{key: (scale * RNG.random(shape)).astype(kind) for key, shape in shapes.items()})
     flags = {"axes": "CHW", "inputs": "y", "input_axes": "CHW", "conditions": ("energy",)}
     maps = dict.fromkeys(("values", "input_values"), "none")
     run = trained_on("mine.npz:x", paired=True, **flags, **maps)
@@ -115,9 +110,6 @@ def test_classes_must_be_those_of_the_run():
     assert open_data(*run, "unlabelled").labels is None
 
 
-# samples of another program
-
-
 def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     np.save("fields.npy", RNG.random((9, 8, 9, 2)))
     run = trained_on("fields.npy", values="range:0,10", crop=(4, 5))
@@ -126,9 +118,6 @@ def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     np.testing.assert_allclose(seen(run, "made.npy"), made / 5 - 1, atol=1e-6)
     said = refused(open_samples, run, "fields.npy")
     assert said.startswith("--images fields.npy: shapes of a sample and its input: ((8, 9, 2), None), and ((4, 5, 2)")
-
-
-# conditions
 
 
 NAMES = ("energy", "theta")

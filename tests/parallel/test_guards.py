@@ -19,21 +19,6 @@ from hvdgan.training.stopping import Stopping
 from tiny import Tiny
 
 
-@pytest.fixture
-def loop_of(ranks, tmp_path):
-    """A function that makes a run, its loop and the loop's observations."""
-
-    def make(recipe=Tiny, **settings):
-        run, found = tiny_run(recipe, ranks=ranks, **settings), ResumePoint()
-        record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
-        observations = Observations(run, found, record)
-        between = PeriodicTasks(run, found, record, Commits(), observations)
-        stopping = Stopping(ranks, tmp_path / "stop", None)
-        return run, Loop(run, found, stopping, PendingSteps(observations, 1), between), observations
-
-    return make
-
-
 def test_ranks_that_have_drifted_apart_stop_and_name_the_variables(ranks):
     run = tiny_run(ranks=ranks)
     check_ranks(ranks, run.state, 1)
@@ -44,13 +29,17 @@ def test_ranks_that_have_drifted_apart_stop_and_name_the_variables(ranks):
         check_ranks(ranks, run.state, 1)
 
 
-def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, loop_of):
+def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_rank_is_named(ranks, tmp_path):
     class OnRank1(Tiny):
         def judge(self, nets, batch):
             loss, metrics = super().judge(nets, batch)
             return loss * (float("nan") if ranks.rank == 1 else 1.0), metrics
 
-    run, loop, observations = loop_of(OnRank1, max_bad_steps=2)
+    run, found = tiny_run(OnRank1, ranks=ranks, max_bad_steps=2), ResumePoint()
+    record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
+    observations = Observations(run, found, record)
+    between = PeriodicTasks(run, found, record, Commits(), observations)
+    loop = Loop(run, found, Stopping(ranks, tmp_path / "stop", None), PendingSteps(observations, 1), between)
     stage, compute = run.schedule.stages[0], run.steps[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0), compute)

@@ -12,8 +12,9 @@ from hvdgan.training import command as cli
 from launching import ROOT, environment
 
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
-COMMANDS = [line.strip() for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
-COMMANDS = [command for command in COMMANDS if command]
+COMMANDS = [
+    line.strip() for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line
+]
 # What Slurm, Horovod and Open MPI say.
 FOREIGN = (
     *("Invalid MPI type", "prterun was unable", "ssh not successful", "Timed out waiting for", "One or more tensors"),
@@ -32,8 +33,7 @@ def test_a_command(command, capsys):
     words = shlex.split(command)
     own = {}
     while "=" in words[0]:
-        name, _, value = words.pop(0).partition("=")
-        own[name] = value
+        own |= [words.pop(0).split("=", 1)]
     if words[0] == "sbatch":
         (script,) = [word for word in words if word.endswith(".sbatch")]
         text = (ROOT / script).read_text()
@@ -51,16 +51,13 @@ def test_a_command(command, capsys):
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])
         assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
-    elif words[0] in ("module", "conda"):
-        assert words[1] in ("load", "create", "activate")  # nothing here can run them
-    elif words == ["pip", "install", "."]:
-        assert (ROOT / "setup.cfg").exists()
+    elif words[:2] in (["module", "load"], ["conda", "create"], ["conda", "activate"], ["pip", "install"]):
+        pass  # nothing here can run them
     elif words[-2:] == ["make", "setup"]:
         # Without what is before it, which is apptainer's.
         env = environment(HVDGAN_HOROVOD="existing", PYTHON=sys.executable)
-        done = subprocess.run(
-            [ROOT / "launch" / "setup.sh", "--plan"], env=env, capture_output=True, text=True, timeout=120
-        )
+        plan = [ROOT / "launch" / "setup.sh", "--plan"]
+        done = subprocess.run(plan, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0 and "which are there already" in done.stdout, done.stderr
         assert not own or own == {"HVDGAN_HOROVOD": "existing"}
     elif words[0] == "source":

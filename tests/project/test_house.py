@@ -1,10 +1,11 @@
-"""The house of docs/architecture.md: packages on floors, imports that point down, and tests found by name.
+"""The house of docs/architecture.md: packages on floors, imports that point down, its picture, tests found by name.
 
 Which module may import Horovod, MPI or pickle is in pyproject.toml, for ruff.
 """
 
 import ast
 import graphlib
+import importlib.util
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import hvdgan
 
 PACKAGE = Path(hvdgan.__file__).parent
-TESTS = PACKAGE.parent / "tests"
+ROOT = PACKAGE.parent
+TESTS = ROOT / "tests"
 FLOORS = [
     "cli",
     "values",
@@ -23,7 +25,7 @@ FLOORS = [
 ]
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names.split()}
 MODULES = {
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in PACKAGE.rglob("*.py")
 }
 
@@ -69,29 +71,25 @@ def test_no_circle_between_modules_nor_between_folders():
     graphlib.TopologicalSorter(folders).prepare()
 
 
-def closure(start, rooms=("recipe", "distributed", "training")):
-    """A module with all that it imports, directly or not, within some packages."""
-    found, waiting = set(), [start]
-    while waiting:
-        module = waiting.pop()
-        if module not in found:
-            found.add(module)
-            waiting += [other for other in IMPORTS[module] if room(other) in rooms]
-    return found
-
-
 def test_what_a_reader_of_the_step_and_of_the_loop_meets(capsys):
-    """Printed, so that a change shows what it adds; the step knows nothing of the loop."""
+    """Printed, so that a change shows what it adds: all that they import of their floors, directly or not."""
     for start in ("hvdgan.training.step", "hvdgan.training.loop"):
-        found = closure(start)
+        found, rooms = {start}, ("recipe", "distributed", "training")
+        while more := {other for module in found for other in IMPORTS[module] if room(other) in rooms} - found:
+            found |= more
         lines = sum(len(MODULES[module].read_text().splitlines()) for module in found)
         with capsys.disabled():
             print(f"\n{start} with all that it imports of its floors: {len(found)} modules, {lines:,} lines")
-    assert closure("hvdgan.training.step") < found and "hvdgan.training.loop" not in closure("hvdgan.training.step")
 
 
-def test_each_package_stands_on_a_floor():
-    assert {path.parent.name for path in MODULES.values() if path.parent.parent == PACKAGE} == set(FLOOR)
+def test_each_package_stands_on_a_floor_and_is_on_the_page_whose_picture_is_what_the_imports_say():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    assert packages == sorted(FLOOR) == sorted(re.findall(r"^\| `hvdgan/(\w+)` \|", page, re.MULTILINE))
+    spec = importlib.util.spec_from_file_location("draw_architecture", ROOT / "docs" / "draw_architecture.py")
+    draw = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw)
+    assert draw.picture() == draw.PICTURE.read_text(), "look at it after: python docs/draw_architecture.py"
 
 
 def test_the_tests_of_each_module_are_found_by_its_name():
@@ -106,6 +104,11 @@ def test_the_tests_of_each_module_are_found_by_its_name():
     modules = {module for module, path in MODULES.items() if path.stem != "__init__"}
     untested = {module for module in modules if module.rpartition(".")[2] not in by_name} - listed
     assert not untested, untested
+
+
+def test_the_core_that_ci_runs_with_other_versions_is_there():
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", (ROOT / ".ci" / "versions").read_text())
+    assert len(named) > 5 and all(f"def {test}" in (ROOT / file).read_text() for file, test in named), named
 
 
 def test_files_of_tests_that_run_together_have_names_of_their_own():

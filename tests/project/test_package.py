@@ -9,7 +9,6 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -61,27 +60,14 @@ def test_the_wheel_and_the_sdist_hold_the_package_and_no_more(built):
 
 def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_path):
     """As after `pip install hvdgan` beside a TensorFlow."""
-    # PYTHONPATH keeps the checkout out.
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "horovod.py").write_text("raise ImportError('No module named horovod')\n")
+    (tmp_path / "horovod.py").write_text("raise ImportError('No module named horovod')\n")
     (tmp_path / "work").mkdir()
-    done = run(
-        [installed / "hvdgan", "train", "--nf", "4", "--max-steps", "2"], tmp_path / "work", PYTHONPATH=str(hidden)
-    )
+    # PYTHONPATH keeps the checkout out.
+    done = run([installed / "hvdgan", *TRAIN], tmp_path / "work", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "work" / "runs" / "dcgan" / "checkpoints" / "latest").exists()
     where = [installed / "python", "-c", "import hvdgan; print(hvdgan.__file__)"]
-    found = Path(run(where, tmp_path / "work", PYTHONPATH="").stdout.strip())
-    assert installed.parent in found.parents
-
-
-def test_the_command_is_two_ranks(installed, tmp_path):
-    path = f"{installed}{os.pathsep}{Path(sys.executable).parent}:{os.environ['PATH']}"
-    command = [installed / "hvdgan", *"launch --gloo -np 2".split(), *TRAIN]
-    done = run(command, tmp_path, PYTHONPATH="", PATH=path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 rank(s)" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+    assert run(where, tmp_path / "work", PYTHONPATH="").stdout.startswith(str(installed.parent))
 
 
 def test_a_job_that_it_writes_runs_without_a_clone(installed, tmp_path):

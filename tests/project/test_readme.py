@@ -18,14 +18,20 @@ COMMANDS = [
 COMMIT = re.compile(r"; git commit \w+(, with changes that are not committed)?")
 
 
-def test_the_runs_of_the_readme_in_turn(tmp_path):
+def test_the_runs_of_the_readme_and_of_the_page_on_checkpoints_in_turn(tmp_path):
     trainings = [command for command in COMMANDS if "--max-steps" in command]
     assert [command.split()[0] for command in trainings] == ["python", "hvdgan"]
-    for command, (steps, fewer) in zip(trainings, (("500", "4"), ("1000", "8")), strict=True):
-        done = run(shlex.split(command.replace(f"--max-steps {steps}", f"--max-steps {fewer}")), tmp_path, forked=True)
+    trainings += re.findall(r"^python .*", (ROOT / "docs" / "checkpoints.md").read_text(), re.MULTILINE)
+    for number, command in enumerate(trainings, start=1):
+        steps = {"--max-steps": f"{4 * number}", "--checkpoint-every": "2"}
+        words = shlex.split(command)
+        words = [steps.get(before, word) for before, word in zip(["", *words], words, strict=False)]
+        done = run(words, tmp_path, forked=True)
         assert done.returncode == 0, done.stderr
-        assert (tmp_path / "runs" / "dcgan" / "samples" / f"step-0000000{fewer}.png").exists()
-    assert "resuming at step 4 of 8" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+        assert (tmp_path / "runs" / "dcgan" / "checkpoints" / f"step-{4 * number:08d}").exists()
+    said = (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
+    assert len(trainings) == 4 and all(f"resuming at step {step} of {step + 4}" in said for step in (4, 8, 12))
+    assert (tmp_path / "runs" / "dcgan" / "samples" / "step-00000008.png").exists()
 
 
 def test_the_run_on_a_folder_of_images(tmp_path):
@@ -64,19 +70,9 @@ def test_the_code_is_that_of_the_example():
 @pytest.mark.parametrize("flag", ["--dry-run", "--help"])
 def test_a_command_that_writes_nothing(tmp_path, flag):
     (command,) = [command for command in COMMANDS if command.endswith(flag)]
-    done = run(shlex.split(command), tmp_path)
+    done = run(shlex.split(command), tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout and list(tmp_path.iterdir()) == []
-
-
-def test_the_commands_of_the_page_on_checkpoints(tmp_path):
-    """One after another: the second resumes where the first has stopped."""
-    page = (ROOT / "docs" / "checkpoints.md").read_text()
-    first, second = re.findall(r"```\n(.*?)```", page, re.DOTALL)[0].splitlines()
-    for command, few in ((first, "500 4"), (second, "600 6")):
-        steps, fewer = few.split()
-        assert run(shlex.split(command.replace(steps, fewer)), tmp_path, forked=True).returncode == 0
-    assert "resuming at step 4 of 6" in (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
 
 
 def test_make_demo(tmp_path):
@@ -97,10 +93,7 @@ def test_make_demo(tmp_path):
     assert f"look at:    {tmp_path / 'demo' / 'samples' / 'step-00000004.png'}" in done.stdout
 
 
-def test_every_command_was_recognised():
+def test_every_command_was_recognised_and_it_is_read_in_five_minutes():
     known = ("make setup", "make demo", "make test", "python ", "hvdgan launch ", "source .venv/bin/activate")
     assert all(command.startswith(known) for command in COMMANDS) and len(COMMANDS) == 10
-
-
-def test_it_is_read_in_five_minutes():
     assert len(README.split()) <= 900

@@ -30,9 +30,8 @@ def packed_npz(folder, array):
 def npy_folder(folder, array):
     (folder / "samples").mkdir()
     for number, sample in enumerate(array):
-        np.save(
-            folder / "samples" / f"{number:04}.npy", np.asfortranarray(sample) if number % 2 and sample.ndim else sample
-        )
+        ordered = np.asfortranarray(sample) if number % 2 and sample.ndim else sample
+        np.save(folder / "samples" / f"{number:04}.npy", ordered)
     return f"{folder}/samples"
 
 
@@ -87,16 +86,11 @@ def nameless_zarr(folder, array):
     return f"{folder}/a.zarr:group/ECAL"
 
 
-def arrays(
-    data, *, paired=False, peers=None, max_bad_fraction=0.01, holdout=None, tfrecord=None, **settings
-) -> Samples:
+def arrays(data, *, paired=False, peers=None, max_bad_fraction=0.01, tfrecord=None, **settings) -> Samples:
     """The source of arrays that --data names, without a map of their numbers unless another is given."""
-    config = Config(
-        data=str(data),
-        max_bad_fraction=max_bad_fraction,
-        arrays=ArrayConfig(**{"values": "none", **settings}),
-        tfrecord=tfrecord or TFRecordConfig(),
-    )
+    found = ArrayConfig(**{"values": "none", **settings})
+    tfrecord = tfrecord or TFRecordConfig()
+    config = Config(data=str(data), max_bad_fraction=max_bad_fraction, arrays=found, tfrecord=tfrecord)
     return open_source(config, paired=paired, **({} if peers is None else {"peers": peers}))
 
 

@@ -20,11 +20,7 @@ _FLAGS = (
 
 
 class Browser:
-    """A window of Chromium.
-
-    Args:
-        profile: empty folder for its profile.
-    """
+    """A window of Chromium, with an empty folder for its profile."""
 
     def __init__(self, profile: Path) -> None:
         options = webdriver.ChromeOptions()

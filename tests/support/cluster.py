@@ -1,39 +1,29 @@
 """A Slurm of two or three nodes on this machine, each in namespaces of its own, with ssh between them.
 
 All of it lives in one namespace of processes: when its first process ends, also because the tests were killed, the
-kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left,
-which the next cluster removes.
+kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from launching import ROOT, SECONDS, Done, environment
+from launching import ROOT, SECONDS, Done, environment, wait_until
 
 HEAD = "head"
 ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12", "node3": "10.93.0.13"}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 """the states of a job that has ended"""
 PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support"]))
-_PREFIX = "hvdgan-cluster-"
-_PACKAGES = {
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "sbatch": "slurm-client",
-    "munged": "munge",
-    "sshd": "openssh-server",
-    "ip": "iproute2",
-}
+_PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "sbatch": "slurm-client", "munged": "munge"}
+_PACKAGES |= {"sshd": "openssh-server", "ip": "iproute2"}
 _NAMESPACES = ["--net", "--mount", "--uts", "--pid"]
 _HOST = Path(__file__).with_name("host.sh")
 
@@ -86,11 +76,7 @@ Host *
 
 
 def install() -> None:
-    """Install what Debian has of it and is missing, without starting any of its services.
-
-    Raises:
-        AssertionError: this is no Debian, or we are not root.
-    """
+    """Install what Debian has of it and is missing, without starting any of its services."""
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     missing = [package for program, package in _PACKAGES.items() if not shutil.which(program, path=path)]
     assert os.geteuid() == 0, "the cluster tests need root: they make namespaces"
@@ -113,27 +99,18 @@ def install() -> None:
 
 
 class Cluster:
-    """Nodes, a head, a folder that all of them see; to be left by `with`, after which nothing of it is there.
+    """Nodes, at most 3, a head, a folder that all of them see; after the `with` nothing of it is there."""
 
-    Args:
-        visible: further folders that all of them are to see, where they are in /tmp.
-        nodes: number of nodes, at most 3.
-    """
-
-    def __init__(self, *visible: Path, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2) -> None:
         self._nodes = [f"node{number}" for number in range(1, nodes + 1)]
-        self._visible = [ROOT, Path(sys.prefix), *visible]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first: dict[str, psutil.Process] = {}
-        self._lock: int | None = None
         self.shared = Path()
         """the folder; everything of the cluster is in it"""
 
     def __enter__(self) -> "Cluster":
         install()
-        _remove_leftovers()
-        self.shared = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/var/tmp"))
-        self._lock = _lock(self.shared)
+        self.shared = Path(tempfile.mkdtemp(prefix="hvdgan-cluster-", dir="/var/tmp"))
         try:
             self._start()
         except BaseException as error:
@@ -150,13 +127,10 @@ class Cluster:
             process.wait()
         self._processes.clear()
         shutil.rmtree(self.shared)
-        if self._lock is not None:
-            os.close(self._lock)
 
     def words(self, host: str, command: Sequence[str | Path], cwd: Path) -> list[str]:
         """The words that start a command on a host."""
-        target = ["nsenter", f"--target={self._first[host].pid}", *_NAMESPACES, f"--wdns={cwd}"]
-        return [*target, *map(str, command)]
+        return ["nsenter", f"--target={self._first[host].pid}", *_NAMESPACES, f"--wdns={cwd}", *map(str, command)]
 
     def environment(self, **more: str) -> dict[str, str]:
         """What a user's shell has on the head."""
@@ -167,16 +141,13 @@ class Cluster:
     def run(
         self, command: Sequence[str | Path], cwd: Path | None = None, host: str = HEAD, seconds=SECONDS, **env
     ) -> Done:
-        """Run a command on a host to its end.
-
-        Raises:
-            AssertionError: it did not end in time; it has been killed, and what it started on that host with it.
-        """
+        """Run a command on a host to its end; at the bound, end it with all that it has started there and fail."""
         process = self.start(command, cwd, host, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **env)
         try:
             stdout, stderr = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            _kill_family(process.pid)
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                each.kill()
             stdout, stderr = process.communicate()
             raise AssertionError(f"{command} did not end in {seconds} s\n{stdout}\n{stderr}") from None
         finally:
@@ -188,14 +159,8 @@ class Cluster:
     ) -> subprocess.Popen:
         """Start a command on a host; what is still running at the end is killed."""
         streams = {name: more.pop(name) for name in ("stdout", "stderr") if name in more}
-        process = subprocess.Popen(
-            self.words(host, command, cwd or self.shared),
-            env=self.environment(**more),
-            stdin=subprocess.DEVNULL,
-            text=text,
-            start_new_session=True,
-            **streams,
-        )
+        settings = {"env": self.environment(**more), "stdin": subprocess.DEVNULL, "start_new_session": True, **streams}
+        process = subprocess.Popen(self.words(host, command, cwd or self.shared), text=text, **settings)
         self._processes.append(process)
         return process
 
@@ -239,28 +204,19 @@ class Cluster:
 
     def wait_idle(self) -> None:
         """Wait until all nodes can take a job."""
-        states = lambda: self.slurm("sinfo", "-h", "-N", "-o", "%T").split()  # noqa: E731
-        wait_until(
-            lambda: states() == ["idle"] * len(self._nodes), 90, lambda: self.slurm("sinfo", "-N", "-l"), every=0.5
-        )
+        idle, states = ["idle"] * len(self._nodes), ("sinfo", "-h", "-N", "-o", "%T")
+        wait_until(lambda: self.slurm(*states).split() == idle, 90, lambda: self.slurm("sinfo", "-N", "-l"), every=0.5)
 
     def _start(self) -> None:
         self._write_settings()
         self._begin(HEAD, [])
-        for command in (
-            ["link", "add", "eth0", "type", "bridge"],
-            ["addr", "add", f"{ADDRESSES[HEAD]}/24", "dev", "eth0"],
-        ):
-            self._in_network(HEAD, "ip", *command)
-        self._in_network(HEAD, "ip", "link", "set", "eth0", "up")
+        address = f"addr add {ADDRESSES[HEAD]}/24 dev eth0"
+        for command in ("link add eth0 type bridge", address, "link set eth0 up"):
+            self._in_network(HEAD, "ip", *command.split())
         munge = self.shared / "munge"
-        self._daemon(
-            HEAD,
-            "munged",
-            *["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", "munged", "--foreground"],
-            *[f"--key-file={munge}/key", f"--socket={munge}/socket", f"--pid-file={munge}/pid"],
-            *[f"--seed-file={munge}/seed", f"--log-file={munge}/log"],
-        )
+        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+        words = "setpriv --reuid=munge --regid=munge --clear-groups munged --foreground".split()
+        self._daemon(HEAD, "munged", *words, *(f"--{flag}={munge / name}" for flag, name in files.items()))
         wait_until((munge / "socket").exists, 30, (self.shared / f"{HEAD}.munged.log").read_text)
         self._daemon(HEAD, "slurmctld", "slurmctld", "-D", "-c")
         for node in self._nodes:
@@ -277,9 +233,8 @@ class Cluster:
         shared.chmod(0o755)
         for name in ("home", "munge", "ssh", "state", HEAD, *self._nodes):
             (shared / name).mkdir()
-        (shared / "hosts").write_text(
-            "127.0.0.1 localhost\n" + "".join(f"{address} {host}\n" for host, address in ADDRESSES.items())
-        )
+        hosts = {"localhost": "127.0.0.1", **ADDRESSES}
+        (shared / "hosts").write_text("".join(f"{address} {host}\n" for host, address in hosts.items()))
         settings = {"head": HEAD, "address": ADDRESSES[HEAD], "shared": shared, "nodes": ",".join(self._nodes)}
         (shared / "slurm.conf").write_text(_SLURM.format(**settings))
         key = shared / "munge" / "key"
@@ -300,14 +255,9 @@ class Cluster:
         outermost = ["setpriv", "--pdeathsig", "KILL"] if not inside else []
         namespaces = ["unshare", *_NAMESPACES, "--fork", "--kill-child"]
         log = (self.shared / f"{host}.log").open("ab")
-        process = subprocess.Popen(
-            [*inside, *outermost, *namespaces, _HOST, host, *map(str, [self.shared, *self._visible])],
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        words = [*inside, *outermost, *namespaces, _HOST, host, self.shared, ROOT, sys.prefix]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        process = subprocess.Popen(words, env=self.environment(), start_new_session=True, **streams)
         self._processes.append(process)
         wait_until((self.shared / host / "ready").exists, 60, lambda: (self.shared / f"{host}.log").read_text())
         family = psutil.Process(process.pid).children(recursive=True)
@@ -330,42 +280,6 @@ class Cluster:
         assert done.returncode == 0, f"{words}: {done.stderr}"
 
 
-def wait_until(is_so: Callable[[], Any], seconds: float, what: Callable[[], Any], every: float = 0.1) -> None:
-    """Poll until something is so.
-
-    Raises:
-        AssertionError: it is not in that time; what() says what there is instead.
-    """
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, what()
-        time.sleep(every)
-
-
 def _is_first(process: psutil.Process) -> bool:
     status = Path(f"/proc/{process.pid}/status").read_text()
     return next(line for line in status.splitlines() if line.startswith("NSpid")).split()[-1] == "1"
-
-
-def _kill_family(pid: int) -> None:
-    parent = psutil.Process(pid)
-    for process in [*parent.children(recursive=True), parent]:
-        process.kill()
-
-
-def _lock(folder: Path) -> int | None:
-    """Hold a cluster's folder until the descriptor is closed or this process ends; None: somebody holds it."""
-    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
-
-
-def _remove_leftovers() -> None:
-    for folder in Path("/var/tmp").glob(f"{_PREFIX}*"):
-        if (lock := _lock(folder)) is not None:
-            shutil.rmtree(folder)
-            os.close(lock)

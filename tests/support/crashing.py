@@ -8,15 +8,9 @@ _CRASHED = 9
 
 
 def crashes_before(number: int, work: Callable[[], Any], operations: Iterable[tuple[Any, str]]) -> bool:
-    """Run `work` in a forked child that exits just before one of its operations.
+    """Run `work` in a forked child that exits just before one of its operations, by its index from 0.
 
-    Args:
-        number: index of the fatal operation, from 0.
-        work: function under test.
-        operations: functions to count, as (owner, attribute name).
-
-    Returns:
-        True if the child exited there; False if its work has fewer operations and was completed.
+    Operations are functions to count, as (owner, attribute name). Returns False if the work has fewer, and was done.
     """
     child = os.fork()
     if child:

@@ -22,14 +22,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 
-COMMANDS = (
-    "hvdgan.train",
-    "hvdgan.sample",
-    "hvdgan.export",
-    "hvdgan.evaluate",
-    "hvdgan.bench",
-    "hvdgan.diagnostics.speed.worker",
+COMMANDS = tuple(
+    f"hvdgan.{name}" for name in ("train", "sample", "export", "evaluate", "bench", "diagnostics.speed.worker")
 )
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
@@ -77,7 +73,7 @@ def ask(words: list[str]) -> None:
         if not fork:
             return
         for number in _FORWARDED:
-            signal.signal(number, lambda number, _: _signal(fork, number))
+            signal.signal(number, lambda number, _: _kill(os.kill, fork, number))
         code = int(answers.readline() or -signal.SIGKILL)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
@@ -85,9 +81,9 @@ def ask(words: list[str]) -> None:
     os._exit(code)
 
 
-def _signal(fork: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(fork, number)
+def _kill(kill: Callable[[int, int], None], fork: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended, or has no group of its own yet
+        kill(fork, number)
 
 
 def _at_start(environment: dict[str, str]) -> dict[str, str]:
@@ -134,8 +130,7 @@ def _supervise(client: socket.socket, streams: list[int]) -> None:
     ended = os.pidfd_open(fork)
     if ended not in select.select([ended, client], [], [])[0]:
         for kill in (os.kill, os.killpg):
-            with contextlib.suppress(ProcessLookupError):  # it may not have a group of its own yet
-                kill(fork, signal.SIGKILL)
+            _kill(kill, fork, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
     with contextlib.suppress(OSError):
         client.sendall(b"%d\n" % code)

@@ -9,33 +9,26 @@ CLASSES = 1008
 DIMENSION = 2048
 
 
+# Fields of an attribute by the type of its value; a list is of whole numbers.
+_FIELDS = {bool: "b", int: "i", float: "f", bytes: "s"}
+
+
 class Nodes:
-    """Nodes of a GraphDef that is being made.
+    """Nodes of a GraphDef that is being made."""
 
-    Args:
-        producer: version of the GraphDef.
-    """
-
-    def __init__(self, producer=VERSION):
+    def __init__(self):
         self.graph = tf.compat.v1.GraphDef()
-        self.graph.versions.producer = producer
+        self.graph.versions.producer = VERSION
 
     def add(self, name, operation, *inputs, **attributes):
         node = self.graph.node.add(name=name, op=operation, input=inputs)
         for key, value in attributes.items():
-            field = node.attr[key]
             if isinstance(value, tf.DType):
-                field.type = value.as_datatype_enum
-            elif isinstance(value, bool):
-                field.b = value
-            elif isinstance(value, int):
-                field.i = value
-            elif isinstance(value, float):
-                field.f = value
-            elif isinstance(value, bytes):
-                field.s = value
+                node.attr[key].type = value.as_datatype_enum
+            elif isinstance(value, list):
+                node.attr[key].list.i.extend(value)
             else:
-                field.list.i.extend(value)
+                setattr(node.attr[key], _FIELDS[type(value)], value)
 
     def constant(self, name, value, kind=tf.float32):
         node = self.graph.node.add(name=name, op="Const")
@@ -59,18 +52,12 @@ def frozen_graph(seed=0, *, scale_after_normalization=False):
     nodes.add("Mul", "Mul", "Sub", "Mul/y", **kind)
     nodes.constant("conv/conv2d_params", random.normal(0, 0.2, (3, 3, 3, 16)))
     nodes.add("conv/Conv2D", "Conv2D", "Mul", "conv/conv2d_params", strides=[1, 8, 8, 1], padding=b"VALID", **kind)
-    for name, low in (("moving_mean", -1), ("moving_variance", 0.5), ("beta", -1), ("gamma", 0.5)):
-        nodes.constant(f"conv/batchnorm/{name}", random.uniform(low, 1.5, 16))
-    statistics = [f"conv/batchnorm/{name}" for name in ("moving_mean", "moving_variance", "beta", "gamma")]
-    nodes.add(
-        "conv/batchnorm",
-        "BatchNormWithGlobalNormalization",
-        "conv/Conv2D",
-        *statistics,
-        variance_epsilon=0.001,
-        scale_after_normalization=scale_after_normalization,
-        **kind,
-    )
+    lowest = {"moving_mean": -1, "moving_variance": 0.5, "beta": -1, "gamma": 0.5}
+    given = ["conv/Conv2D", *(f"conv/batchnorm/{name}" for name in lowest)]
+    for name, low in zip(given[1:], lowest.values(), strict=True):
+        nodes.constant(name, random.uniform(low, 1.5, 16))
+    more = {"variance_epsilon": 0.001, "scale_after_normalization": scale_after_normalization, **kind}
+    nodes.add("conv/batchnorm", "BatchNormWithGlobalNormalization", *given, **more)
     nodes.add("conv/CheckNumerics", "CheckNumerics", "conv/batchnorm", message=b"not finite", **kind)
     nodes.add("conv/control_dependency", "Identity", "conv/batchnorm", "^conv/CheckNumerics", **kind)
     nodes.add("conv", "Relu", "conv/control_dependency", **kind)

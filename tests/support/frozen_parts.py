@@ -61,23 +61,15 @@ class Layerwise(Perceptual):
 AT_IMPORT = keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(6)])
 
 
-class Outside(Tiny):
-    """Features of a network that was made at import, scaled by a variable and a constant of __init__()."""
+class Unseeded(Tiny):
+    """Features of a network of the import, scaled by a constant and by a variable whose numbers no seed gives."""
 
     def __init__(self, options, data):
         super().__init__(options, data)
-        self.scale = tf.Variable(tf.random.uniform((6,)), name="scale")
+        self.scale = tf.Variable(np.random.default_rng().uniform(size=6).astype(np.float32), name="scale")
         self.mask = tf.constant(np.random.uniform(size=(8, 8, 1)).astype(np.float32))
 
     def fool(self, nets, batch):
         loss, _ = super().fool(nets, batch)
         apart = AT_IMPORT(self.mask * (batch.images - nets.generator(batch.latents)))
         return loss + tf.reduce_mean(tf.square(apart * self.scale)), {}
-
-
-class Unseeded(Outside):
-    """A variable whose numbers no seed gives."""
-
-    def __init__(self, options, data):
-        super().__init__(options, data)
-        self.scale.assign(np.random.default_rng().uniform(size=6))

@@ -1,21 +1,19 @@
 """Finds what a GPU would not compute by itself in a traced graph, by the kernels that TensorFlow has for GPUs.
 
 TensorFlow places each operation on the GPU for whose types it has a kernel there, and on the host otherwise, or where
-the graph says so. Each kernel has some of its arguments in the memory of the host: shapes, axes, predicates, and all
-arguments of almost every operation on int32. A number that a GPU has computed and such an argument needs is copied to
-the host: the copy waits until the GPU has done everything before it, and what comes after it is not even enqueued.
-The same holds for a number of the host's that an operation needs in the GPU's memory.
+the graph says so. A kernel has some arguments in the memory of the host: shapes, axes, predicates, and all arguments of
+almost every operation on int32. A number that a GPU has computed and such an argument needs is copied to the host,
+which waits until the GPU has done everything before it. So does a number of the host's that is needed on the GPU.
 
-What depends on nothing but constants and known shapes counts as a constant, as TensorFlow's graph optimizer computes it
-once. A constant is where the kernel that computed it would have left it; so a constant of type int64 that an argument
-in the host's memory needs is copied back in each step, and counts. The optimizer also removes identities, so a tensor
-stays in its memory there.
+What depends on constants and known shapes alone counts as a constant, as TensorFlow's graph optimizer computes it once;
+it is where the kernel that computed it would have left it. The optimizer removes identities, so a tensor stays where it
+is there.
 """
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -39,23 +37,18 @@ _REFUSED = frozenset(
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 
 
-@dataclasses.dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """types: for each attribute that decides, the types that it may have; on_host: arguments in the host's memory."""
 
     types: Mapping[str, frozenset[str]]
     on_host: frozenset[str]
 
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """What a GPU would not compute.
+class Fault(NamedTuple):
+    """What a GPU would not compute, with the types of the operation's attributes and its name.
 
     what: "no kernel"; "string", of which a GPU has no kernels; "waits" for the GPU in the middle of a step; "copies" a
         number of the host to the GPU in each step, for which the next operations wait; "refused", with --deterministic.
-    operation: its type.
-    types: types of its attributes.
-    place: its name.
     """
 
     what: str
@@ -97,10 +90,8 @@ def faults_of(
         on_host: number of its first arguments that are in the host's memory. Resources are there always, and numbers
             of type int32 too, to where TensorFlow copies them before it calls a function.
     """
-    graph = function.graph
-    memory = {id(each): number < on_host or _is_kept(each) for number, each in enumerate(graph.inputs)}
-    walk = _Walk(halves)
-    walk.through(graph, memory)
+    kept, inputs, walk = (tf.resource, tf.int32), function.graph.inputs, _Walk(halves)
+    walk.through(function.graph, [number < on_host or each.dtype in kept for number, each in enumerate(inputs)])
     return list(dict.fromkeys(walk.faults))
 
 
@@ -112,23 +103,23 @@ class _Walk:
         self.faults: list[Fault] = []
         self.constants: set[int] = set()
 
-    def through(self, graph: tf.Graph, memory: dict[int, bool]) -> list[bool]:
-        """The memory of the graph's results, from that of its inputs by their ids."""
-        live = _live(graph)
+    def through(self, graph: tf.Graph, given: list[bool]) -> list[bool]:
+        """The memory of the graph's results, from that of its inputs."""
+        memory, live = {id(each): where for each, where in zip(graph.inputs, given, strict=True)}, _live(graph)
         for operation in graph.get_operations():
             if operation not in live or operation.type in _IGNORED:
                 continue
             if self._is_constant(operation):
                 self.constants |= {id(each) for each in operation.outputs}
-            given = [memory[id(each)] for each in operation.inputs]
-            for each, where in zip(operation.outputs, self._one(operation, given), strict=True):
-                memory[id(each)] = where
+            found = self._one(operation, [memory[id(each)] for each in operation.inputs])
+            memory |= {id(each): where for each, where in zip(operation.outputs, found, strict=True)}
         return [memory[id(each)] for each in graph.outputs]
 
     def _one(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """The memory of an operation's results."""
         if operation.type in _CALLS:
-            return self._compiled(operation, given) if _is_compiled(operation) else self._call(operation, "f", given)
+            compiled = "_XlaMustCompile" in operation.node_def.attr and operation.get_attr("_XlaMustCompile")
+            return self._compiled(operation, given) if compiled else self.through(*_functions(operation, "f"), given)
         if operation.type in _BRANCHES:
             self._need(operation, given[:1])
             return self._branches(operation, given[1:])
@@ -145,17 +136,16 @@ class _Walk:
         ):
             self._add("refused", operation)
         types = _types(operation)
-        if "CPU" in operation.device.upper() or _of_variable_on_host(operation, types):
-            self._need(operation, given)
-            return [True] * len(operation.outputs)
-        kernel = self._kernel(operation, types)
+        on_host = "CPU" in operation.device.upper() or _of_variable_on_host(operation, types)
+        kernel = None if on_host else self._kernel(operation, types)
         if kernel is None:
             self._need(operation, given)
             return [True] * len(operation.outputs)
         arguments = list(_arguments(operation, operation.op_def.input_arg))
         self._need(operation, [where for name, where in zip(arguments, given, strict=True) if name in kernel.on_host])
-        if any(where for name, where in zip(arguments, given, strict=True) if name not in kernel.on_host):
-            self._copy(operation)
+        from_host = any(where for name, where in zip(arguments, given, strict=True) if name not in kernel.on_host)
+        if from_host and not self._is_constant(operation):
+            self._add("copies", operation)
         return [name in kernel.on_host for name in _arguments(operation, operation.op_def.output_arg)]
 
     def _kernel(self, operation: tf.Operation, types: Types) -> Kernel | None:
@@ -169,10 +159,6 @@ class _Walk:
                 return None
         return kernel
 
-    def _call(self, operation: tf.Operation, attribute: str, given: list[bool]) -> list[bool]:
-        inner = _function(operation, attribute)
-        return self.through(inner, {id(each): where for each, where in zip(inner.inputs, given, strict=True)})
-
     def _compiled(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """A function that XLA compiles becomes XlaLaunch, whose arguments and results are in the GPU's memory."""
         for each, where in zip(operation.inputs, given, strict=True):
@@ -185,18 +171,15 @@ class _Walk:
         switched = self._passed("Switch", operation, list(operation.inputs)[1:], given)
         for attribute in [each.name for each in operation.op_def.attr if "func" in each.type]:
             for inner in _functions(operation, attribute):
-                results = self.through(inner, dict(zip(map(id, inner.inputs), switched, strict=True)))
-                merged = self._passed("Merge", operation, inner.outputs, results)
+                merged = self._passed("Merge", operation, inner.outputs, self.through(inner, switched))
         return merged
 
     def _loop(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """A loop becomes Enter, its operations, and NextIteration; its condition must be known to the host."""
         variables = self._passed("Enter", operation, operation.inputs, given)
-        condition = self._call(operation, "cond", variables)
-        self._need(operation, condition)
-        body = _function(operation, "body")
-        results = self.through(body, dict(zip(map(id, body.inputs), variables, strict=True)))
-        return self._passed("NextIteration", operation, body.outputs, results)
+        self._need(operation, self.through(*_functions(operation, "cond"), variables))
+        (body,) = _functions(operation, "body")
+        return self._passed("NextIteration", operation, body.outputs, self.through(body, variables))
 
     def _passed(self, through: str, operation: tf.Operation, tensors: Sequence, given: list[bool]) -> list[bool]:
         """The memory of tensors that pass through control flow, which is placed where they come from."""
@@ -220,10 +203,6 @@ class _Walk:
         if not all(given):
             self._add("waits", operation)
 
-    def _copy(self, operation: tf.Operation) -> None:
-        if not self._is_constant(operation):
-            self._add("copies", operation)
-
     def _add(self, what: str, operation: tf.Operation, types: Types | None = None) -> None:
         named = sorted((types or _types(operation)).items())
         text = " ".join(f"{name}={','.join(values)}" for name, values in named)
@@ -243,10 +222,6 @@ def _live(graph: tf.Graph) -> set[tf.Operation]:
     return live
 
 
-def _is_kept(tensor: tf.Tensor) -> bool:
-    return tensor.dtype in (tf.resource, tf.int32)
-
-
 def _types(operation: tf.Operation) -> Types:
     """The types of the attributes that have some."""
     found = {}
@@ -255,10 +230,6 @@ def _types(operation: tf.Operation) -> Types:
             value = operation.get_attr(attribute.name)
             found[attribute.name] = tuple(tf.as_dtype(e).name for e in (value if isinstance(value, list) else [value]))
     return found
-
-
-def _is_compiled(operation: tf.Operation) -> bool:
-    return "_XlaMustCompile" in operation.node_def.attr and operation.get_attr("_XlaMustCompile")
 
 
 def _of_variable_on_host(operation: tf.Operation, types: Types) -> bool:
@@ -272,19 +243,12 @@ def _of_variable_on_host(operation: tf.Operation, types: Types) -> bool:
 def _arguments(operation: tf.Operation, definitions) -> Iterator[str]:
     """The name of each argument or result, once for each tensor of a list."""
     for each in definitions:
-        count = 1
-        if each.number_attr:
-            count = operation.get_attr(each.number_attr)
-        elif each.type_list_attr:
-            count = len(operation.get_attr(each.type_list_attr))
-        yield from [each.name] * count
+        types = len(operation.get_attr(each.type_list_attr)) if each.type_list_attr else 1
+        yield from [each.name] * (operation.get_attr(each.number_attr) if each.number_attr else types)
 
 
 def _functions(operation: tf.Operation, attribute: str) -> Iterator[tf.Graph]:
+    """The functions that an operation calls by an attribute."""
     value = operation.get_attr(attribute)
     for called in value if isinstance(value, list) else [value]:
         yield function_of(operation.graph, called.name)
-
-
-def _function(operation: tf.Operation, attribute: str) -> tf.Graph:
-    return next(_functions(operation, attribute))

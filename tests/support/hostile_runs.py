@@ -13,14 +13,10 @@ ANSI = "\x1b[31mred\x1b[0m \u202egnirts"
 
 def _everywhere(folder: Path) -> None:
     name = EVIL.replace("/", "|")
-    run_folders.write(
-        folder,
-        metrics=record(10, **{f"{EVIL}/loss": 1.0, f"eval/{EVIL}": 2.0, "$\\frac{": 3.0}).replace(
-            '"both"', json.dumps(EVIL)
-        ),
-        told=[START, Caution(text=EVIL), SkippedFile(name=EVIL, reason=EVIL), End(state="failed", text=EVIL)],
-        config=json.dumps({"recipe": EVIL, "data": EVIL, EVIL: EVIL, "best_metric": f"eval/{EVIL}"}),
-    )
+    metrics = record(10, **{f"{EVIL}/loss": 1.0, f"eval/{EVIL}": 2.0, "$\\frac{": 3.0})
+    told = [START, Caution(text=EVIL), SkippedFile(name=EVIL, reason=EVIL), End(state="failed", text=EVIL)]
+    config = json.dumps({"recipe": EVIL, "data": EVIL, EVIL: EVIL, "best_metric": f"eval/{EVIL}"})
+    run_folders.write(folder, metrics=metrics.replace('"both"', json.dumps(EVIL)), told=told, config=config)
     (folder / "evaluation.jsonl").write_text(json.dumps({"step": 1, f"eval/{EVIL}": EVIL, "features": EVIL}) + "\n")
     (folder / "samples").mkdir()
     (folder / "samples" / "step-1.png").write_text(EVIL)
@@ -28,14 +24,17 @@ def _everywhere(folder: Path) -> None:
 
 
 def _ansi(folder: Path) -> None:
-    metrics = record(10, **{f"{ANSI}/loss": 1.0})
     told = [START, End(state="failed", text=ANSI)]
-    run_folders.write(folder, metrics=metrics, told=told, config=json.dumps({"data": ANSI}))
+    run_folders.write(folder, metrics=record(10, **{f"{ANSI}/loss": 1.0}), told=told, config=json.dumps({"data": ANSI}))
 
 
-def _lines(*lines, config="{}"):
-    """Makes a folder with these lines of metrics.jsonl."""
-    return lambda folder: run_folders.write(folder, metrics="".join(lines), config=config)
+def _not_finite(folder: Path) -> None:
+    losses = enumerate((1.0, float("nan"), float("inf"), None, 2.0))
+    run_folders.write(folder, metrics="".join(record(step, loss=value) for step, value in losses))
+
+
+def _cut(folder: Path) -> None:
+    run_folders.write(folder, metrics=record(1, loss=1.0) + record(2, loss=1.0)[:20])
 
 
 def _million_keys(folder: Path) -> None:
@@ -87,11 +86,8 @@ CASES = {
     "scripts everywhere": (_everywhere, ["&lt;script&gt;window.struck = 1"]),
     "terminal codes": (_ansi, ["\\x1b[31mred", "\\u202egnirts"]),
     "a million keys": (_million_keys, ["lines of more than 1,048,576 bytes are left out (1)"]),
-    "not finite": (
-        _lines(*(record(at, loss=value) for at, value in enumerate((1.0, float("nan"), float("inf"), None, 2.0)))),
-        ["Without a finite value: loss (3)."],
-    ),
-    "cut in a line": (_lines(record(1, loss=1.0), record(2, loss=1.0)[:20]), ["the last line is cut off"]),
+    "not finite": (_not_finite, ["Without a finite value: loss (3)."]),
+    "cut in a line": (_cut, ["the last line is cut off"]),
     "huge numbers": (_huge_numbers, ["that are no numbers are left out", "Without a finite value: loss"]),
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
-from cluster import OVER, PYTHONPATH, Cluster, wait_until
-from launching import ROOT, SECONDS, launcher, run
+from cluster import OVER, PYTHONPATH, Cluster
+from launching import ROOT, SECONDS, launcher, run, wait_until
 
 STEPS = 200
 SETTINGS = [
@@ -22,29 +22,19 @@ NODES = "--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --time=10".split()
 
 
 class Job:
-    """A job that trains into folder/run, and is slowed down while the brake is on.
+    """A job of a file in slurm/ that trains into folder/run, and is slowed down while the brake is on.
 
     Args:
         folder: folder to make, in the cluster's shared folder.
-        arguments: arguments of the trainer, after SETTINGS.
         options: options of sbatch.
-        script: name of a file in slurm/.
+        arguments: arguments of the trainer, after SETTINGS.
         env: environment variables for sbatch.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        folder: Path,
-        *options: str,
-        arguments=(),
-        script="multi_node.sbatch",
-        brake=False,
-        **env: str,
+        self, cluster: Cluster, folder: Path, *options, arguments=(), script="multi_node.sbatch", brake=False, **env
     ) -> None:
-        self._cluster = cluster
-        self._folder = folder
-        self.run_dir = folder / "run"
+        self._cluster, self._folder, self.run_dir = cluster, folder, folder / "run"
         folder.mkdir(exist_ok=True)
         self.brake(brake)
         words = [*NODES, f"--output={folder}/output.txt", *options, ROOT / "slurm" / script]

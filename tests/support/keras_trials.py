@@ -3,7 +3,7 @@
 import functools
 import gc
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
 from hvdgan.training.periodic import check_ranks
 from hvdgan.training.saving import snapshot
-from keras_cases import CASES, Case
+from keras_cases import Case
 
 STEPS, HALF = 12, 6
 WORKS = "works"
-BATCH = 16
+Key = tuple[str, str]
+"""group and name of a case"""
 
 
 class Trial(Recipe):
@@ -58,7 +59,7 @@ class Trial(Recipe):
         return self.judged(nets.critic, nets.generator, batch.images, batch.labels, batch.latents), {}
 
     def fool(self, nets, batch):
-        return self.fooled(nets.critic, nets.generator, batch.labels, batch.latents), {}
+        return self.fooled(nets.critic, nets.generator, batch.images, batch.labels, batch.latents), {}
 
     def judged(self, critic, generator, images, labels, latents):
         real = critic(tf.reshape(images, (-1, 64)))
@@ -66,7 +67,7 @@ class Trial(Recipe):
             return self.case.loss(labels, real)
         return losses.non_saturating_discriminator(real, critic(generator(latents)))
 
-    def fooled(self, critic, generator, labels, latents):
+    def fooled(self, critic, generator, images, labels, latents):
         scores = critic(generator(latents))
         return self.case.loss(labels, scores) if self.case.loss else losses.non_saturating_generator(scores)
 
@@ -74,34 +75,27 @@ class Trial(Recipe):
         return tf.zeros((1, 8, 8, 1))
 
 
-def outcomes(chosen: Iterable[tuple[str, str]], ranks: Ranks) -> dict[tuple[str, str], str]:
-    """What becomes of each case, by group and name: WORKS, a refusal, or what differs; every rank calls this.
+def outcomes(cases: Mapping[Key, Case], ranks: Ranks) -> dict[Key, str]:
+    """What becomes of each case: WORKS, a refusal, or what differs; every rank calls this.
 
     Args:
-        chosen: groups and names of cases.
+        cases: cases by their keys.
         ranks: ranks that train together. What one rank trains is divided among them.
     """
-    chosen = list(chosen)
     gc.freeze()  # Keras collects garbage whenever a run is built
-    together = [_attempted(lambda key=key: _trained(_recipe(key), ranks)) for key in chosen]
-    mine = {
-        number: _compared(_recipe(key), result)
-        for number, (key, result) in enumerate(zip(chosen, together, strict=True))
-        if number % ranks.size == ranks.rank
-    }
-    found = {int(number): text for part in ranks.gather(mine, "outcomes") for number, text in part.items()}
-    return {key: found[number] for number, key in enumerate(chosen)}
+    recipes = [type("Trial", (Trial,), {"case": case}) for case in cases.values()]
+    together = [_attempted(_trained, recipe, ranks) for recipe in recipes]
+    mine = [
+        [number, _compared(recipes[number], together[number])] for number in range(ranks.rank, len(cases), ranks.size)
+    ]
+    found = dict(pair for pairs in ranks.gather(mine, "outcomes") for pair in pairs)
+    return {key: found[number] for number, key in enumerate(cases)}
 
 
-def _recipe(key: tuple[str, str]) -> type[Trial]:
-    group, name = key
-    return type("Trial", (Trial,), {"case": CASES[group][name]})
-
-
-def _attempted(work: Callable[[], Any]) -> Any:
+def _attempted(work: Callable[..., Any], *arguments: Any) -> Any:
     """The result of work, or the text of the error that ends it."""
     try:
-        return work()
+        return work(*arguments)
     except RankFailed as error:
         return f"fails: {error}"
     except RunError as error:
@@ -110,22 +104,17 @@ def _attempted(work: Callable[[], Any]) -> Any:
         return f"fails: {type(error).__name__}: {in_one_line(error)[:300]}"
 
 
-def _run(recipe: type[Trial], ranks: Ranks) -> Any:
-    return tiny_run(recipe, ranks=ranks, global_batch_size=BATCH)
-
-
 def _trained(recipe: type[Trial], ranks: Ranks) -> dict[str, np.ndarray]:
     """The variables of a run after all steps."""
-    run = _run(recipe, ranks)
+    run = tiny_run(recipe, ranks=ranks)
     _train(run, 0, STEPS)
     with run.state.statistics.set_to_means(ranks.stack(run.state.statistics.read())):
         return values_of(run)
 
 
 def _train(run: Any, first: int, last: int) -> None:
-    step = stage_step(run)
     for number in range(first, last):
-        _, finite = step(number, number, data_of(run, number))
+        _, finite = stage_step(run)(number, number, data_of(run, number))
         assert all(finite), "a loss or gradients are not finite"
         if number == first:
             check_ranks(run.ranks, run.state, number)
@@ -135,39 +124,31 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
     """The outcome of a case, given what all ranks have trained; no collective."""
     if isinstance(together, str):
         return together
-    run = _run(recipe, Ranks())
+    run = tiny_run(recipe)
     first = values_of(run)
-    alone = _attempted(lambda: _halves(recipe, run))
+    alone = _attempted(_halves, recipe, run)
     if isinstance(alone, str):
         return alone
     whole, resumed = alone
-    plain = _attempted(lambda: _plainly(run, first))
+    plain = _attempted(_plainly, run, first)
     if isinstance(plain, str):
         return f"plain Keras {plain}"
-    differences = [
-        "other bits after a resume" if _other_bits(whole, resumed) else "",
-        _far(whole, plain, "plain Keras"),
-        _far(whole, together, "two ranks"),
-    ]
-    return "; ".join(filter(None, differences)) or WORKS
+    same = all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
+    differences = ["" if same else "other bits after a resume", _far(whole, plain, "plain Keras")]
+    return "; ".join(filter(None, [*differences, _far(whole, together, "two ranks")])) or WORKS
 
 
 def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The variables of a run on one rank, and those of the same run after a resume from its middle."""
     _train(run, 0, HALF)
+    saved = snapshot(run, HALF, 0, "trial", (run.state.statistics.read()[None], {}), {})
     with tempfile.TemporaryDirectory() as folder:
-        path = checkpoint.write(
-            Path(folder), snapshot(run, HALF, 0, "trial", (run.state.statistics.read()[None], {}), {})
-        )
+        path = checkpoint.write(Path(folder), saved)
         _train(run, HALF, STEPS)
-        resumed = _run(recipe, Ranks())
+        resumed = tiny_run(recipe)
         checkpoint.restore(path, files.read_manifest(path), resumed.state.tensors())
     _train(resumed, HALF, STEPS)
     return values_of(run), values_of(resumed)
-
-
-def _other_bits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
-    return any(one[name].tobytes() != other[name].tobytes() for name in one)
 
 
 def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -185,27 +166,23 @@ def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
             variable.assign(first[f"networks/{name}/{own.path}"])
         optimizers[name].build(network.trainable_variables)  # some keep a copy of the weights
 
-    def update(owned: str, images: tf.Tensor, labels: tf.Tensor, latents: tf.Tensor) -> None:
+    def update(owned: str, loss_of: Callable, images: tf.Tensor, labels: tf.Tensor, latents: tf.Tensor) -> None:
         of_calls: list[tf.Tensor] = []
-        called = {name: _caller(network, name == owned, of_calls) for name, network in networks.items()}
+        critic, generator = (_caller(networks[name], name == owned, of_calls) for name in ("critic", "generator"))
         variables = networks[owned].trainable_variables
         with tf.GradientTape() as tape:
-            if owned == "critic":
-                loss = recipe.judged(called["critic"], called["generator"], images, labels, latents)
-            else:
-                loss = recipe.fooled(called["critic"], called["generator"], labels, latents)
+            loss = loss_of(critic, generator, images, labels, latents)
             of_weights = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
             loss = tf.add_n([tf.cast(each, tf.float32) for each in (loss, *of_calls, *of_weights)])
         optimizers[owned].apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
 
-    updates = {
-        owned: tf.function(functools.partial(update, owned), autograph=False) for owned in ("critic", "generator")
-    }
+    pairs = (("critic", recipe.judged), ("generator", recipe.fooled))
+    updates = [tf.function(functools.partial(update, *pair), autograph=False) for pair in pairs]
     for number in range(STEPS):
         data = data_of(run, number)
         images, labels = tf.cast(data["images"], tf.float32) / 127.5 - 1.0, tf.cast(data["labels"], tf.int32)
-        random = Random(run.config.seed, tf.constant(number, tf.int64), 0, BATCH)
-        for each in updates.values():
+        random = Random(run.config.seed, tf.constant(number, tf.int64), 0, len(images))
+        for each in updates:
             each(images, labels, recipe.draw(random.scoped("draw"))["latents"])
     return {
         f"networks/{name}/{number}": variable.numpy()
@@ -231,10 +208,9 @@ def _caller(network: keras.Model, is_owned: bool, of_calls: list[tf.Tensor]) -> 
 
 def _far(whole: dict[str, np.ndarray], other: dict[str, np.ndarray], what: str) -> str:
     """The largest difference of the networks' numbers, if it is more than that of the order of sums."""
-    mine = [(name, value) for name, value in whole.items() if name.startswith("networks/")]
-    others = [value for name, value in other.items() if name.startswith("networks/")]
-    most = 0.0
-    for (_, one), two in zip(mine, others, strict=True):
-        if "seed" not in str(one.dtype) and not np.allclose(one.astype(float), two.astype(float), rtol=1e-3, atol=1e-4):
-            most = max(most, float(np.abs(one.astype(float) - two.astype(float)).max()))
-    return f"differs from {what} by {most:.1g}" if most else ""
+    mine, others = ([v for name, v in each.items() if name.startswith("networks/")] for each in (whole, other))
+    pairs = [
+        (a.astype(float), b.astype(float)) for a, b in zip(mine, others, strict=True) if "seed" not in str(a.dtype)
+    ]
+    far = [np.abs(a - b).max() for a, b in pairs if not np.allclose(a, b, rtol=1e-3, atol=1e-4)]
+    return f"differs from {what} by {max(far):.1g}" if far else ""

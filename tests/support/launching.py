@@ -1,14 +1,18 @@
 """Starting real processes from tests: one, or several under a launcher, with a bound on their time."""
 
+import contextlib
 import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 import forking
@@ -54,9 +58,6 @@ def run(
     """Run a command to its end; at the bound, end it with all its children and fail.
 
     Args:
-        command: words of the command line.
-        cwd: working folder.
-        seconds: bound on the time.
         forked: fork hvdgan's commands and horovodrun from processes that have imported TensorFlow (see forking.py).
         env: variables to add to environment(); one that Python reads at the start makes `forked` useless.
     """
@@ -79,6 +80,29 @@ def run(
         stdout, stderr = process.communicate()
         raise AssertionError(f"{command} did not end in {seconds} s\n{stdout}\n{stderr}") from None
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str | Path], cwd: Path, **env: str) -> Iterator[psutil.Popen]:
+    """Start a command whose output goes to cwd/said; at the end it and all that it has started are killed."""
+    with (cwd / "said").open("w") as said:
+        settings = {"env": environment(**env), "stdin": subprocess.DEVNULL, "start_new_session": True}
+        process = psutil.Popen([str(word) for word in command], cwd=cwd, stdout=said, stderr=said, **settings)
+    try:
+        yield process
+    finally:
+        for each in [*(process.children(recursive=True) if process.is_running() else ()), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait()
+
+
+def wait_until(is_so: Callable[[], Any], seconds: float, what: Callable[[], Any], every: float = 0.1) -> None:
+    """Poll until something is so; after a time fail with what() says."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, what()
+        time.sleep(every)
 
 
 def launcher(ranks: int, controller: str = "gloo") -> list[str]:

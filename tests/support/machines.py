@@ -6,9 +6,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from launching import ROOT
+
 TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh
 sha256sum sleep tac tail tee timeout touch tr uname""".split()
 COMPILER = {"g++": "", "make": ""}
@@ -81,13 +81,8 @@ class Machine:
         self.calls_file = folder / "calls"
         self.source = folder / "horovod-0.28.1.tar.gz"
         self.log = self.checkout / ".venv" / "setup.log"
-        self.environment = {
-            "PATH": str(self.bin),
-            "CALLS": str(self.calls_file),
-            "TMPDIR": str(folder / "tmp"),
-            "SOURCE": str(self.source),
-            "LC_ALL": "C",
-        }
+        paths = {"PATH": self.bin, "CALLS": self.calls_file, "TMPDIR": folder / "tmp", "SOURCE": self.source}
+        self.environment = {"LC_ALL": "C", **{name: str(path) for name, path in paths.items()}}
         (folder / "tmp").mkdir()
         (self.checkout / "launch").mkdir(parents=True)
         scripts = ["setup.sh", "choose.sh", "existing.sh", "existing.py", "patched_source.py"]
@@ -105,17 +100,19 @@ class Machine:
 
     def has(self, **commands):
         for name, script in commands.items():
-            (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
-            (self.bin / name).chmod(0o755)
+            self._write(self.bin / name, script)
+
+    def _write(self, path, script):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
 
     def has_gpus(self, *gpus, nvcc=NVCC_13):
         """Make nvidia-smi show GPUs by compute capability and name, and a CUDA toolkit, whose folder is returned."""
         shown = f'case "$*" in *compute_cap*) printf "%s\\n" {shlex.join(gpus)} ;; *) echo NVIDIA ;; esac'
         self.has(**{"nvidia-smi": shown if gpus else "exit 9"})
         toolkit = self.checkout.with_name("cuda")
-        (toolkit / "bin").mkdir(parents=True, exist_ok=True)
-        (toolkit / "bin" / "nvcc").write_text(f"#!/bin/sh\n{nvcc}\n")
-        (toolkit / "bin" / "nvcc").chmod(0o755)
+        self._write(toolkit / "bin" / "nvcc", nvcc)
         return toolkit
 
     def lacks(self, *names):
@@ -123,15 +120,9 @@ class Machine:
             (self.bin / name).unlink()
 
     def setup(self, *arguments, **environment):
-        return subprocess.run(
-            ["bash", self.checkout / "launch" / "setup.sh", *arguments],
-            env=self.environment | environment,
-            cwd=self.bin,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        words, streams = ["bash", self.checkout / "launch" / "setup.sh", *arguments], {"stdin": subprocess.DEVNULL}
+        env = self.environment | environment
+        return subprocess.run(words, env=env, cwd=self.bin, capture_output=True, text=True, timeout=60, **streams)
 
     def succeeds(self, *arguments, **environment):
         """The output of a call that must succeed, and what it asked of venv and pip."""

@@ -14,10 +14,7 @@ _ATTRIBUTES = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 65535, 6: 65535, 7: 65535, 8
 _ATTRIBUTES |= {39: 2048, 75: 9, 76: 0, 81: 233472, 82: 65536, 97: 232448}
 _SPOKEN = {
     "cuInit": "(unsigned flags) { return 0; }",
-    "cuDeviceGetCount": "(int *out) { *out = 1; return 0; }",
-    "cuDriverGetVersion": "(int *out) { *out = 13000; return 0; }",
     "cuDeviceGet": "(int *out, int number) { *out = number; return 0; }",
-    "cuCtxGetDevice": "(int *out) { *out = 0; return 0; }",
     "cuDeviceGetAttribute": "(int *out, int which, int device) { *out = attribute(which); return 0; }",
     "cuDeviceGetName": '(char *out, int size, int device) { snprintf(out, size, "Make-believe"); return 0; }',
     "cuDeviceGetPCIBusId": '(char *out, int size, int device) { snprintf(out, size, "0000:01:00.0"); return 0; }',
@@ -25,11 +22,6 @@ _SPOKEN = {
     "cuDeviceGetUuid_v2": "(char *out, int device) { memset(out, 1, 16); return 0; }",
     "cuDeviceTotalMem_v2": "(size_t *out, int device) { *out = memory; return 0; }",
     "cuMemGetInfo_v2": "(size_t *left, size_t *all) { *left = *all = memory; return 0; }",
-    "cuDevicePrimaryCtxRetain": "(void **out, int device) { *out = &handle; return 0; }",
-    "cuCtxGetCurrent": "(void **out) { *out = &handle; return 0; }",
-    "cuStreamCreate": "(void **out, unsigned flags) { *out = &handle; return 0; }",
-    "cuStreamCreateWithPriority": "(void **out, unsigned flags, int priority) { *out = &handle; return 0; }",
-    "cuEventCreate": "(void **out, unsigned flags) { *out = &handle; return 0; }",
     "cuGetErrorName": '(int code, const char **out) { *out = "MAKE_BELIEVE"; return 0; }',
     "cuGetErrorString": '(int code, const char **out) { *out = "make-believe"; return 0; }',
     "cuGetExportTable": "(const void **out, const void *id) { *out = 0; return 999; }",
@@ -37,6 +29,10 @@ _SPOKEN = {
     "cuGetProcAddress_v2": "(const char *name, void **out, int version, long flags, int *status)"
     " { int code = found(name, out); if (status) *status = code != 0; return code; }",
 }
+_NUMBERS = {"cuDeviceGetCount": 1, "cuDriverGetVersion": 13000, "cuCtxGetDevice": 0}
+_SPOKEN |= {name: f"(int *out) {{ *out = {value}; return 0; }}" for name, value in _NUMBERS.items()}
+_HANDLES = "DevicePrimaryCtxRetain CtxGetCurrent StreamCreate StreamCreateWithPriority EventCreate".split()
+_SPOKEN |= {f"cu{name}": "(void **out, ...) { *out = &handle; return 0; }" for name in _HANDLES}
 _HEAD = f"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -42,10 +42,8 @@ class Messages:
         """Run a command that must end with one line and without a change to the files of a folder.
 
         Args:
-            command: its name, as in the table.
-            main: its function, or one that returns its exit code and what it printed to standard error.
-            arguments: its arguments, as in the table.
-            more: further arguments, which are not in the table.
+            main: the command's function, or one that returns its exit code and what it printed to standard error.
+            more: arguments besides those of the table.
             folder: folder that must stay as it is; its path is written as FOLDER in the table.
         """
         before, _ = _files(folder), self._capsys.readouterr()

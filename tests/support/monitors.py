@@ -4,23 +4,20 @@ import contextlib
 import queue
 import subprocess
 import sys
-import threading
-import time
-from pathlib import Path
 
-import hvdgan
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.lost_ranks import Group
+from launching import environment, wait_until
 
 SECONDS = 30  # far more than anything here takes
-# The command line of a rank in a process of its own, and the work of its main thread in place of %s.
+# The command line of a rank in a process of its own.
 _CHILD = """
-import sys, time
+import sys
 from monitors import monitor_of, stop
 place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
 print(*place, flush=True)
-%s
+sys.stdin.read()
 stop(monitor)
 """
 
@@ -28,8 +25,7 @@ stop(monitor)
 class Noted:
     """Reactions of a monitor: keeps the lines that it logs, and the ranks for which it would end the process."""
 
-    def __init__(self, rank, group, log):
-        self.rank, self.group = rank, group
+    def __init__(self, log):
         self.said, self.ends, self._log = queue.Queue(), queue.Queue(), log
 
     def say(self, text):
@@ -57,48 +53,36 @@ def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
         place = endpoint, key
     else:
         socket = caller(place[1])
-    noted = Noted(rank, group_of(size, seconds), log)
+    noted = Noted(log)
+    noted.rank, noted.group = rank, group_of(size, seconds)
     monitor = Monitor(noted, Activity(), socket, place[:1])
     monitor.__enter__()
     return place, noted, monitor
 
 
-def stop(*monitors, failed=False):
-    """Let ranks leave, in order or with an error."""
+def stop(*monitors):
+    """Let ranks leave in order."""
     for monitor in monitors:
-        monitor.__exit__(RuntimeError if failed else None, None, None)
+        monitor.__exit__(None, None, None)
 
 
 @contextlib.contextmanager
 def children():
     """A function that starts a rank as a process; it returns the process and the place of rank 0."""
-    started = []
+    with contextlib.ExitStack() as stack:
 
-    def start(rank, size, seconds, *place, work="sys.stdin.read()"):
-        child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD % work, *map(str, (rank, size, seconds)), *place],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": f"{Path(hvdgan.__file__).parents[1]}:{Path(__file__).parent}"},
-        )
-        started.append(child)
-        return child, child.stdout.readline().split()
+        def start(rank, size, seconds, *place):
+            words = [sys.executable, "-c", _CHILD, *map(str, (rank, size, seconds)), *place]
+            streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            child = stack.enter_context(subprocess.Popen(words, **streams, text=True, env=environment()))
+            stack.callback(child.kill)
+            return child, child.stdout.readline().split()
 
-    yield start
-    for child in started:
-        child.kill()
-        child.communicate()
-
-
-def wait_until(condition, what):
-    """Wait until a condition holds, or fail."""
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not happen"
-        threading.Event().wait(0.05)
+        yield start
 
 
 def wait_until_heard(monitor, *ranks, after=0.0):
     """Wait for a heartbeat of each rank: a rank that was never heard is not judged."""
-    wait_until(lambda: all((monitor.peers[rank].heard or 0.0) > after for rank in ranks), f"a heartbeat of {ranks}")
+    wait_until(
+        lambda: all((monitor.peers[rank].heard or 0.0) > after for rank in ranks), SECONDS, lambda: f"none of {ranks}"
+    )

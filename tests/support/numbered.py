@@ -28,13 +28,7 @@ class Numbered(Store):
 
 
 def numbered(num_images: int = 5000, *, bad_files: Sequence[tuple[str, str]] = (), **others) -> Samples:
-    """Numbered pictures as samples, with labels.
-
-    Args:
-        num_images: number of images.
-        bad_files: files that were found broken on opening, with the reason.
-        others: arguments of Numbered.
-    """
+    """Numbered pictures as samples, with labels, and files that were found broken on opening, with the reason."""
     return of_pictures(
         Numbered(num_images, **others),
         name="numbered",

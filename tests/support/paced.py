@@ -1,4 +1,4 @@
-"""Recipes that are slowed down from outside, or stop in each step, so that something can happen to a run meanwhile."""
+"""Recipes and data that are slow, or stop in each step, so that something can happen to a run meanwhile."""
 
 import os
 import signal
@@ -7,35 +7,57 @@ import time
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.cli.launcher import launched
 from tiny import Tiny
 
-_STEP_SECONDS = 0.5
 
-
-class Paced(Tiny):
-    """While the file that the environment names as HVDGAN_BRAKE is there, a step takes half a second longer."""
-
-    def draw(self, random):
-        tf.numpy_function(_brake, [], tf.int64, stateful=True)
-        return super().draw(random)
-
-
-def _brake() -> np.int64:
+def _brake(step) -> np.int64:
     brake = os.environ.get("HVDGAN_BRAKE")
     if brake and os.path.exists(brake):
-        time.sleep(_STEP_SECONDS)
+        time.sleep(0.5)
     return np.int64(0)
-
-
-class OneStep(Tiny):
-    """Sends its process SIGUSR2 in each step, so that it does one."""
-
-    def draw(self, random):
-        tf.numpy_function(_stop, [random.step], tf.int64, stateful=True)
-        return super().draw(random)
 
 
 def _stop(step) -> np.int64:
     if step >= 0:  # grids of samples draw, too
         os.kill(os.getpid(), signal.SIGUSR2)
     return np.int64(0)
+
+
+def _work(step) -> np.int64:
+    time.sleep(0.03)
+    return np.int64(0)
+
+
+class Paced(Tiny):
+    """While the file that the environment names as HVDGAN_BRAKE is there, a step takes half a second longer."""
+
+    act = staticmethod(_brake)
+
+    def draw(self, random):
+        tf.numpy_function(self.act, [random.step], tf.int64, stateful=True)
+        return super().draw(random)
+
+
+class OneStep(Paced):
+    """Sends its process SIGUSR2 in each step, so that it does one."""
+
+    act = staticmethod(_stop)
+
+
+class Working(Paced):
+    """A step takes a while on every rank, without much use of a processor."""
+
+    act = staticmethod(_work)
+
+
+class SlowDisk:
+    """Pictures of noise; the rank that the environment names as HVDGAN_SLOW_RANK waits for each of them."""
+
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        if os.environ.get("HVDGAN_SLOW_RANK") == str(launched()[2]):
+            time.sleep(0.02)
+        return np.random.default_rng(index).integers(0, 255, (8, 8, 1), np.uint8)

@@ -9,29 +9,23 @@ import re
 import numpy as np
 
 
-def _models(value, found):
-    """All models of a document by their ids."""
-    if isinstance(value, dict):
-        if "attributes" in value and "id" in value:
-            found[value["id"]] = value
-        for each in value.values():
-            _models(each, found)
-    elif isinstance(value, list):
-        for each in value:
-            _models(each, found)
+def _models(value):
+    """The attributes of all models of a document, by their ids."""
+    found = (
+        {value["id"]: value["attributes"]} if isinstance(value, dict) and {"attributes", "id"} <= value.keys() else {}
+    )
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        found |= _models(each)
     return found
 
 
 def charts(page: str) -> dict[str, list[tuple[str, np.ndarray, np.ndarray]]]:
     """The lines of each chart, by its heading: tag with the index of the colour, steps and values."""
     saved = json.loads(re.search(r'<script type="application/json" id="curves">(.*?)</script>', page)[1])
-    models = _models(saved["document"], {})
-
-    def attributes(one):
-        return models[one["id"]]["attributes"]
+    models = _models(saved["document"])
 
     def column(source, name):
-        array = dict(attributes(source)["data"]["entries"])[name]
+        array = dict(models[source["id"]]["data"]["entries"])[name]
         if isinstance(array, list):
             return np.array(array)
         data = gzip.decompress(base64.b64decode(array["array"]["data"]))
@@ -41,7 +35,7 @@ def charts(page: str) -> dict[str, list[tuple[str, np.ndarray, np.ndarray]]]:
     for root in saved["document"]["roots"]:
         name = root["attributes"]["name"]
         heading = re.search(rf'<h3>([^<]*)</h3>(?:(?!<h3>).)*? id="{name}"', page, re.DOTALL)[1]
-        renderers = [attributes(one) for one in attributes(root)["renderers"]]
+        renderers = [models[one["id"]] for one in models[root["id"]]["renderers"]]
         found[html.unescape(heading)] = [
             (one["tags"][0], column(one["data_source"], "step"), column(one["data_source"], "shown"))
             for one in renderers

@@ -82,6 +82,7 @@ def checkpoint(folder: Path, step: int, tensors: dict | None = None) -> Path:
 def long_metrics(path: Path, steps: Iterable[int]) -> None:
     """Write the metrics of many steps, line by line."""
     drawn = random.Random(0)
+    times = {"images_per_sec": 1000.0, "bad_files": 0, "step_seconds": 0.06}
     with path.open("w") as file:
         for step in steps:
             losses = {
@@ -89,10 +90,4 @@ def long_metrics(path: Path, steps: Iterable[int]) -> None:
                 "judge/loss": drawn.random(),
                 "judge/real": drawn.gauss(0, 1),
             }
-            times = {
-                "images_per_sec": 1000.0,
-                "bad_files": 0,
-                "step_seconds": 0.06,
-                "wait_seconds": drawn.random() / 1e3,
-            }
-            file.write(record(step, **losses, **times))
+            file.write(record(step, **losses, **times, wait_seconds=drawn.random() / 1e3))

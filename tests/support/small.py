@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import known_recipes, load_recipe
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.training.command import parse
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.steps import Power, Standard
 from hvdgan.values.value_map import ValueMap
@@ -38,7 +38,6 @@ _OPTIONS = {
 }
 assert sorted(_OPTIONS) == known_recipes()
 RECIPES = list(_OPTIONS)
-SMALL_GRAPHS = ("completion", "dcgan", "downscale", "pix2pix", "sngan", "srgan", "wgan_gp")
 
 
 def long_but(*quick: str) -> list[Any]:
@@ -52,9 +51,6 @@ def small(name: str) -> tuple[type[Recipe], object]:
     return recipe, recipe.Options(**_OPTIONS[name])
 
 
-_SHOWERS = {"axes": "DHW", "conditions": "energy,theta", "values": "power:0.85"}
-
-
 def write_showers(path: Path, num: int = 40) -> Path:
     """Write sparse showers of 8^3 cells, with the energy [GeV] and theta [rad] of each, as .npz."""
     random = np.random.default_rng(0)
@@ -65,24 +61,20 @@ def write_showers(path: Path, num: int = 40) -> Path:
     return path
 
 
-def settings(name: str, folder: Path) -> dict[str, Any]:
-    """The settings of a Config for data that the recipe takes; write_showers(folder / "showers.npz") has made them."""
-    if name == "cyclegan":
-        return {"image_size": 32, "data": "digits", "other_data": ("synthetic",), "channels": 1}
-    if name != "calo3d":
-        return {"image_size": 32}
-    words = {**_SHOWERS, "conditions": tuple(_SHOWERS["conditions"].split(","))}
-    return {"data": f"{folder / 'showers.npz'}:ECAL", "arrays": ArrayConfig(**words), "image_size": None}
-
-
 def data_flags(name: str, folder: Path) -> list[str]:
-    """The same settings as words of the command line."""
+    """Words of the command line for data that the recipe takes; write_showers(folder / "showers.npz") has made them."""
     if name == "cyclegan":
         return "--image-size 32 --data digits --data synthetic --channels 1".split()
     if name != "calo3d":
         return ["--image-size", "32"]
-    words = [word for key, value in _SHOWERS.items() for word in (f"--{key}", value)]
+    words = "--axes DHW --conditions energy,theta --values power:0.85".split()
     return ["--data", f"{folder / 'showers.npz'}:ECAL", *words]
+
+
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    """The same as settings of a Config."""
+    config = parse(["--recipe", name, *data_flags(name, folder)]).config
+    return {each: getattr(config, each) for each in ("data", "other_data", "channels", "image_size", "arrays")}
 
 
 def spec(name: str, num_classes: int = 0) -> DataSpec:

@@ -3,15 +3,12 @@
 import dataclasses
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 
 @dataclasses.dataclass
 class Threads:
-    """Ranks that are threads of this process, without Horovod.
-
-    Args:
-        size: number of ranks.
-    """
+    """A number of ranks that are threads of this process."""
 
     size: int = 2
 
@@ -20,20 +17,13 @@ class Threads:
 
     def run(self, work):
         """Do the work on each rank; returns the error of each, or None."""
-        failures = [None] * self.size
 
         def one(rank):
-            try:
-                work(Rank(self, rank))
-            except Exception as error:
-                failures[rank] = error
+            threading.current_thread().name = f"rank {rank}"
+            work(Rank(self, rank))
 
-        threads = [threading.Thread(target=one, args=[rank], name=f"rank {rank}") for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return failures
+        with ThreadPoolExecutor(self.size) as pool:
+            return [each.exception() for each in [pool.submit(one, rank) for rank in range(self.size)]]
 
 
 @dataclasses.dataclass

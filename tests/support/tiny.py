@@ -82,13 +82,6 @@ class Staged(Tiny):
         ]
 
 
-class Evaluated(Staged):
-    """Evaluates held-out images."""
-
-    def evaluate(self, nets, batch):
-        return {"mean": tf.reduce_mean(batch.images, (1, 2, 3))}
-
-
 class Resetting(Staged):
     """The last stage begins with new optimizers."""
 
@@ -219,16 +212,6 @@ class ImagePool(layers.Layer):
         return inputs
 
 
-class PoolIfBright(ImagePool):
-    """Keeps zeros, or ones if a batch is bright."""
-
-    def call(self, inputs, training=False):
-        if training:
-            bright, shape = tf.reduce_mean(inputs) > 0, inputs.shape[1:]
-            self.images.assign(tf.cond(bright, lambda: tf.ones(shape), lambda: tf.zeros(shape)))
-        return inputs
-
-
 class CountBright(Counter):
     """Counts bright samples."""
 
@@ -276,10 +259,6 @@ class Counting(Stateful):
 
 class Pooled(Stateful):
     layer = ImagePool
-
-
-class PooledIfBright(Stateful):
-    layer = PoolIfBright
 
 
 class CountingBright(Stateful):

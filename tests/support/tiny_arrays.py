@@ -15,10 +15,7 @@ UNITS = ("--values", "log1p+standard", "--condition-values", "energy=range:0,100
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of both recipes."""
-
     steps: int = 4
-    """steps of the only stage"""
 
 
 class Volumes(Recipe):

@@ -33,10 +33,8 @@ def steps_of(
     """The step of each stage, with all its updates, traced as on a GPU.
 
     Args:
-        recipe: a recipe, or the name of one of hvdgan's, which gets its small options.
-        spec: facts about the data; None: those that suit the recipe.
-        ranks: ranks of the run; None: one.
-        options: options of the recipe besides the small ones.
+        recipe: a recipe, or the name of one of hvdgan's, which gets its small options and data that suit it.
+        options: options besides the small ones.
         settings: settings of a Config.
     """
     ranks = ranks or Ranks()
