@@ -30,7 +30,7 @@ RANKS, SECONDS, STEPS, SEED = (
 )
 PEER_SECONDS = 10
 TRAIN = [
-    *[sys.executable, "-m", "hvdgan.launch", "--gloo", "-np", RANKS, "train", "--recipe", "failing:Evaluated"],
+    *[sys.executable, "-m", "hvdgan.launch", "--gloo", "-np", RANKS, "train", "--recipe", "tiny:Evaluated"],
     *f"--norm batch --image-size 8 --global-batch-size {8 * RANKS} --steps {STEPS} --deterministic".split(),
     *"--checkpoint-every 100 --keep 2 --eval-every 250 --holdout 0.05 --sample-every 300 --log-every 20".split(),
     *f"--peer-timeout {PEER_SECONDS} --stall-timeout 60 --report never".split(),

@@ -82,6 +82,13 @@ class Staged(Tiny):
         ]
 
 
+class Evaluated(Staged):
+    """Evaluates held-out images."""
+
+    def evaluate(self, nets, batch):
+        return {"mean": tf.reduce_mean(batch.images, (1, 2, 3))}
+
+
 class Resetting(Staged):
     """The last stage begins with new optimizers."""
 
