@@ -1,7 +1,5 @@
 """A function becomes a command: its parameters are the flags; an error is one line and an exit code.
-
-Modules: cli.errors, cli.types.
-"""
+Modules: cli.errors, cli.types"""
 
 import os
 import subprocess

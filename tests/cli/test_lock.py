@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.lock import held_by, lock
+from hvdgan.cli.files.lock import lock
 from hvdgan.diagnostics.folders import run_folder
 from hvdgan.train import main
 from launching import environment
@@ -131,12 +131,3 @@ def test_without_any_lock_training_continues_with_a_warning(tmp_path, monkeypatc
     assert "warning: " in log and "never train twice into one folder" in log
     row = run_folder(tmp_path)  # the doctor's
     assert row.verdict == "warn" and "never start two runs" in row.hint
-
-
-def test_the_holder_is_named_to_those_who_only_ask(tmp_path, holder):
-    assert held_by(tmp_path) == "" and not list(tmp_path.iterdir()), "asking makes no file"
-    process = holder()
-    assert held_by(tmp_path / "run") == f"host {os.uname().nodename}, pid {process.pid}"
-    process.kill()
-    process.wait(timeout=SECONDS)
-    assert held_by(tmp_path / "run") == ""

@@ -1,7 +1,4 @@
-"""A command writes a file or folder whole, or not at all.
-
-Modules: cli.files.replacing, cli.files.pictures.
-"""
+"""A command writes a file or folder whole, or not at all. Modules: cli.files.replacing, cli.files.pictures"""
 
 import shutil
 from pathlib import Path
@@ -37,23 +34,6 @@ def test_a_folder_written_anew_is_there_after_a_crash_between_any_two_operations
             break
         operations += 1
     assert seen[0] == "old" and seen[-1] == "new"
-
-
-def test_where_names_cannot_be_exchanged_the_next_write_puts_back_what_a_crash_has_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("hvdgan.cli.files.replacing.exchange", lambda *_: False)
-    path = tmp_path / "made"
-    outputs.write_folder(path, _holding("old"))
-    path.rename(tmp_path / ".made.old")
-
-    def full(folder):
-        folder.mkdir()
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(outputs.RunError, match="No space left"):
-        outputs.write_folder(path, full)
-    assert (path / "text").read_text() == "old"
-    outputs.write_folder(path, _holding("new"))
-    assert (path / "text").read_text() == "new" and [each.name for each in tmp_path.iterdir()] == ["made"]
 
 
 def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):

@@ -1,11 +1,8 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them."""
 
 import json
-import signal
 import sys
 from pathlib import Path
-
-import pytest
 
 from hvdgan import __main__ as commands
 from launching import environment, run
@@ -85,25 +82,6 @@ def test_help_and_a_missing_path_need_no_tensorflow(tmp_path):
     assert ends == helped | {line: [2, False] for line in missing}, done.stderr
     errors = done.stderr.splitlines()
     assert len(errors) == len(missing) and all("no-" in line for line in errors), done.stderr
-
-
-NOISY = """
-import os
-os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
-os.write(2, b"I0000 port.cc:153] oneDNN custom operations are on. You may see slightly different results\\n")
-os.write(2, b"this CPU lacks AVX\\n")
-print(__loader__.get_filename(), flush=True)
-"""
-
-
-@pytest.mark.parametrize(("level", "lines"), [("2", 1), ("0", 3)])
-def test_news_of_tensorflow_is_dropped_and_nothing_else_even_if_it_crashes(tmp_path, level, lines):
-    (tmp_path / "tensorflow.py").write_text(NOISY + "os.abort()\n")
-    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
-    done = run([sys.executable, "-m", "hvdgan.train"], tmp_path, PYTHONPATH=path, TF_CPP_MIN_LOG_LEVEL=level)
-    assert done.returncode == -signal.SIGABRT
-    assert done.stderr.count("\n") == lines and "this CPU lacks AVX\n" in done.stderr
-    assert done.stdout == f"{tmp_path / 'tensorflow.py'}\n"  # it is loaded by Python's own loader
 
 
 def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path):

@@ -53,14 +53,6 @@ def test_lines_of_ranks(read, expected):
     assert b"".join(shown(read.encode())).decode() == expected
 
 
-@pytest.mark.parametrize(("level", "is_shown"), [("2", False), ("0", True)])
-def test_what_horovodruns_own_tensorflow_prints_is_dropped_unless_it_is_wanted(monkeypatch, level, is_shown):
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
-    news = b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
-    news += b"I0000 00:00:1 port.cc:153] oneDNN custom operations are on. You may see\n"
-    assert b"".join(shown(news + b"of horovodrun\n")) == (news if is_shown else b"") + b"of horovodrun\n"
-
-
 @pytest.mark.parametrize(
     ("line", "cause"),
     [

@@ -1,8 +1,6 @@
-"""hvdgan.bench: small real launches, their figures, and mistakes.
-
-Modules: diagnostics.speed.clocked, diagnostics.speed.launches, diagnostics.speed.measured, diagnostics.speed.meeting,
-diagnostics.speed.report, diagnostics.speed.spec, diagnostics.speed.summary.
-"""
+"""hvdgan.bench: small real launches, their figures, and mistakes. Modules: diagnostics.speed.clocked,
+diagnostics.speed.launches, diagnostics.speed.measured, diagnostics.speed.meeting, diagnostics.speed.report,
+diagnostics.speed.spec, diagnostics.speed.summary"""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""The command hvdgan.complete.
-
-Modules: inference.filling.
-"""
+"""The command hvdgan.complete. Modules: inference.filling"""
 
 import numpy as np
 import pytest

@@ -1,10 +1,7 @@
 """hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
-
-Modules: diagnostics.allreduce, diagnostics.probe, diagnostics.probe_process.
-"""
+Modules: diagnostics.allreduce, diagnostics.probe, diagnostics.probe_process"""
 
 import json
-import os
 import sys
 
 import pytest
@@ -40,14 +37,11 @@ def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     words = "--max-bytes 64KB --seconds 0.02 --run-dir shared/run --json facts.json".split()
-    done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path)
+    done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("verdict") == 1 and "[1]<stdout>" not in done.stdout and "[1,1]" not in done.stdout
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert (facts["size"], facts["controller"], facts["verdict"]) == (2, controller, "ok")
-    assert set(facts) == {
-        *("verdict", "when", "host", "hvdgan", "horovod", "size", "controller", "ranks", "rows", "allreduce")
-    }
     assert [each["bytes"] for each in facts["allreduce"]] == [4, 64, 1024, 16384, 65536]
     for each in facts["allreduce"]:
         assert 0 < each["low"] <= each["seconds"] <= each["high"] and 3 <= each["repeats"] <= 50
@@ -60,29 +54,19 @@ def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     assert not (tmp_path / "shared").exists()
 
 
-def test_a_broken_place_is_reported_in_full_and_is_exit_code_1(tmp_path):
+def test_a_broken_place_and_a_broken_package_are_rows_and_exit_code_1(tmp_path):
     (tmp_path / "file").touch()
-    words = [*DOCTOR, *"--run-dir file/run --json facts.json".split()]
-    done = run(words, tmp_path, SLURM_JOB_ID="7", SLURM_NTASKS="4", SLURM_JOB_NUM_NODES="2")
-    assert done.returncode == 1
-    facts = json.loads((tmp_path / "facts.json").read_text())
-    rows = rows_of(facts)
-    assert facts["verdict"] == rows["run folder"]["verdict"] == "fail" and rows["Slurm"]["verdict"] == "warn"
-    assert "srun --mpi=pmix starts one for each task" in rows["Slurm"]["hint"]
-    assert "Not a directory" in rows["run folder"]["found"]
-    assert "TensorFlow" in rows  # what comes later is looked at all the same
-
-
-def test_what_cannot_be_imported_is_a_row_and_not_the_end(tmp_path):
     package = tmp_path / "broken" / "tensorflow"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)")
-    path = os.pathsep.join([str(package.parent), str(ROOT)])
-    done = run([*DOCTOR, "--json", "-"], tmp_path, PYTHONPATH=path, HOROVOD_SIZE="2", HOROVOD_RANK="0")
+    env = {"PYTHONPATH": f"{package.parent}:{ROOT}", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
+    done = run([*DOCTOR, *"--run-dir file/run --json -".split()], tmp_path, **env, SLURM_JOB_NUM_NODES="2")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
     rows = rows_of(json.loads(done.stdout))
-    assert rows["TensorFlow"]["verdict"] == "fail" and "it ended with signal 11" in rows["TensorFlow"]["found"]
-    assert rows["run folder"]["verdict"] == "ok" and "MPI" in rows
+    assert rows["run folder"]["verdict"] == rows["TensorFlow"]["verdict"] == "fail"
+    assert "Not a directory" in rows["run folder"]["found"]
+    assert "it ended with signal 11" in rows["TensorFlow"]["found"] and "MPI" in rows
+    assert rows["Slurm"]["verdict"] == "warn" and "srun --mpi=pmix starts one for" in rows["Slurm"]["hint"]
 
 
 @pytest.mark.parametrize("arguments", refused("doctor"))

@@ -1,7 +1,4 @@
-"""The command hvdgan.export: a process that cannot import hvdgan loads its files.
-
-Modules: inference.serving.
-"""
+"""The command hvdgan.export: a process that cannot import hvdgan loads its files. Modules: inference.serving"""
 
 import dataclasses
 import json

@@ -29,7 +29,6 @@ WHOLE = archive(README_md=b"read", **{features.MEMBER: GRAPH}, LICENSE=b"free")
 FILES = {
     "/whole.tgz": WHOLE,
     "/wrong.tgz": archive(other_pb=GRAPH),
-    "/damaged.tgz": WHOLE[:-8] + b"\0" * 8,  # gzip's checksum and length
     "/short.tgz": WHOLE[: len(WHOLE) // 2],
 }
 
@@ -90,7 +89,6 @@ def test_it_writes_the_graph_alone_and_its_checksum(server, folder, capsys):
     ("path", "said"),
     [
         ("wrong.tgz", "holds no file classify_image_graph_def.pb; expected the archive inception-2015-12-05.tgz"),
-        ("damaged.tgz", "or is cut off: CRC check failed"),
         ("short.tgz", "is cut off"),
         ("gone.tgz", "cannot be downloaded: HTTP Error 404"),
     ],

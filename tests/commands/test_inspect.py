@@ -1,7 +1,5 @@
-"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each.
-
-Modules: checkpoints.contents, checkpoints.checkpoint.
-"""
+"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each. Modules: checkpoints.contents,
+checkpoints.checkpoint"""
 
 import json
 import shutil
@@ -68,15 +66,6 @@ def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
         assert fact in lines
     shown = told(capsys, "run", "--json")
     assert [each["step"] for each in shown["checkpoints"]] == [1, 2] and shown["checkpoint"]["verified"] is True
-
-
-def test_a_run_of_several_ranks_shows_how_their_times_differ(run, capsys):
-    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {}
-    times = {"compute_seconds_min": 0.01, "compute_seconds_median": 0.02, "compute_seconds_max": 0.05}
-    lines = [json.dumps({"step": step, "stage": "adversarial", **times}) for step in (1, 2)]
-    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    assert told(capsys, "run", "--json")["checkpoint"]["seconds"] == {"compute_seconds": [0.01, 0.02, 0.05]}
-    assert "  ranks         computing for 10, 20, 50 ms a step (least, median, most)" in told(capsys, "run")
 
 
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):
@@ -147,10 +136,7 @@ def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
     changed = {entry["name"]: entry for entry in facts["changed"]}
     assert changed["networks/generator/generator/dense_1/bias"]["max_abs"] is None
     assert changed["networks/generator/generator/dense/kernel"]["relative"] == pytest.approx(8)
-    lines = told(capsys, f"run/{FIRST}", "--diff", "other")
-    assert f"identical {tensors - 4} tensors" in lines
-    assert "only in the second: networks/painter/kernel" in lines
-    assert any(line.startswith("changed: networks/generator/generator/dense/kernel by at most") for line in lines)
+    assert f"identical {tensors - 4} tensors" in told(capsys, f"run/{FIRST}", "--diff", "other")
 
 
 def test_it_needs_neither_tensorflow_nor_the_recipe(run):

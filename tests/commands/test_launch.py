@@ -1,7 +1,5 @@
 """hvdgan launch and the scripts of launch/: their commands are shown by fake launchers, and some runs are real.
-
-Modules: cli.launching.
-"""
+Modules: cli.launching"""
 
 import json
 import os
@@ -228,18 +226,15 @@ def test_mistakes(machine, messages, words):
     messages.refuses("launch", lambda given: (2, machine.refused(*given)), words)
 
 
-@pytest.mark.parametrize(
-    ("build", "flavour", "words", "complaint"),
-    [
+def test_what_this_horovod_or_mpi_cannot_do(machine):
+    for build, flavour, way, complaint in (
         ("both", "broken", "--mpi", "mpirun is missing or does not run; --gloo needs no MPI"),
         ("gloo", "Open MPI 4.1.4", "--mpi", "this Horovod was built without MPI; take --gloo"),
         ("mpi", "Open MPI 4.1.4", "--gloo", "this Horovod was built without Gloo; take --mpi"),
-    ],
-)
-def test_what_this_horovod_or_mpi_cannot_do(machine, build, flavour, words, complaint):
-    machine.built(build)
-    machine.mpi(flavour)
-    assert complaint in machine.refused(*words.split())
+    ):
+        machine.built(build)
+        machine.mpi(flavour)
+        assert complaint in machine.refused(way)
 
 
 def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine):
@@ -299,22 +294,17 @@ def ranks_of(process):
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_path, controller):
-    """Two real ranks: Ctrl-C, as from a terminal, then the same command again, twice."""
+    """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
     command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
     process = begun(tmp_path, command)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
     reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert (tmp_path / "a run/checkpoints/latest").read_text().strip() == f"step-{reached:08d}"
-
-    done = run([*command, "--max-steps", str(reached + 2)], tmp_path)
-    assert done.returncode == 0, done.stderr
-    name = "mpirun" if controller == "mpi" else "horovodrun"
-    assert f"\n2 rank(s) on 1 host(s), launcher {name}" in done.stderr and ">:" not in done.stdout + done.stderr
-    assert "\ndone: " in done.stderr and "rank 1: " not in done.stderr
-    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
-
     process = begun(tmp_path, command)
+    said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
+    assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said and ">:" not in said and "rank 1: " not in said, said
+    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
     ranks = ranks_of(process)
     assert ranks.keys() == {0, 1}
     ranks[1].kill()

@@ -1,13 +1,8 @@
 """hvdgan.prepare writes the same bytes for any number of processes, killed or not; --verify and mistakes are one line.
+Modules: data.packing"""
 
-Modules: data.packing.
-"""
-
-import os
 import re
-import subprocess
 import sys
-import time
 
 import h5py
 import numpy as np
@@ -15,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hvdgan.prepare import main
-from launching import HAS_MPI, environment, run
+from launching import HAS_MPI, run
 from messages import refused
 from packed import bytes_of, index_of, prepare, write_images
 
@@ -55,82 +50,35 @@ def test_ranks_under_mpirun_make_the_same_bytes_and_report_a_mistake_once(images
     assert "nowhere: no such file or folder" in done.stderr and not (tmp_path / "new").exists()
 
 
-def spied(folder, *lines):
-    """A program that is hvdgan.prepare, with other lines in place of the function that writes a file."""
-    body = "".join(f"    {line}\n" for line in lines)
-    (folder / "spied.py").write_text(
-        "import os, sys\nfrom hvdgan.data import packing\nwrite = packing._write\n"
-        f"def other(path, *rest):\n{body}"
-        "packing._write = other\nfrom hvdgan.prepare import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-    )
-    return [sys.executable, "spied.py"]
+KILLED = """
+import os, sys
+from hvdgan.data import packing
+from hvdgan.prepare import main
+
+def killed(path, *rest, write=packing._write):
+    os.kill(os.getpid(), 9) if "00002-of" in path.name else write(path, *rest)
+
+packing._write = killed
+if __name__ == "__main__":
+    sys.exit(main())
+"""
 
 
 @pytest.mark.parametrize(
-    ("fault", "launcher", "said"),
-    [
-        ("os.kill(os.getpid(), 9)", [], "has died, killed or out of memory"),
-        pytest.param("os.kill(os.getpid(), 9)", MPIRUN, "signal 9", marks=needs_mpi),
-    ],
+    ("launcher", "said"), [([], "has died, killed or out of memory"), pytest.param(MPIRUN, "signal 9", marks=needs_mpi)]
 )
-def test_a_process_that_fails_ends_all_and_the_same_command_continues(images, wanted, tmp_path, fault, launcher, said):
-    """While it writes the last file."""
-    failing = spied(tmp_path, f"if '00002-of' in path.name: {fault}", "write(path, *rest)")
+def test_a_process_that_is_killed_ends_all_and_the_same_command_continues(images, wanted, tmp_path, launcher, said):
+    """While it writes the last file; those that are whole are not written again."""
+    (tmp_path / "killed.py").write_text(KILLED)
+    failing = [sys.executable, "killed.py"]
     flags = [images, "made", *SMALL, *([] if launcher else ["--workers", "2"])]
     done = run([*launcher, *failing, *flags], tmp_path)
     assert done.returncode not in (0, 2) and "Traceback" not in done.stderr and said in done.stderr, done.stderr
     assert not index_of(tmp_path / "made")["complete"]
+    whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "made").glob("packed-*.h5")}
     done = run([*launcher, *PREPARE, *flags], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert bytes_of(tmp_path / "made") == wanted
-
-
-def test_no_process_loads_tensorflow_or_horovod(images, tmp_path):
-    """Nor mpi4py, where no launcher is; the processes of the pool say so as well."""
-    found = "found = sorted({'tensorflow', 'keras', 'horovod', 'mpi4py'} & sys.modules.keys())"
-    words = spied(tmp_path, "write(path, *rest)", found, "os.write(1, f'{found} {__name__}\\n'.encode())")
-    done = run([*words, images, "made", *SMALL, "--workers", "2"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:-1] == ["[] __mp_main__"] * 3
-
-
-def kill_when(condition, command, cwd):
-    """Start the command, kill its process when the condition holds, and wait until all processes are gone."""
-    process = subprocess.Popen(command, cwd=cwd, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not condition() and process.poll() is None:
-        assert time.monotonic() < deadline
-    process.kill()
-    process.wait(60)
-    while _group(process.pid):  # the processes of the pool end by themselves
-        assert time.monotonic() < deadline, "a process has stayed"
-        time.sleep(0.01)
-
-
-def _group(leader):
-    try:
-        os.killpg(leader, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_after_a_kill_the_same_command_continues_to_the_same_bytes(tmp_path):
-    """Killed when some files are whole; these are not written again. No process stays."""
-    images = write_images(tmp_path / "images", 200, width=64, height=64)
-    flags = ["--shards", "40", "--image-size", "32", "--fit", "crop"]
-    whole, cut = prepare(images, tmp_path / "whole", *flags), tmp_path / "cut"
-    command = [*PREPARE, images, cut, *flags, "--workers", "2"]
-    kill_when(lambda: len(list(cut.glob("packed-*.h5"))) > 3, command, tmp_path)
-    assert not index_of(cut)["complete"]
-    done = {path: path.stat().st_mtime_ns for path in cut.glob("packed-*.h5")}
-    assert len(done) > 3
-    prepare(images, cut, *flags)
-    assert bytes_of(cut) == bytes_of(whole)
-    assert {path: path.stat().st_mtime_ns for path in done} == done
-
-
-# what is left out, and what is reported
+    assert bytes_of(tmp_path / "made") == wanted and {path: path.stat().st_mtime_ns for path in whole} == whole
 
 
 def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
@@ -176,9 +124,6 @@ def test_verify_names_file_and_sample_and_finds_damage_beside_the_samples(images
     for number in beside:
         assert f"{made}/packed-0000{number}-of-00006.h5: its checksum does not match" in told.out
     assert told.err.count("\n") == 1 and "is damaged in 7 places" in told.err and told.out.count("\n") == 7
-
-
-# mistakes
 
 
 @pytest.fixture(scope="module")

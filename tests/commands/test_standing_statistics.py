@@ -1,7 +1,5 @@
 """Standing statistics of BatchNorm: those of generated batches replace the moving ones before samples are drawn.
-
-Modules: inference.standing.
-"""
+Modules: inference.standing"""
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +7,8 @@ import tensorflow as tf
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe.drawing import SampleRandom
-from hvdgan.train import main as train
+from saved import untrained
+from tiny import TinyOptions
 
 
 def by_hand(saved, kind, batches):
@@ -27,8 +26,7 @@ def by_hand(saved, kind, batches):
 
 def test_the_statistics_are_the_means_over_the_batches_of_the_weights_in_use(tmp_path):
     """Whatever the moving statistics were. All else keeps its bits, those of the discriminator too."""
-    tiny = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --ema-decay 0.9 --steps 8 --learning-rate 0.02"
-    assert train([*tiny.split(), "--norm", "batch", "--run-dir", str(tmp_path)]) == 0
+    untrained(tmp_path, "tiny:Tiny", TinyOptions(norm="batch"))
     trained, kind = load_trained(tmp_path), "ema"
     tensors = trained.state.tensors()
     for name, variable in tensors.items():

@@ -55,16 +55,8 @@ from tiny import Tiny
 class Mine(Tiny):
     pass
 
-class Bad(Tiny):
-    def judge(self, nets, batch):
-        return nets.generatr(batch.latents), {}
-
 settings = {"image_size": 8, "global_batch_size": 8, "steps": 2, "report": "never"}
 print(hvdgan.train(recipe=Mine, run_dir="run", **settings).sample(3).shape)
-try:
-    hvdgan.train(recipe=Bad, run_dir="bad", **settings)
-except hvdgan.train.UserError as error:
-    print(error)
 """
 
 
@@ -92,22 +84,15 @@ def test_mistakes_are_exceptions(tmp_path):
     class Local(Tiny):
         pass
 
-    for settings, said in (
-        ({"max_stepz": 3}, "Unknown option: --max-stepz. Did you mean --max-steps?"),
-        ({"recipe": Local}, "recipe .*Local: define the class at the top of its module"),
-        ({"data": tmp_path / "gone"}, f"--data {tmp_path}/gone: no such file or folder"),
-    ):
-        with pytest.raises(UserError, match=said):
-            hvdgan.train(**{"recipe": Tiny, "run_dir": tmp_path / "run", **TINY, **settings})
+    with pytest.raises(UserError, match="recipe .*Local: define the class at the top of its module"):
+        hvdgan.train(recipe=Local, run_dir=tmp_path / "run", **TINY)
     with pytest.raises(RunError, match="not finite"):
         hvdgan.train("tiny:Exploding", run_dir=tmp_path / "run", max_bad_steps=1, **TINY)
 
 
 def test_classes_of_a_notebook_which_has_no_file(tmp_path):
     done = run([sys.executable, "-c", NOTEBOOK], tmp_path)
-    assert done.returncode == 0, done.stderr
-    drawn, refused = done.stdout.splitlines()
-    assert drawn == "(3, 8, 8, 1)" and "generatr" in refused
+    assert (done.returncode, done.stdout) == (0, "(3, 8, 8, 1)\n"), done.stderr
 
 
 def test_a_script_on_two_ranks_trains_twice(tmp_path):

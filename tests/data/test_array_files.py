@@ -75,9 +75,6 @@ def test_flags_of_arrays_are_refused_for_pictures(settings):
         opened("digits", **settings)
 
 
-# the map that floats get without a flag
-
-
 def map_of(folder, array, **settings):
     np.save(folder / "a.npy", array)
     return str(opened(folder / "a.npy", **settings).values.images)

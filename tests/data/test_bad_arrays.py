@@ -1,7 +1,5 @@
 """What is no usable array: one line that names it and exit code 2, or samples left out by name; never other numbers.
-
-Modules: data.arrays.
-"""
+Modules: data.arrays"""
 
 import os
 import pathlib
@@ -33,17 +31,10 @@ def of_hdf5(problem, name=":ECAL", **made):
     return write
 
 
-def pictures_and_hdf5(folder):
-    hdf5(folder, FLOATS)
-    (folder / "z.png").touch()
-    return folder, "holds samples in files of two kinds, such as a.h5 and z.png; move one kind elsewhere"
-
-
 FILES = {
     "two sets": of_hdf5("found the arrays ECAL, HCAL; name the one with the samples", "", ECAL=FLOATS, HCAL=FLOATS),
     "labels of text": of_hdf5("a.h5:labels: numbers of type object; expected", ECAL=FLOATS, labels=["muon"] * 12),
     "truncated": truncated,
-    "two kinds": pictures_and_hdf5,
 }
 
 

@@ -7,8 +7,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.data.balance import balanced
-from hvdgan.data.batches import Batches
 from hvdgan.data.order import ends_of, sample_indices
+from reading import batches_of
 
 N = 20
 
@@ -26,20 +26,9 @@ def test_each_epoch_has_each_sample_its_share():
     np.testing.assert_allclose(counts.mean(axis=0), share, atol=0.1)
 
 
-def read(source, places, begin=0, batches=4):
-    """The classes and places of the samples that a rank with these places of each batch of 12 reads."""
-    reading = Batches(
-        source,
-        seed=1,
-        global_batch_size=12,
-        places=places,
-        position=begin,
-        threads=1,
-        prefetch=1,
-        max_bad_fraction=0,
-        device=None,
-    )
-    with reading:
+def read(source, batches, **rank):
+    """The classes and places of the samples that a rank reads of batches of 12."""
+    with batches_of(source, seed=1, global_batch_size=12, **rank) as reading:
         found = [next(reading) for _ in range(batches)]
     return tuple(np.array([batch[name].numpy() for batch in found]) for name in ("labels", "index"))
 
@@ -53,10 +42,10 @@ def uneven():
 
 def test_each_class_comes_equally_often_on_any_number_of_ranks_and_after_a_resume(uneven):
     source = balanced(uneven, "labels")
-    labels, whole = read(source, (0, 12), batches=20)
+    labels, whole = read(source, 20)
     assert (np.bincount(labels.ravel()) == 24).all()
-    for slices in ([(0, 6), (6, 12)], [(0, 4), (4, 8), (8, 12)]):
-        parts = [read(source, places, begin=36, batches=2)[1] for places in slices]
+    for size in (2, 3):
+        parts = [read(source, 2, rank=rank, size=size, start_step=3)[1] for rank in range(size)]
         np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole[3:5])
     assert source.fingerprint != uneven.fingerprint
 
@@ -66,7 +55,7 @@ def test_a_file_gives_the_frequency_of_each_sample_of_the_data(uneven, tmp_path,
     weights = np.zeros(uneven.images.shape[0])
     weights[uneven.numbers(np.arange(3))] = [1, 2, 1]
     np.save("weights.npy", weights)
-    _, index = read(balanced(uneven, "weights.npy"), (0, 12), batches=40)
+    _, index = read(balanced(uneven, "weights.npy"), 40)
     assert np.bincount(index.ravel()).tolist() == [120, 240, 120]
 
 

@@ -1,4 +1,4 @@
-"""The digits, the synthetic images and the sets of Keras: pixels, labels, sizes, and the outlines that pair them."""
+"""The digits and the sets of Keras: pixels, labels and sizes; test_kept_batches.py has the outlines that pair them."""
 
 import gzip
 
@@ -7,7 +7,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.builtin import outline
 from reading import all_images, opened
 
 
@@ -22,15 +21,6 @@ def test_digits_are_the_scans_with_their_labels():
         opened("digits", image_size=7)
 
 
-def test_synthetic_images_differ_and_are_smooth():
-    images = all_images(opened("synthetic", image_size=32))
-    assert images.shape == (1024, 32, 32, 3) and images.dtype == np.uint8
-    np.testing.assert_array_equal(images, all_images(opened("synthetic", image_size=32)))
-    assert len(np.unique(images.reshape(1024, -1), axis=0)) == 1024
-    steps = np.diff(images.astype(int), axis=1, append=images[:, :1])  # smooth across the edge, too
-    assert abs(steps).max() < 100 and images.std() > 40
-
-
 def test_a_set_of_keras(tmp_path, monkeypatch):
     """From files where Keras keeps what it has downloaded, of the kind that it does not compare with a checksum."""
     monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))  # KERAS_HOME, read when it is imported
@@ -43,11 +33,3 @@ def test_a_set_of_keras(tmp_path, monkeypatch):
     source = opened("keras:fashion_mnist", channels=3)
     np.testing.assert_array_equal(all_images(source), np.broadcast_to(shades[:, None, None, None], (20, 8, 8, 3)))
     assert source.labels.tolist() == labels.tolist() and source.num_classes == 3
-
-
-def test_an_outline_is_the_edge_of_what_is_bright():
-    image = np.zeros((1, 5, 6, 1), np.uint8)
-    image[0, 1:, 1:5] = 200  # reaches the lower border, and has no edge there
-    image[0, 0, 0] = 127  # too dark
-    expected = ["......", ".####.", ".#..#.", ".#..#.", ".#..#."]
-    assert outline(image)[0, ..., 0].tolist() == [[255 * (char == "#") for char in row] for row in expected]

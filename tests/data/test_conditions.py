@@ -8,7 +8,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import hold_out, open_source
+from hvdgan.data import open_source
 from hvdgan.data.statistics import with_statistics
 
 RNG = np.random.default_rng(0)
@@ -95,20 +95,3 @@ def test_tables_that_do_not_fit(array, tmp_path, lines, message):
         opened(array, condition_table=path, conditions=("energy",))
     assert str(caught.value).startswith(f"--condition-table {path}: ") and message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_condition_and_a_constant_that_their_map_cannot_take_are_named(tmp_path):
-    """Before the mean of all would be NaN; the number of a sample is that in the whole data."""
-    values = "log1p+standard"
-    theta, ground = np.arange(40.0), FIELDS[0] * 100
-    theta[30], ground[1, 2] = -2, -430
-    np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (40, 4, 4)), theta=theta, ground=ground)
-    training, held = hold_out(opened(tmp_path / "a.npz", conditions=("theta",), condition_values=values), 0.3)
-    (part,) = (each for each in (training, held.samples) if 30 in each.indices)
-    with pytest.raises(
-        UserError, match=r"theta of sample 30 \(.*:x\[30\]\) is -2, which its map .* turns into nan; correct"
-    ):
-        part.mapped(with_statistics(part, ALONE))
-    source = opened(tmp_path / "a.npz", constants="ground", constant_values=values)
-    with pytest.raises(UserError, match=r"ground_0 at \(1, 2\) is -430, which its map .* with --constant-values"):
-        source.mapped(with_statistics(source, ALONE))

@@ -45,14 +45,6 @@ def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_a
             np.testing.assert_array_equal(found, expected[begin:], err_msg=name)
 
 
-def test_a_broken_sample_of_the_second_domain_is_replaced_and_named_after_it():
-    source = both(9, 5, broken=(2,))
-    with batches_of(source, global_batch_size=10, max_bad_fraction=1.0) as batches:
-        found = next(batches)
-        assert [bad.name for bad in batches.bad_files] == ["B/image 2"]
-    assert 2 in found["index"].numpy() and 2 not in found["B/index"].numpy()
-
-
 def picture(path, size=8):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((size, size, 3), 7, np.uint8)).save(path)

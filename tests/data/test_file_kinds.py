@@ -1,15 +1,12 @@
 """A folder with files of every kind: each is read with its colours, or skipped by name with the reason."""
 
 import os
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from images_on_disk import (
     ANIMATED,
@@ -73,7 +70,6 @@ USED = [
     ("turned.jpg", lambda path: (given := turned()).pop("image").save(path, **given), RED, BLUE),
     ("progressive.jpg", image(RED_BLUE, progressive=True, **JPEG), RED, BLUE),
     ("one pixel.png", image(Image.new("RGB", (1, 1), PINK)), PINK, PINK),
-    ("one high.png", image(Image.new("RGB", (5000, 1), PINK)), PINK, PINK),
     ("moving.gif", image(RED_BLUE, **ANIMATED), RED, BLUE),
     ("über uns/größe  %20 ☃.png", image(RED_BLUE), RED, BLUE),
     ("a folder.png/inside.png", image(RED_BLUE), RED, BLUE),
@@ -85,10 +81,8 @@ SKIPPED = [
     ("nothing.png", content(b""), "empty file"),
     ("text.png", content(b"this is no image"), "not a PNG, JPEG, WebP, BMP, GIF or TIFF image"),
     ("stack.tif", image(RED_BLUE, save_all=True, append_images=[halves(BLUE, RED)]), "a stack of 2 pages"),
-    ("bomb.png", content(png(50_000, 50_000, 8, 2)), "pixels"),
-    ("smaller bomb.png", content(png(12_000, 12_000, 8, 2)), "12000 x 12000 pixels, more than"),
+    ("bomb.png", content(png(12_000, 12_000, 8, 2)), "12000 x 12000 pixels, more than"),
     ("dangling.png", lambda path: path.symlink_to("nowhere"), "No such file or directory"),
-    ("circle.png", lambda path: path.symlink_to("circle.png"), "Too many levels of symbolic links"),
 ]
 
 
@@ -120,30 +114,3 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
     assert reasons.keys() == {name for name, *_ in SKIPPED}
     for name, _, reason in SKIPPED:
         assert reason in reasons[name]
-
-
-@pytest.fixture
-def open_to_all():
-    """A folder that another user can reach, which those of pytest are not."""
-    with tempfile.TemporaryDirectory(prefix="hvdgan-test-") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user, and root itself may read all")
-def test_what_the_user_may_not_read_is_named(open_to_all):
-    for name in ("data/good.png", "data/secret.png", "data/locked/inside.png"):
-        (open_to_all / name).parent.mkdir(parents=True, exist_ok=True)
-        RED_BLUE.save(open_to_all / name)
-    data, config = open_to_all / "data", Config(data=f"{open_to_all}/data", image_size=SIZE, fit="crop")
-    (data / "secret.png").chmod(0)
-    source = open_source(config)
-    (data / "locked").chmod(0)
-    os.seteuid(65534)
-    try:
-        with pytest.raises(BadImage, match=r"^secret\.png: Permission denied$"):
-            source.fetch(2)
-        with pytest.raises(UserError, match="data: locked: cannot be listed: Permission denied; make it readable, or"):
-            open_source(config)
-    finally:
-        os.seteuid(0)

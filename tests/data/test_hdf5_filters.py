@@ -1,7 +1,5 @@
 """A run reads HDF5 that is compressed by Blosc, a plugin, although TensorFlow switches plugins off.
-
-Modules: data.hdf5_files.
-"""
+Modules: data.hdf5_files"""
 
 import sys
 

@@ -9,9 +9,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.holdout import split
-from hvdgan.data.store import Store
 from reading import batches_of
-from thread_ranks import Threads
 
 
 def digits(fraction, image_size=8):
@@ -55,31 +53,14 @@ def test_files_are_chosen_by_name_wherever_they_lie_and_adding_some_moves_none(t
     assert held[0] and held[0] == {name for name in held[1] if not name.startswith(b"c/")}
 
 
-def test_each_rank_hashes_a_part_and_all_hold_out_the_same(monkeypatch):
-    hashed, digest, found = [], Store.digest, {}
-    monkeypatch.setattr(Store, "digest", lambda self, index: hashed.append(index) or digest(self, index))
-    source, alone = open_source(Config(image_size=8)), digits(0.05)[2]
-    hashed.clear()
-
-    def work(peers):
-        found[peers.rank] = hold_out(source, 0.05, peers)[1].samples.indices.tolist()
-
-    assert Threads(3).run(work) == [None] * 3 and [*found.values()] == [alone.indices.tolist()] * 3
-    assert sorted(hashed) == list(range(1797))
-
-
 def held_names(source):
     held = hold_out(source, 0.2)[1].samples
     return {held.key(index) for index in range(len(held))}
 
 
-def test_an_error_while_the_default_is_held_out_is_no_smaller_hold_out(tmp_path, monkeypatch):
-    """Only too few images are: here 3, of which 5 % are none."""
+def test_fractions_of_none_and_of_all_are_refused_and_the_default_of_few_images_holds_out_none(tmp_path):
     for fraction in (1e-9, 0.999999999):
         with pytest.raises(UserError, match="--holdout .* of 1797 images of digits would be held out"):
             digits(fraction)
     three = folder(tmp_path / "few", ["a.png", "b.png", "c.png"])
     assert split(three, None, ALONE, is_evaluated=True) == (three, None)
-    monkeypatch.setattr(type(three), "digest", lambda *_: (_ for _ in ()).throw(UserError("no key")))
-    with pytest.raises(UserError, match="no key"):
-        split(three, None, ALONE, is_evaluated=True)

@@ -23,16 +23,9 @@ def seen(path, array, values="none", **settings):
     return source.mapped(with_statistics(source, ALONE))
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        (np.nan, "1 of 48 numbers are NaN"),
-        (-5.0, "numbers from -5 to 1 cannot be mapped by log1p"),
-    ],
-)
-def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path, value, reason):
-    array = np.ones((17, 4, 6, 2), np.float32)
-    array[5, 1, 2, 0] = value
+def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path):
+    array, reason = np.ones((17, 4, 6, 2), np.float32), "numbers from -5 to 1 cannot be mapped by log1p"
+    array[5, 1, 2, 0] = -5
     source = seen(tmp_path, array, "log1p")
     with pytest.raises(BadImage) as caught:
         source.fetch_batch(np.array([3, 5, 7]))
@@ -70,14 +63,7 @@ def test_each_image_is_read_once_into_the_cache(monkeypatch, tmp_path):
 
     monkeypatch.setattr(source.images, "read", noted)
     kept = cached(source, "memory")
-    digits = open_source(Config(data="digits", image_size=8))
-    assert cached(source, "none") is source and cached(digits, "memory") is digits
     for indices in ([3, 1], [1, 3, 4], ALL, ALL[::-1], ALL):
         np.testing.assert_array_equal(kept.fetch_batch(np.array(indices)), expected[np.array(indices)])
     assert sorted(fetched) == ALL.tolist()
     assert [kept.digest(index) for index in ALL] == [source.digest(index) for index in ALL]
-    broken = cached(source, "memory")
-    (tmp_path / "images" / "class 0" / "000.png").write_bytes(b"")
-    for _ in range(2):  # it is not kept
-        with pytest.raises(BadImage):
-            broken.fetch_batch(ALL)

@@ -1,7 +1,5 @@
 """.npy files, mapped to memory, .npz archives, and folders of .npy: names, bad files, and a file that changes.
-
-Modules: data.store.
-"""
+Modules: data.store"""
 
 import os
 
@@ -29,8 +27,6 @@ def test_damaged_files_are_named(tmp_path, name, message):
         container.get(container.names()[0])
     assert str(caught.value).startswith(f"--data {path}: ") and "\n" not in str(caught.value)
 
-
-# a folder with one sample in each file
 
 SAMPLES = np.random.default_rng(0).standard_normal((12, 4, 6, 2)).astype(np.float32)
 

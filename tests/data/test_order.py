@@ -19,10 +19,6 @@ def test_every_epoch_holds_each_image_once(num_images, batch):
     assert (np.sort(epochs, axis=1) == np.arange(num_images)).all()
 
 
-def test_the_batch_size_only_cuts_the_sequence():
-    assert (sequence(3, 30, 2, 7) == sequence(3, 5, 12, 7)).all()
-
-
 def test_epochs_and_seeds_differ():
     epochs = sequence(0, 4, 1000, 1000).reshape(4, 1000)
     other = sequence(1, 4, 1000, 1000).reshape(4, 1000)

@@ -1,7 +1,4 @@
-"""Data of the user's own: anything with len() and [i].
-
-Modules: data.own_data.
-"""
+"""Data of the user's own: anything with len() and [i]. Modules: data.own_data"""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""The examples of docs/data.md for data of the user's own, with the packages that they name.
-
-Modules: data.own_data.
-"""
+"""The examples of docs/data.md for data of the user's own, with the packages that they name. Modules: data.own_data"""
 
 import re
 import subprocess

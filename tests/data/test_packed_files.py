@@ -1,7 +1,5 @@
 """Packed samples are those of their source: numbers, names, labels, conditions, hold-out; damage is named by sample.
-
-Modules: data.packed_files.
-"""
+Modules: data.packed_files"""
 
 import json
 import shutil
@@ -79,21 +77,7 @@ def sea(path):
     return path / "a.npy", "--missing fill:0 --axes HW", {"arrays": ArrayConfig(missing="fill:0", axes="HW")}
 
 
-def own(path):
-    (path / "my_packed_set.py").write_text(
-        "import numpy as np\n"
-        "class Fields:\n"
-        "    def __init__(self, count): self.labels = np.arange(count)\n"
-        "    def __len__(self): return len(self.labels)\n"
-        "    def __getitem__(self, i): return np.full((4, 3, 2), i, np.float32)\n"
-    )
-    return "my_packed_set:Fields", "--data-options count=9", {"data_options": ("count=9",)}
-
-
-KINDS = (photos_with_table, float_records, everything, several_hdf5, sea, own)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [photos_with_table, float_records, everything, several_hdf5, sea])
 def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
     """Without any flag of the run."""
     monkeypatch.chdir(tmp_path)
@@ -125,9 +109,6 @@ def test_maps_are_those_of_prepare_unless_a_run_gives_its_own(tmp_path):
     without = pack(tmp_path / "a.npy", tmp_path / "b")
     with pytest.raises(UserError, match="numbers from .* declare their map"):
         open_source(Config(data=str(without)))
-
-
-# what is refused
 
 
 def edited(folder, target, **changes):

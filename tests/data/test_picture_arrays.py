@@ -1,18 +1,13 @@
-"""uint8 arrays of pictures in .npy and .npz files.
-
-Modules: data.pixels.
-"""
+"""uint8 arrays of pictures in .npy and .npz files. Modules: data.pixels"""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.train import main as train
 from reading import all_images, opened
 
 RAMP = np.arange(3 * 8 * 8 * 3, dtype=np.uint8).reshape(3, 8, 8, 3)
@@ -42,7 +37,7 @@ def test_arrays_are_cropped_resized_and_recoloured(tmp_path):
     assert abs(colour[:, :, :3] - (255, 0, 0)).max() < 25 and abs(colour[:, :, 5:] - (0, 0, 255)).max() < 25
 
 
-def test_pairs_of_pictures_of_two_sizes_stay_pictures_and_are_drawn_so(tmp_path, monkeypatch):
+def test_pairs_of_pictures_of_two_sizes_stay_pictures(tmp_path, monkeypatch):
     """As for super-resolution."""
     monkeypatch.chdir(tmp_path)
     small = np.ascontiguousarray(RAMP[:, ::2, ::2])
@@ -54,10 +49,3 @@ def test_pairs_of_pictures_of_two_sizes_stay_pictures_and_are_drawn_so(tmp_path,
     np.testing.assert_array_equal(images, RAMP)
     with pytest.raises(UserError, match="the images of set.npz have 8 x 8 pixels and the inputs 4 x 4"):
         open_source(Config(data="set.npz", image_size=16), paired=True)
-    flags = (
-        "--recipe downscale --nf 2 --blocks 1 --data set.npz --global-batch-size 2 --steps 1 --holdout 0 --run-dir run"
-    )
-    assert train(flags.split()) == 0
-    real = np.asarray(Image.open("run/samples/real.png"))
-    shown = np.concatenate([np.repeat(np.repeat(RAMP[0, ::2, ::2], 2, 0), 2, 1), RAMP[0]], axis=1)
-    assert any((real[row : row + 8, column : column + 16] == shown).all() for row in range(4) for column in range(4))

@@ -1,11 +1,7 @@
 """A folder or a zip archive of pictures: names and their order, pairs, broken files, what is passed over.
+Modules: data.store, data.bad_files"""
 
-Modules: data.store, data.bad_files.
-"""
-
-import os
 import shutil
-import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -51,29 +47,6 @@ def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
     np.testing.assert_allclose([source.fetch(index).mean() for index in range(7)], np.arange(0, 70, 10), atol=2)
 
 
-def test_rank_0_lists_pairs_and_single_pictures_for_all(tmp_path, monkeypatch):
-    """One input has no partner, and one image is broken."""
-    for side in "AB":
-        write_images(tmp_path / side)
-    (tmp_path / "A" / "class 1" / "009.png").unlink()
-    (tmp_path / "B" / "class 0" / "000.png").write_text("text")
-    listed, found, scandir = set(), {}, os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: listed.add(threading.current_thread().name) or scandir(path))
-    config = Config(data=str(tmp_path), image_size=8, fit="crop", max_bad_fraction=0.9)
-    for paired, count in ((False, 19), (True, 9)):
-        alone = open_source(config, paired=paired)
-        listed.clear()
-
-        def work(peers, paired=paired, count=count):
-            source = open_source(config, paired=paired, peers=peers)
-            found[peers.rank] = [source.fingerprint, source.labels.tolist(), source.bad_files, source.key(count - 1)]
-
-        assert Threads(2).run(work) == [None] * 2 and listed == {"rank 0"} and len(alone) == count
-        assert [*found.values()] == [
-            [alone.fingerprint, alone.labels.tolist(), alone.bad_files, alone.key(count - 1)]
-        ] * 2
-
-
 def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
     """Also the grids that a run has written below its data: it sees the same pictures when it is resumed."""
     monkeypatch.chdir(tmp_path)
@@ -92,9 +65,6 @@ def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
         opened("runs/one")
 
 
-# zip archives
-
-
 def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):
     folder = write_images(tmp_path / "photos")
     for ignored in ("class 0/.hidden.png", "__MACOSX/class 0/._000.png"):
@@ -104,9 +74,8 @@ def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):
     source, original = opened(zipped(folder, tmp_path / "p.zip", "photos/")), opened(folder)
     np.testing.assert_array_equal(all_images(source), all_images(original))
     with ThreadPoolExecutor(8) as pool:  # several threads read it at once
-        orders = [np.random.default_rng(seed).permutation(10) for seed in range(20)]
-        for order, found in zip(orders, pool.map(source.fetch_batch, orders), strict=True):
-            np.testing.assert_array_equal(found, all_images(original)[order])
+        for found in pool.map(all_images, [source] * 20):
+            np.testing.assert_array_equal(found, all_images(original))
     np.testing.assert_array_equal(source.labels, original.labels)
     assert source.class_names == original.class_names == ["class 0", "class 1"]
     assert [source.key(index) for index in range(10)] == [original.key(index) for index in range(10)]
@@ -136,9 +105,6 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
     said = f"--data {archive}: cannot be read as a zip archive: File is not a zip file"
     assert [str(error) for error in errors] == [said] * 2
-
-
-# pairs
 
 
 def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeypatch, capsys):

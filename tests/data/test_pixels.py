@@ -5,7 +5,6 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_image, to_pixels
 from images_on_disk import BLUE, RED, halves
 from reading import opened
@@ -74,12 +73,3 @@ def test_another_aspect_ratio_is_refused_unless_the_way_is_said(tmp_path):
     assert len({opened(tmp_path, fit=fit).fingerprint for fit in ("crop", "pad", "stretch")}) == 3
     pixels = to_pixels(Image.fromarray(np.full((30, 10), 200, np.uint8)), 9, 1, "pad")
     assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9
-
-
-def test_a_jpeg_that_is_decoded_at_a_fraction_keeps_its_aspect(tmp_path):
-    """An eighth of 1503 x 1002 is 188 x 126, which is not 3:2."""
-    striped(1503, 1002).save(tmp_path / "a.jpg", quality=90)
-    pixels = read(tmp_path / "a.jpg", (16, 24), fit=None).astype(int)
-    assert pixels.shape == (16, 24, 3) and abs(pixels[:, 9:15] - GREEN).max() < 60
-    with pytest.raises(BadImage, match="1503 x 1002 pixels, and 16 x 16 are wanted"):
-        read(tmp_path / "a.jpg", 16, fit=None)

@@ -103,9 +103,6 @@ def test_all_ranks_have_the_same_index_and_name_the_same_damage(tmp_path):
     assert len(errors) == 2 and all("2.tfrecord, record 4: the file ends before" in str(each) for each in errors)
 
 
-# mistakes
-
-
 def cut(path):
     os.truncate(path, path.stat().st_size - 3)
 
@@ -144,24 +141,6 @@ def test_mistakes_with_pictures(tmp_path, change, settings, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
         pictures(path, **settings)
     assert "\n" not in str(caught.value)
-
-
-OF_ARRAYS = [
-    ({"shape": None}, "--tfrecord-dtype float32: give the shape, too"),
-    ({"shape": "5,4,4"}, r"a.tfrecord\[0\]: 60 numbers in image; expected those of shape \(5, 4, 4\)"),
-    ({"paired": True}, "--tfrecord-input: name the feature that holds the inputs"),
-    ({"settings": {"values": None}}, "numbers from .* declare their map"),
-]
-
-
-@pytest.mark.parametrize(("change", "complaint"), OF_ARRAYS, ids=range(len(OF_ARRAYS)))
-def test_mistakes_with_arrays(tmp_path, change, complaint):
-    path = write(tmp_path / "a.tfrecord", fields())
-    with pytest.raises(UserError, match=complaint):
-        arrays(path, **change)
-
-
-# files that are compressed as a whole
 
 
 def test_compressed_files_are_the_same_data_in_order_and_refused_otherwise(tmp_path):

@@ -84,20 +84,3 @@ def test_a_sample_with_an_integer_that_is_not_valid_is_left_out_by_name(tmp_path
     np.testing.assert_allclose(step.means, numbers[others].mean(), rtol=1e-6)
     with pytest.raises(UserError, match=rf"energy\[3\]: 1 of 1 numbers, such as {number}, are missing"):
         arrays(f"{data}:good", conditions=("energy",))
-
-
-@pytest.mark.parametrize(
-    ("attributes", "stored", "wrong"),
-    [
-        ({"valid_range": np.array([0, 90], "i2")}, 95, True),
-        ({"valid_range": np.array([0.0, 0.9])}, 95, True),
-        ({"valid_range": np.array([0.0, 0.9])}, 90, False),
-    ],
-)
-def test_limits_of_packed_numbers_are_packed_too_if_they_are_whole(tmp_path, attributes, stored, wrong):
-    numbers = (FIELDS * 90).astype(np.int16)
-    numbers[3, 0, 0] = stored
-    data = written(tmp_path, "nc", numbers, scale_factor=0.01, **attributes)
-    found = arrays(f"{data}:t2m").fetch_batch(np.arange(6))[..., 0]
-    np.testing.assert_allclose(np.delete(found, 3, 0), np.delete(numbers, 3, 0) * 0.01, rtol=1e-6)
-    assert np.isnan(found[3, 0, 0]) == wrong and np.isnan(found).sum() == wrong

@@ -116,7 +116,7 @@ def test_a_variable_with_one_more_dimension_is_a_vector_and_several_are_joined_o
 def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
     hour, kind = np.arange(20) % 24, (np.arange(20) % 3).astype(np.int32)
     low, fields = T2M[:, ::2, ::2], np.stack([T2M, U10, V10], -1)
-    beside = {"hour": hour, "labels": kind, "inputs": low, "orography": GROUND, "levels": LEVELS}
+    beside = {"hour": hour, "labels": kind, "inputs": low, "orography": GROUND}
     data = tmp_path / "a.zarr"
     group = zarr.open_group(data, mode="w", zarr_format=2)
     for name, array in {"images": fields, **beside}.items():
@@ -131,8 +131,3 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
     np.testing.assert_array_equal(source.conditions[:, 0], hour)
     np.testing.assert_array_equal(source.labels, kind)
     np.testing.assert_array_equal(source.constants[..., 0], GROUND)
-    one = zarr.create_array(tmp_path / "one.zarr", data=(T2M % 1 * 255).astype(np.uint8), zarr_format=3)
-    pictures = arrays(one.store.root, values=None)  # a store that is one array
-    assert pictures.is_pictures and pictures.record_shape == (6, 8, 1)
-    with pytest.raises(UserError, match=r"a.zarr:levels: array of shape \(20, 3, 6, 8\): channels first or last"):
-        arrays(f"{data}:levels")

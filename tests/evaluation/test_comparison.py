@@ -1,7 +1,5 @@
 """Comparing generated with real samples: what moves the distances, what is kept, logged and refused.
-
-Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.tally.
-"""
+Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.tally"""
 
 import numpy as np
 import pytest
@@ -80,9 +78,6 @@ def test_what_is_not_finite_ends_the_evaluation_with_one_line():
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
         sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
-
-
-# what is kept in the run folder
 
 
 @pytest.fixture

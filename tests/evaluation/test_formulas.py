@@ -1,15 +1,12 @@
 """The distances of sets against their definitions, whatever the division into batches and ranks.
-
 Modules: evaluation.class_score, evaluation.fields, evaluation.frechet, evaluation.kernel, evaluation.moments,
-evaluation.neighbours, evaluation.sliced, evaluation.spectra.
-"""
+evaluation.neighbours, evaluation.sliced, evaluation.spectra"""
 
 import math
 
 import numpy as np
 import pytest
 
-from hvdgan.evaluation import neighbours as module
 from hvdgan.evaluation.class_score import ClassScore
 from hvdgan.evaluation.fields import FieldSums, field_distances
 from hvdgan.evaluation.frechet import frechet_distance
@@ -28,8 +25,6 @@ def three_ranks(work, count):
     """The work of three ranks, one of which has none."""
     return np.concatenate([work(0, min(count, 3)), work(3, 3) if count > 3 else work(0, 0), work(min(count, 3), count)])
 
-
-# moments and the Fréchet distance
 
 FEATURES, ORIGIN = normal(0, (90, 5), 3.0).astype(np.float32), np.linspace(-4.0, 4.0, 5)
 
@@ -60,9 +55,6 @@ def test_covariances_without_common_axes_and_singular_ones():
     assert 0 <= frechet_distance(np.ones(40), few, np.ones(40), few) < 1e-6
 
 
-# the kernel distance
-
-
 def test_kid_is_the_mean_of_the_kernel_over_pairs_of_different_samples():
     fake, real = normal(0, (5, 3)), normal(1, (4, 3))
 
@@ -88,8 +80,6 @@ def test_the_seed_decides_the_subsets_and_the_ranks_do_not():
     assert alone == pytest.approx((np.mean(scores), np.std(scores)), rel=1e-12)
 
 
-# nearest neighbours
-
 LINE = np.arange(10.0)[:, None]  # 0, 1, ..., 9
 THIRD = np.array([3, 2, 2, 2, 2, 2, 2, 2, 2, 3])
 FIFTH = np.array([5, 4, 3, 3, 3, 3, 3, 3, 4, 5])
@@ -107,16 +97,6 @@ def test_neighbours_on_a_line():
     assert set(neighbours(LINE + 100, LINE).values()) == {0.0}
 
 
-def test_slices_and_blocks_change_nothing(monkeypatch):
-    fake, real = normal(2, (70, 6)), normal(3, (45, 6), 0.3)
-    whole = neighbours(fake, real)
-    monkeypatch.setattr(module, "TILE_BYTES", 8 * 13 * 13)
-    assert neighbours(fake, real, share=three_ranks) == pytest.approx(whole, rel=1e-12)
-
-
-# the sliced Wasserstein distance
-
-
 def column(*numbers):
     return np.array(numbers, np.float64)[:, None]
 
@@ -131,9 +111,6 @@ def test_a_shift_is_its_length_times_the_mean_cosine():
     points, drawn = normal(3, (50, 2)), directions(0, 2, count=20_000)
     assert sliced_wasserstein((points + [3, 4]) @ drawn, points @ drawn) == pytest.approx(5 * 2 / np.pi, rel=0.02)
     np.testing.assert_array_equal(drawn, directions(0, 2, count=20_000))
-
-
-# the Inception score
 
 
 def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean_of_each_split():
@@ -158,9 +135,6 @@ def sums(samples, edges, conditions=None):
 
 def noise(seed, shape):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-# what each distance measures
 
 
 def test_a_shift_moves_the_histogram_by_its_size_and_twice_the_amplitude_is_four_times_the_power():
@@ -196,9 +170,6 @@ def test_the_correlation_of_a_samples_mean_with_the_conditions():
     assert found == pytest.approx(np.sqrt(np.mean(difference**2))) and difference[0, 0] < -0.8
 
 
-# what they must endure
-
-
 @pytest.mark.parametrize("space", [(), (6,), (4, 5, 6)])
 def test_the_sum_over_ranks_is_the_whole(space):
     samples, conditions, edges = noise(8, (21, *space, 3)), noise(9, (21, 2)), edges_of(-3, 3, 3, bins=20)
@@ -207,12 +178,6 @@ def test_the_sum_over_ranks_is_the_whole(space):
     parts = [sums(some, edges, theirs).arrays() for some, theirs in batches]
     for name, array in whole.arrays().items():
         np.testing.assert_allclose(sum(part[name] for part in parts), array, rtol=1e-12, atol=1e-12, err_msg=name)
-
-
-# bins
-
-
-# spectra
 
 
 @pytest.mark.parametrize("space", [(9,), (32, 16), (6, 5, 4)])

@@ -1,7 +1,5 @@
 """What --eval-features names: Keras files, the features of a recipe, the Inception network, and what is refused.
-
-Modules: evaluation.features, evaluation.inception.
-"""
+Modules: evaluation.features, evaluation.inception"""
 
 import hashlib
 
@@ -58,9 +56,6 @@ def saved(tmp_path, model, name="net.keras"):
     return tmp_path / name
 
 
-# Keras files
-
-
 def test_samples_reach_a_network_as_networks_see_them(tmp_path):
     path = saved(tmp_path, network())
     features = opened(path)
@@ -115,9 +110,6 @@ def test_what_is_no_network_or_does_not_fit_is_refused_in_one_line(tmp_path):
     assert "the data have pictures (8, 8, 3); RGB is not made grey" in refused(path, DataSpec((8, 8, 3), 10))
 
 
-# a recipe's own features
-
-
 def test_the_features_of_a_recipe_may_have_class_probabilities_and_follow_its_networks():
     class Judged(Tiny):
         def features(self, nets, batch):
@@ -132,9 +124,6 @@ def test_the_features_of_a_recipe_may_have_class_probabilities_and_follow_its_ne
     assert run.comparison(print)["eval/frechet"] != first["eval/frechet"]
     with pytest.raises(UserError, match=r"--eval-features recipe: it has no features\(self, nets, batch\)"):
         tiny_run(eval_samples=100, eval_features="recipe")
-
-
-# the Inception network
 
 
 @pytest.fixture(scope="module")
@@ -195,17 +184,3 @@ def test_a_file_of_inception_that_is_missing_or_broken(file, graph, tmp_path, mo
     assert of_inception(None).digest == hashlib.sha256(graph).hexdigest()
     (tmp_path / "graph.pb").write_bytes(graph[: len(graph) // 2])
     assert "is not a frozen graph, or is cut off" in refused("inception", RGB, tmp_path / "graph.pb")
-
-
-def test_opening_does_not_change_networks_that_are_built_later(tmp_path):
-    """Neither their initial weights nor the names that their tensors have in checkpoints."""
-    path = saved(tmp_path, network(outputs=lambda flat, classes: layers.Dropout(0.5)(classes)))
-    built = []
-    for opens in (False, True):
-        keras.utils.clear_session()
-        keras.utils.set_random_seed(3)
-        if opens:
-            opened(path)
-        later = keras.Sequential([keras.Input((4,)), layers.Dense(2), layers.Dense(3)])
-        built.append({variable.path: variable.numpy().tobytes() for variable in later.variables})
-    assert built[0] == built[1]

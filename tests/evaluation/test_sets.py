@@ -1,20 +1,14 @@
 """The sets that are compared, on any number of ranks, and the file of the results. Modules: evaluation.results"""
 
 import dataclasses
-import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from building import tiny_run
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation import results
-from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, left_out
-from launching import environment
-from thread_ranks import Threads
+from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet
 from tiny import Tiny
 
 
@@ -74,41 +68,6 @@ def test_flips_add_each_sample_mirrored_but_not_where_samples_start_from_data():
     run = tiny_run(Showing, eval_samples=40, flip=True)
     assert run.comparison(print)["eval/sliced_wasserstein"] == pytest.approx(0, abs=1e-6)
     assert run.comparison.reals.mirrored == []
-
-
-def test_a_broken_file_is_left_out_and_named(tmp_path):
-    for number in range(12):
-        noise = np.random.default_rng(number).integers(0, 256, (32, 32), np.uint8)
-        Image.fromarray(noise).save(tmp_path / f"{number:02}.png")
-    (tmp_path / "07.png").write_bytes((tmp_path / "07.png").read_bytes()[:500])
-    run, said = tiny_run(data=str(tmp_path), channels=1, max_bad_fraction=0.5), []
-
-    def work(peers):
-        mine = reals(run, 12)
-        measured = sum(len(some.numbers) for some in mine.batches(peers))
-        missing = 12 - sum(peers.gather(measured, "measured"))
-        said.append(left_out(missing, 12, mine.bad_files, peers))
-
-    assert Threads(2).run(work) == [None, None]  # one of them has not met it
-    assert said[0] == said[1] and said[0].startswith("1 of 12 samples cannot be read; the first: 07.png: ")
-
-
-APPEND = """
-import sys
-from pathlib import Path
-from hvdgan.evaluation.results import append
-for number in range(200):
-    append(Path(sys.argv[1]), {"who": sys.argv[2], "number": number, "long": "x" * 5000})
-"""
-
-
-def test_processes_that_write_at_the_same_time_lose_no_line(tmp_path):
-    """As a run and hvdgan.evaluate do."""
-    words = [sys.executable, "-c", APPEND, tmp_path]
-    for process in [subprocess.Popen([*words, who], env=environment()) for who in "ab"]:
-        assert process.wait(timeout=120) == 0
-    lines = [json.loads(line) for line in (tmp_path / results.FILE).read_text().splitlines()]
-    assert sorted((line["who"], line["number"]) for line in lines) == [(w, n) for w in "ab" for n in range(200)]
 
 
 def test_a_line_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_counts(tmp_path):

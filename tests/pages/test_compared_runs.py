@@ -1,7 +1,4 @@
-"""Several runs on one page: sorted by a metric, with the settings that differ.
-
-Modules: pages.comparison.
-"""
+"""Several runs on one page: sorted by a metric, with the settings that differ. Modules: pages.comparison"""
 
 import json
 import re

@@ -1,8 +1,5 @@
 """Nothing in a run folder is trusted: it is shown rightly or named, never a traceback, never executed.
-
-Modules: pages.reading.untrusted, pages.reading.metrics, pages.pictures, pages.template,
-pages.run_page.
-"""
+Modules: pages.reading.untrusted, pages.reading.metrics, pages.pictures, pages.template, pages.run_page"""
 
 import html
 import re

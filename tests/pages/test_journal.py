@@ -1,19 +1,9 @@
-"""What a page takes from the events of a real run: networks, stages, data, ranks and hosts.
+"""What a page takes from the events of a real run: networks, stages, data, ranks and hosts. Modules: cli.events"""
 
-Modules: cli.events.
-"""
-
-import dataclasses
-import json
-
-import pytest
-
-import run_folders
-from hvdgan.cli.events import KINDS, Caution, Network, SkippedFile, Stage, Update
+from hvdgan.cli.events import Network, Stage, Update
 from hvdgan.pages.reading.journal import read
 from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.train import main
-from run_folders import START, TIME
 
 UPDATES = {"judge": "discriminator", "fool": "generator"}
 FLAGS = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 3 --log-every 1".split()
@@ -40,20 +30,3 @@ def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert start.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
     assert start.machine[0].startswith("hvdgan ") and any("CPU" in line for line in start.machine)
     assert "--recipe tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)
-
-
-def test_a_skipped_file_counts_once_however_often_a_run_begins(tmp_path):
-    skipped = [SkippedFile(name=name, reason="no picture") for name in ("a.png", "Screen: 1.png")]
-    run_folders.write(tmp_path, told=[START, *skipped, START, *skipped])
-    assert read(Folder(tmp_path)).skipped_files == ["a.png: no picture", "Screen: 1.png: no picture"]
-
-
-@pytest.mark.parametrize("event", [*KINDS, "unheard of", 3])
-def test_facts_of_wrong_types_are_passed_over(tmp_path, event):
-    fields = {each.name for kind in KINDS.values() for each in dataclasses.fields(kind)}
-    wrong = [{"event": event, "time": TIME, **dict.fromkeys(fields, value)} for value in ({}, None, [[]], 10**400)]
-    run_folders.write(tmp_path, told=[START])
-    with (tmp_path / "events.jsonl").open("a") as file:
-        file.writelines(json.dumps(each) + "\n" for each in [*wrong, {"event": event}, {"time": 3}])
-    journal = read(Folder(tmp_path))
-    assert (journal.told, journal.end, journal.of(Caution)) == ([START], None, [])

@@ -1,7 +1,4 @@
-"""The page of a run: what it has, and in which order.
-
-Modules: pages.reading.run_folder, pages.curves.
-"""
+"""The page of a run: what it has, and in which order. Modules: pages.reading.run_folder, pages.curves"""
 
 import dataclasses
 import json

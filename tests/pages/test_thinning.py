@@ -1,23 +1,8 @@
-"""Curves are read in bounded memory, and thinned ones keep their extremes.
-
-Modules: pages.reading.metrics.
-"""
+"""Curves are read in bounded memory, and thinned ones keep their extremes. Modules: pages.reading.metrics"""
 
 import numpy as np
 
-from hvdgan.pages.reading.metrics import POINTS, Series, thin
-
-
-def test_each_part_keeps_its_smallest_and_its_largest_value():
-    values = np.sin(np.arange(100_000) / 7)
-    values[[12_345, 54_321]] = [9, -9]
-    steps, kept = thin(np.arange(100_000), values, 100)
-    assert len(steps) <= 100 and (np.diff(steps) > 0).all()
-    assert steps[0] == 0 and steps[-1] == 99_999
-    assert {(12_345, 9.0), (54_321, -9.0)} <= set(zip(steps.tolist(), kept.tolist(), strict=True))
-    for begin in range(0, 98_000, 2_100):  # wider than a part
-        inside = kept[(steps >= begin) & (steps < begin + 4_200)]
-        assert inside.max() > 0.99 and inside.min() < -0.99
+from hvdgan.pages.reading.metrics import POINTS, Series
 
 
 def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():

@@ -1,7 +1,4 @@
-"""The verdict on a run, from the events of every ending.
-
-Modules: pages.reading.journal, pages.reading.run_folder.
-"""
+"""The verdict on a run, from the events of every ending. Modules: pages.reading.journal, pages.reading.run_folder"""
 
 import os
 

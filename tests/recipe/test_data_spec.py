@@ -1,7 +1,4 @@
-"""What a recipe knows of the data: shapes, and physical units with gradients.
-
-Modules: recipe.data_spec.
-"""
+"""What a recipe knows of the data: shapes, and physical units with gradients. Modules: recipe.data_spec"""
 
 import json
 

@@ -1,7 +1,5 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-
-Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.run.
-"""
+Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.run"""
 
 import inspect
 import sys

@@ -1,7 +1,4 @@
-"""A network that two updates call on the same tensors runs once.
-
-Modules: recipe.nets.
-"""
+"""A network that two updates call on the same tensors runs once. Modules: recipe.nets"""
 
 import keras
 import numpy as np

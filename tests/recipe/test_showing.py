@@ -1,7 +1,5 @@
 """Grids of samples: pictures as they are, fields and volumes in colours with a scale in the units of the data.
-
-Modules: cli.files.field_pictures.
-"""
+Modules: cli.files.field_pictures"""
 
 import numpy as np
 import pytest

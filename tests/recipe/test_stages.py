@@ -1,7 +1,4 @@
-"""Stages and updates are data; those that cannot run are refused.
-
-Modules: recipe.schedule.
-"""
+"""Stages and updates are data; those that cannot run are refused. Modules: recipe.schedule"""
 
 import dataclasses
 import re
@@ -44,15 +41,3 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
 def test_stages_that_cannot_run_are_refused_by_name(make, complaint):
     with pytest.raises(UserError, match=re.escape(complaint)):
         checked_stages(make(), NETWORKS)
-
-
-@pytest.mark.parametrize(
-    ("choice", "complaint"),
-    [
-        ("third=5", '--stages: "third=5" is not NAME=STEPS with a stage of the recipe, which are both=9'),
-        ("both=2", "every is 3; it must be from 1 to the stage's 2 steps"),
-    ],
-)
-def test_a_choice_that_cannot_be_is_refused(choice, complaint):
-    with pytest.raises(UserError, match=re.escape(complaint)):
-        checked_stages([Stage("both", 9, [JUDGE, FOOL])], NETWORKS, choice)

@@ -1,7 +1,4 @@
-"""The recipe calo3d.
-
-Modules: networks.calo3d.
-"""
+"""The recipe calo3d. Modules: networks.calo3d"""
 
 import numpy as np
 import pytest

@@ -1,7 +1,4 @@
-"""The recipe downscale and its networks.
-
-Modules: recipes.downscale, networks.downscale
-"""
+"""The recipe downscale and its networks. Modules: recipes.downscale, networks.downscale"""
 
 import numpy as np
 import pytest
@@ -31,18 +28,6 @@ def batch_of(recipe, update, count=COUNT):
     random = Random(0, tf.constant(0, tf.int64), 0, count)
     drawn = recipe.draw(random.scoped("draw"))
     return Batch(images, None, random.scoped(update), drawn, inputs=inputs, constants=constants)
-
-
-@pytest.mark.parametrize(("factor", "constants"), [(1, 0), (8, 2)])
-def test_the_networks_fit_rectangles_and_any_power_of_two(factor, constants):
-    recipe = recipe_of((16, 8 * 5, 4), (16 // factor, 40 // factor, 3), constants)
-    batch, networks = batch_of(recipe, "critic"), recipe.networks()
-    images = recipe.sample(Nets(networks, training=False), batch)
-    assert images.shape == (COUNT, 16, 40, 4) and images.dtype == tf.float32
-    given = [batch.constants] if constants else []
-    scores = networks["critic"]([images, batch.inputs, *given])
-    assert scores.shape == (COUNT,) and scores.dtype == tf.float32
-    assert not [v for network in networks.values() for v in network.non_trainable_variables]
 
 
 def test_the_generators_loss_is_minus_the_score_and_the_crps_of_two_members():

@@ -66,10 +66,7 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
 )
 def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sampled(tmp_path, name, recipe, flags, shape):
     shutil.copy(ROOT / "examples" / f"{name}.py", tmp_path)
-    for words in (
-        ["-m", name, "data.npy"],
-        ["-m", "hvdgan.sample", "runs", "--samples", "4", "--out", "drawn.npy"],
-    ):
+    for words in (["-m", name, "data.npy"], ["-m", "hvdgan.sample", "runs", "--samples", "4", "--out", "drawn.npy"]):
         if "hvdgan.sample" in words:
             short = "--width 2 --max-steps 3 --global-batch-size 8 --run-dir runs --data data.npy".split()
             train(tmp_path, "--recipe", f"{name}:{recipe}", *short, *flags.split(), ranks=2)

@@ -1,7 +1,5 @@
 """Each of hvdgan's recipes is built and traced by the command line, and has the networks of its paper.
-
-Modules: recipes.dcgan, networks.dcgan.
-"""
+Modules: recipes.dcgan, networks.dcgan"""
 
 import math
 

@@ -1,7 +1,4 @@
-"""The recipe stylegan2, and its layers.
-
-Modules: networks.equalised.
-"""
+"""The recipe stylegan2, and its layers. Modules: networks.equalised"""
 
 from types import SimpleNamespace
 

@@ -11,15 +11,8 @@ import pytest
 import tensorflow as tf
 
 import launching
-from building import tiny_run
-from hvdgan.checkpoints import checkpoint
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.recipe.stages import Stage
 from hvdgan.train import main
-from hvdgan.training import restore
-from hvdgan.training.command import Resume
-from hvdgan.training.saving import snapshot
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -117,34 +110,20 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
 
 
-def built(folder):
-    arrays = ArrayConfig(values="standard")
-    return tiny_run(data=str(folder / "a.npy"), arrays=arrays, run_dir=folder / "run", holdout=0.0)
-
-
-def lines_of_resume(folder, *allowed):
-    """The lines that a resume logs."""
-    found = restore.from_disk(built(folder), Resume(allow_changed=allowed))
-    found.lock.close()
-    return found.remarks
-
-
-@pytest.fixture
-def fields(tmp_path):
-    """200 fields, and a checkpoint of a run on them."""
+def test_statistics_stay_those_of_the_checkpoint_and_other_data_are_refused_unless_they_are_allowed(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
     fields = np.random.default_rng(0).normal(0, 1, (200, 8, 8, 1)).astype(np.float32)
-    np.save(tmp_path / "a.npy", fields)
-    run = built(tmp_path)
-    checkpoint.write(run.checkpoints, snapshot(run, 3, 48, "id", (run.state.statistics.read()[None], {}), {}))
-    return fields
-
-
-def test_data_with_other_statistics_are_refused_unless_they_are_allowed(fields, tmp_path):
-    """Also where the one sample that differs is none of the 64 of the fingerprint."""
-    (was,) = built(tmp_path).recipe.data.values.images.chains[0][0].means
-    fields[1] += 100
-    np.save(tmp_path / "a.npy", fields)
-    with pytest.raises(UserError, match="another value map of the images: .*--allow-changed data"):
-        lines_of_resume(tmp_path)
-    (line,) = (line for line in lines_of_resume(tmp_path, "data") if "value map of the images" in line)
-    assert f"mean {was:.6g}" in line and f"mean {fields.mean(dtype=np.float64):.6g}" in line
+    words = "--recipe tiny:Tiny --data a.npy --values standard --holdout 0 --global-batch-size 8 --run-dir run".split()
+    was = f"standard (mean {fields.mean(dtype=np.float64):.6g}; "
+    for moved, more, code, said in (
+        (np.s_[:0], ["--max-steps", "2"], 0, f"values of images: {was}"),
+        (np.s_[1:2], ["--max-steps", "3"], 0, f"values of images: {was}"),  # it is none of the 64 of the fingerprint
+        (np.s_[:], [], 2, "was made with other images than those of a.npy"),
+        (np.s_[:0], ["--allow-changed", "data"], 0, f"the value map of the images has changed: it was {was}"),
+    ):
+        fields[moved] += 100
+        np.save("a.npy", fields)
+        assert main([*words, *more]) == code
+        assert said in capsys.readouterr().err

@@ -1,7 +1,5 @@
-"""Settings come from flags, then --config, then defaults.
-
-Modules: cli.config, cli.data_config, training.command, recipe.options.
-"""
+"""Settings come from flags, then --config, then defaults. Modules: cli.config, cli.data_config, training.command,
+recipe.options"""
 
 import json
 
@@ -125,16 +123,12 @@ def test_saved_settings_and_options_have_their_types_again(flags, expected):
 
 
 def test_the_two_settings_of_the_average_replace_each_other_and_both_are_refused(tmp_path):
-    def of(*arguments):
-        config = parse(arguments).config
+    def of(settings, *arguments):
+        (tmp_path / "saved.json").write_text(json.dumps(settings))
+        config = parse(["--config", str(tmp_path / "saved.json"), *arguments]).config
         return config.ema_decay, config.ema_half_life
 
-    def saved(**settings):
-        (tmp_path / "saved.json").write_text(json.dumps(settings))
-        return "--config", str(tmp_path / "saved.json")
-
-    assert of() == (0.995, None) and of("--ema-half-life", "1e4") == (None, 1e4)
-    assert of(*saved(ema_decay=0.0), "--ema-half-life=5000") == (None, 5000)
-    assert of(*saved(ema_half_life=5000), "--ema-decay", "0.9") == (0.9, None)
+    assert of({}) == (0.995, None) and of({"ema_decay": 0.0}, "--ema-half-life=5000") == (None, 5000)
+    assert of({"ema_half_life": 5000}, "--ema-decay", "0.9") == (0.9, None)
     with pytest.raises(UserError, match=r"--ema-half-life 5000, --ema-decay 0\.9"):
-        of(*saved(ema_decay=0.9, ema_half_life=5000))
+        of({"ema_decay": 0.9, "ema_half_life": 5000})

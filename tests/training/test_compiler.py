@@ -53,13 +53,10 @@ def test_an_operation_that_xla_lacks_is_named_with_its_update():
     )
 
 
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_may_go_on_without(tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert train(whole, "--jit", "--norm", "batch") == 0
-    assert train(parts, "--jit", "--norm", "batch", "--max-steps", "5") == 0
-    assert train(parts, "--jit", "--norm", "batch") == 0
-    assert state(whole, 8) == state(parts, 8)
-    assert train(parts, "--norm", "batch", "--steps", "9") == 0
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path):
+    for name, steps in (("whole", "8"), ("parts", "5"), ("parts", "8")):
+        assert train(tmp_path / name, "--jit", "--norm", "batch", "--max-steps", steps) == 0
+    assert state(tmp_path / "whole", 8) == state(tmp_path / "parts", 8)
 
 
 def drawn(kind, name, arguments, compiled):

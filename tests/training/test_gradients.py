@@ -84,24 +84,6 @@ class Half(Judging):
         return [layers.Dense(8, dtype="bfloat16")]
 
 
-class Subclassed(keras.Model):
-    """A network that does not know its outputs before it is called."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense = layers.Dense(64)
-
-    def call(self, x):
-        return keras.ops.reshape(self.dense(x), (-1, 8, 8, 1))
-
-
-class HalfSamples(Tiny):
-    def networks(self):
-        generator = Subclassed()
-        generator(tf.zeros((1, 8)))
-        return {**super().networks(), "generator": generator}
-
-
 class OfKeras2(layers.Layer):
     """A layer written for Keras 2: its weight is a tf.Variable."""
 
@@ -120,25 +102,12 @@ class Forgotten(Judging):
         return [keras.Sequential([OfKeras2()])]
 
 
-class InBranch(Judging):
-    """A call in a branch, out of which no loss of a layer can be taken."""
-
-    def inner(self):
-        return [layers.Dense(8, kernel_regularizer="l2", activity_regularizer="l1")]
-
-    def judge(self, nets, batch):
-        scores = tf.cond(batch.random.step > 3, lambda: nets.discriminator(batch.images), lambda: tf.zeros((16, 1)))
-        return tf.reduce_mean(scores), {}
-
-
 @pytest.mark.parametrize(
     ("recipe", "precision", "complaint"),
     [
         (Half, "float32", r"discriminator trains .*/kernel in bfloat16, .* give the layer dtype=\"mixed_bfloat16\""),
         (Generating, "mixed_float16", r"network generator ends in float16, with layer to_image; .* dtype=\"float32\""),
-        (HalfSamples, "mixed_bfloat16", r"sample\(\) returns bfloat16 .*; give its last layer dtype=\"float32\""),
         (Forgotten, "float32", r"network discriminator, layer scale: gain is a tf.Variable, which .*add_weight"),
-        (InBranch, "float32", r"judge: network discriminator has losses of its own .* outside of tf.cond"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_what_to_write(recipe, precision, complaint):

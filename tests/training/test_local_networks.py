@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from building import tiny_run
-from hvdgan.recipe import Stage, Update, UserError
 from launching import train
-from tiny import Tiny
 
 
 def trained(folder, steps, ranks=2, recipe="Local"):
@@ -56,13 +53,3 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_another_number_o
     assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
     before, _ = kernels(state(cut, 2))
     np.testing.assert_array_equal(kernels(trained(one, 4, ranks=1))[0], before[:1])
-
-
-def test_a_network_is_reduced_in_all_updates_or_in_none():
-    class Mixed(Tiny):
-        def stages(self):
-            judges = [Update(f"judge{n}", ["discriminator"], self.judge, reduce=bool(n)) for n in range(2)]
-            return [Stage("one", 1, [*judges, Update("fool", ["generator"], self.fool)])]
-
-    with pytest.raises(UserError, match="update judge1: owns discriminator, which an update with reduce=False owns"):
-        tiny_run(Mixed)

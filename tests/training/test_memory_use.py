@@ -1,7 +1,5 @@
 """What a run says when there is too little memory; after a stage: tests/commands/test_train.py.
-
-Modules: training.memory.
-"""
+Modules: training.memory"""
 
 import re
 import sys

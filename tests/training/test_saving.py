@@ -1,8 +1,6 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
-
 Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
-training.restore, training.session, training.summary.
-"""
+training.restore, training.session, training.summary"""
 
 import json
 import os

@@ -1,7 +1,5 @@
 """A step changes only the networks that its updates own, by their gradients, rates and clipping, and their averages.
-
-Modules: training.averages, training.optimizers.
-"""
+Modules: training.averages, training.optimizers"""
 
 import dataclasses
 
@@ -181,3 +179,14 @@ def test_an_update_has_its_own_betas_and_leaves_the_optimizers():
     np.testing.assert_allclose(own[f"{name}/momentum"] * 0.1, other[f"{name}/momentum"], rtol=1e-4, atol=1e-9)
     np.testing.assert_allclose(own[f"{name}/velocity"] * 0.001, other[f"{name}/velocity"] * 0.5, rtol=1e-3, atol=1e-12)
     assert run.state.optimizers["discriminator"].beta_1 == 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "unit"), [({"global_batch_size": 6}, 4), ({"global_batch_size": 8, "accumulate": 4}, 16)]
+)
+def test_packs_of_samples_are_whole_on_each_rank_and_in_each_micro_batch_or_refused(settings, unit):
+    """Losses that see several samples as one (PacGAN)."""
+    packed = type("Packed", (Tiny,), {"pack": 4})
+    tiny_run(packed, global_batch_size=16, accumulate=2)
+    with pytest.raises(UserError, match=f"into packs of 4; take a multiple of {unit}$"):
+        tiny_run(packed, **settings)

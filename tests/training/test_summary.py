@@ -1,7 +1,5 @@
 """The lines with which a run begins: networks, data, stages, ranks, the commit of the code, and changed flags.
-
-Modules: training.code_state.
-"""
+Modules: training.code_state"""
 
 import shlex
 import subprocess
@@ -34,20 +32,12 @@ def git(folder, *words):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
-@pytest.fixture
-def repository(tmp_path):
-    """A repository with one committed file."""
-    git(tmp_path, "init", "-q")
+def test_commit_and_changes_are_named(tmp_path):
     (tmp_path / "recipe.py").write_text("a = 1\n")
-    git(tmp_path, "add", "recipe.py")
-    git(tmp_path, "commit", "-q", "-m", "first")
-    return tmp_path
-
-
-def test_commit_and_changes_are_named(repository):
-    commit = git(repository, "rev-parse", "--short=12", "HEAD")
-    assert git_state(repository) == f"git commit {commit}"
-    (repository / "notes.txt").write_text("not a part of it")
-    assert git_state(repository) == f"git commit {commit}"
-    (repository / "recipe.py").write_text("a = 2\n")
-    assert git_state(repository) == f"git commit {commit}, with changes that are not committed"
+    for words in ("init -q", "add recipe.py", "commit -q -m first"):
+        git(tmp_path, *words.split())
+    (tmp_path / "notes.txt").write_text("not a part of it")
+    commit = git(tmp_path, "rev-parse", "--short=12", "HEAD")
+    assert git_state(tmp_path) == f"git commit {commit}"
+    (tmp_path / "recipe.py").write_text("a = 2\n")
+    assert git_state(tmp_path) == f"git commit {commit}, with changes that are not committed"

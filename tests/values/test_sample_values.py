@@ -33,13 +33,6 @@ def test_records_are_joined_and_divided(layout, record):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_crop_cuts_the_input_by_the_same_factor():
-    layout = Layout((64, 96, 2), (16, 48, 5), crop=(32, 32))
-    assert (layout.factors, layout.seen, layout.input_seen) == ((4, 2), (32, 32, 2), (8, 16, 5))
-    assert Layout((64, 96, 2), (16, 48, 5)).input_seen == (16, 48, 5)
-    assert Layout((9, 9, 9, 1), crop=(4, 5, 6)).seen == (4, 5, 6, 1)
-
-
 def test_maps_are_made_again_from_json_and_described():
     values = SampleValues(
         parse("log1p", "--values", ("0", "1")),

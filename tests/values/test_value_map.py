@@ -23,10 +23,7 @@ def resolved(text, values, channels=CHANNELS):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.uint8, np.int32])
-@pytest.mark.parametrize(
-    "text",
-    ["range:-1000,1000", "power:0.5+standard", "t=none;u=standard;q=range:-9,9"],
-)
+@pytest.mark.parametrize("text", ["range:-1000,1000", "power:0.5+standard", "t=none;u=standard;q=range:-9,9"])
 def test_the_inverse_gives_the_data_back(text, dtype):
     values = MAGNITUDES if np.dtype(dtype).kind == "f" else np.abs(MAGNITUDES) % 127
     values = values.astype(dtype)
