@@ -7,21 +7,21 @@ from PIL import Image
 from hvdgan import translate
 from hvdgan.inference.trained import load_trained
 from hvdgan.train import main as train
+from saved import untrained
+from small import small, spec
 
 SIZES = {"photo.jpg": (13, 7), "deep/down/ünicode 1.png": (32, 24), "one.bmp": (1, 1), "grey.PNG": (40, 33)}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Runs of one step: cyclegan in colour, pix2pix in grey, and a recipe that translates nothing."""
+    """Runs of cyclegan in colour, of pix2pix in grey, and of a recipe that translates nothing."""
     folder = tmp_path_factory.mktemp("runs")
-    short = "--image-size 32 --global-batch-size 2 --max-steps 1 --nf 2 --learning-rate 0.05".split()
-    for name, more in (
-        ("cyclegan", "--data synthetic --data digits --channels 3 --blocks 1 --pool 0"),
-        ("pix2pix", ""),
-        ("dcgan", ""),
-    ):
-        assert train(["--recipe", name, *more.split(), "--run-dir", str(folder / name), *short]) == 0
+    words = "--recipe cyclegan --data synthetic --data digits --channels 3 --blocks 1 --pool 0 --image-size 32".split()
+    words += "--global-batch-size 2 --max-steps 1 --nf 2 --learning-rate 0.05 --run-dir".split()
+    assert train([*words, str(folder / "cyclegan")]) == 0
+    for name in ("pix2pix", "dcgan"):
+        untrained(folder / name, name, small(name)[1], spec(name))
     return folder
 
 
