@@ -1,11 +1,14 @@
 """The command hvdgan.train, end to end, in processes of its own."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import horovod
@@ -39,6 +42,25 @@ def records(run_dir: Path) -> list[dict]:
 
 def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(tmp_path):
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    process = subprocess.Popen([*PYTHON, *TINY, "--steps", "300"], cwd=tmp_path, env=environment(), stderr=slave)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while piece := os.read(master, 4096):
+            shown += piece
+    os.close(master)
+    assert process.wait(timeout=60) == 0
+    bars = [line for line in shown.decode().replace("\n", "\r").split("\r") if " left, " in line]
+    assert bars and max(map(len, bars)) <= 80
+    assert re.match(r"adversarial 300/300 100% \S+ left, [\d.]+ images/s fool [\d.]+ judg [\d.]+ ", bars[-1])
+    log = (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
+    lines = re.findall(r" step (\d+)/300 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, ", log)
+    assert lines == ["50", "100", "150", "200", "250", "300"]
 
 
 def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):

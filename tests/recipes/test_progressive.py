@@ -17,10 +17,10 @@ WORDS = (
 ).split()
 
 
-def trained(folder, steps):
+def trained(folder, steps, ranks=1):
     """The tensors after some steps: 2 of size_4, 4 of fade_8, 2 of size_8."""
     folder.mkdir(exist_ok=True)
-    train(folder, *WORDS, "--max-steps", str(steps))
+    train(folder, *WORDS, "--max-steps", str(steps), ranks=ranks)
     return load_file(folder / f"run/checkpoints/step-{steps:08d}/state.safetensors")
 
 
@@ -42,6 +42,14 @@ def test_a_run_that_is_resumed_and_used_at_each_size_has_the_bits_of_an_uninterr
     run_on(tmp_path, *"hvdgan.sample run --samples 4 --out x.png".split())
     found = trained(tmp_path, 8)
     assert found.keys() == whole.keys() and all(found[key].tobytes() == whole[key].tobytes() for key in found)
+
+
+@pytest.mark.long
+def test_any_number_of_ranks_grows_alike(tmp_path):
+    whole, _, found = trained(tmp_path / "one", 8), trained(tmp_path, 4, ranks=3), trained(tmp_path, 8, ranks=2)
+    for name, value in whole.items():
+        if name.startswith(("networks/", "state/")):
+            np.testing.assert_allclose(found[name], value, atol=2e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (8, 16, 32, 1)], ids=str)
