@@ -18,7 +18,6 @@ from launching import ROOT, run
 from messages import refused
 
 TINY = "--recipe dcgan --image-size 32 --nf 2 --data synthetic".split()
-TINIEST = "--recipe paced:Working --image-size 8 --data synthetic".split()  # steps of 30 ms, for the timeline
 SMALL = "--ranks 1,2 --local-batch-size 4 --steps 2 --repeats 1 --scaling weak --controller gloo".split()
 
 
@@ -27,7 +26,7 @@ def measured(tmp_path_factory):
     """What one small measurement wrote: its folder, what it printed, and its figures."""
     folder = tmp_path_factory.mktemp("bench")
     files = ["--json", "bench.json", "--trace", "line.json"]
-    done = run([sys.executable, "-m", "hvdgan.bench", *TINIEST, *SMALL, *files], folder, forked=True)
+    done = run([sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, *files], folder, forked=True)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout, json.loads((folder / "bench.json").read_text())
 
@@ -58,7 +57,8 @@ def test_the_timeline_is_of_ten_steps_of_what_both_ranks_reduce(measured):
 
 def test_each_update_reduces_4_bytes_for_each_parameter_that_it_owns_and_nothing_else(measured):
     updates = run_of(measured[2], "ranks", 2)["stages"]["adversarial"]["updates"]
-    expected = {"fool": 4 * (9 * 16 + 17 * 192), "judge": 4 * (193 * 16 + 17)}
+    # generator: 100 * 16 * 8 + 2 * 8, 8 * 16 * 4 + 2 * 4, 4 * 16 * 2 + 2 * 2, 2 * 16 * 3 + 3; discriminator too
+    expected = {"generator": 4 * 13567, "discriminator": 4 * 891}
     assert {name: update["bytes_reduced"] for name, update in updates.items()} == expected
     assert all(update["bytes_owned"] == update["bytes_reduced"] for update in updates.values())
     alone = run_of(measured[2], "ranks", 1)["stages"]["adversarial"]["updates"]
