@@ -59,16 +59,6 @@ def whole(tmp_path_factory):
     return saved(folder), evaluated(folder)
 
 
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, whole):
-    """Interrupted with the pool half full."""
-    write_pictures(tmp_path)
-    for last in (2, 7):
-        train(tmp_path, *WORDS, "--max-steps", str(last))
-    found = saved(tmp_path)
-    assert found.keys() == whole[0].keys()
-    assert all(found[name].tobytes() == value.tobytes() for name, value in whole[0].items())
-
-
 @pytest.mark.parametrize(
     "launches", [((1, 2), (2, 7)), pytest.param(((2, 6), (3, 7)), marks=pytest.mark.long)], ids=str
 )

@@ -25,7 +25,7 @@ FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeou
 COOLDOWN = "--cooldown 5,5".split()
 SECONDS = 400
 # Where the recipes look for their faults.
-ENV = ("HVDGAN_FAULTS", "HVDGAN_STANDS")
+ENV = ("HVDGAN_FAULTS",)
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequence[str] = FLAGS) -> tuple[int, str]:

@@ -63,6 +63,13 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, runs, whol
     assert all(whole[name].tobytes() == found[name].tobytes() for name in whole)
 
 
+def test_another_batch_size_has_other_places_and_is_refused_by_name(tmp_path, runs, capsys):
+    shutil.copytree(runs / "cut", tmp_path, dirs_exist_ok=True)
+    words = [word.replace(str(G), "12") for word in WORDS[:-1]]
+    assert main([*words, str(tmp_path / "run"), "--steps", "4"]) == 2
+    assert "--global-batch-size 6, and this run has 12; the recipe's state per sample" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("more", [[], pytest.param(["--jit"], marks=pytest.mark.long)])
 def test_micro_batches_and_xla_see_their_part(tmp_path, whole, more):
     assert main([*WORDS[:-1], str(tmp_path / "run"), "--steps", "4", "--accumulate", "2", *more]) == 0
@@ -96,6 +103,8 @@ def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
         ),
         ({"judge": lambda self, nets, batch: batch.state.pol}, "there is no state pol; state() declares filled, pool"),
         ({"control": lambda self, state, metrics: {"weight": metrics["no"]}}, "control() fails: KeyError"),
+        # The slice of a rank is no state of all.
+        ({"control": lambda self, state, metrics: {"weight": state.pool}}, "there is no state pool"),
     ],
 )
 def test_mistakes_are_named_before_the_first_step(methods, complaint):

@@ -62,6 +62,21 @@ def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(acc
     assert any(name.startswith("networks/generator/") and "moving_mean" in name for name in after)
 
 
+class Seldom(Tiny):
+    def stages(self):
+        (stage,) = super().stages()
+        return [dataclasses.replace(stage, updates=[dataclasses.replace(each, every=2) for each in stage.updates])]
+
+
+def test_a_step_in_which_nothing_is_due_is_traced_as_the_others_and_changes_nothing():
+    run = tiny_run(Seldom)
+    step, before = stage_step(run), values_of(run)
+    assert len(step.traced) == 2
+    assert step(0, 0, data_of(run))[0] == {} and not changed(before, values_of(run))
+    step(1, 1, data_of(run))
+    assert changed(before, values_of(run))
+
+
 class Waiting(Tiny):
     """The judge steps only while its own loss, the mean over all ranks, is above a bound."""
 
