@@ -1,7 +1,5 @@
 """Checkpoints on the disk: written whole, verified, read back exactly, found by their numbers, kept or removed.
-
-Modules: checkpoints.direction, checkpoints.files, checkpoints.saver.
-"""
+Modules: checkpoints.direction, checkpoints.files, checkpoints.saver"""
 
 import os
 import shutil

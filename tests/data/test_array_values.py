@@ -1,7 +1,5 @@
 """Every number of an array arrives as it is, of each type and from every kind of file.
-
-Modules: data.axes, data.arrays.
-"""
+Modules: data.axes, data.arrays"""
 
 import numpy as np
 import pytest

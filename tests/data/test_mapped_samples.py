@@ -1,9 +1,7 @@
 """What networks see of arrays: exact values on any number of ranks, outliers named at once, and bad samples by name.
 
 The cache in memory gives the same samples, and reads each once.
-
-Modules: data.samples.
-"""
+Modules: data.samples"""
 
 import numpy as np
 import pytest

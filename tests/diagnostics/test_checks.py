@@ -1,7 +1,5 @@
 """The checks of hvdgan.doctor: MPI, Slurm allocation, launcher and ssh.
-
-Modules: cli.programs, diagnostics.folders, diagnostics.installation, diagnostics.placement, diagnostics.table.
-"""
+Modules: cli.programs, diagnostics.folders, diagnostics.installation, diagnostics.placement, diagnostics.table"""
 
 import os
 

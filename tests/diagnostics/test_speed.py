@@ -1,7 +1,5 @@
 """hvdgan.bench: the plan of its blocks of steps and their clock, and its launchers.
-
-Modules: diagnostics.speed.blocks, diagnostics.speed.clocked, diagnostics.speed.starter, diagnostics.speed.worker.
-"""
+Modules: diagnostics.speed.blocks, diagnostics.speed.clocked, diagnostics.speed.starter, diagnostics.speed.worker"""
 
 from hvdgan.diagnostics.speed.blocks import PARTS, Clock, parts, plan
 from hvdgan.diagnostics.speed.starter import Launcher, choose_launcher

@@ -1,7 +1,5 @@
 """Monitors find dead and frozen ranks and accuse no others: in-process ranks and processes, without Horovod.
-
-Modules: distributed.liveness.heartbeat, distributed.liveness.lost_ranks.
-"""
+Modules: distributed.liveness.heartbeat, distributed.liveness.lost_ranks"""
 
 import contextlib
 import signal

@@ -1,7 +1,5 @@
 """Ranks: slices of the global batch, tapes and bundles of gradients, errors of collectives; tests/parallel reduces.
-
-Modules: distributed.backend, distributed.reduction, distributed.collective_errors.
-"""
+Modules: distributed.backend, distributed.reduction, distributed.collective_errors"""
 
 import itertools
 

@@ -1,7 +1,5 @@
 """Stragglers end the run; a rank that works for long while the others wait does not. Under each controller.
-
-Modules: distributed.liveness.activity.
-"""
+Modules: distributed.liveness.activity"""
 
 import re
 import sys

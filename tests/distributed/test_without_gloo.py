@@ -1,7 +1,5 @@
 """A Horovod without Gloo on Open MPI 5, as conda-forge builds it: what works with it, and what is refused by name.
-
-Modules: distributed.joining.
-"""
+Modules: distributed.joining"""
 
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
-
-Modules: networks.fast.convolution, networks.device, networks.blurring.
-"""
+Modules: networks.fast.convolution, networks.device, networks.blurring"""
 
 import keras
 import numpy as np

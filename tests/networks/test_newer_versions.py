@@ -1,7 +1,5 @@
 """A run with a Keras and a TensorFlow that have lost the private names which hvdgan reads.
-
-Modules: networks.nested_layers, training.repeatable.
-"""
+Modules: networks.nested_layers, training.repeatable"""
 
 import sys
 

@@ -1,7 +1,5 @@
 """Two ranks compute what one rank computes: reduced gradients in groups, statistics, decisions and BatchNorm.
-
-Modules: distributed.batch_norm.
-"""
+Modules: distributed.batch_norm"""
 
 import dataclasses
 import math

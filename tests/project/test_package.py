@@ -1,7 +1,5 @@
 """The package as pip installs it: a wheel and an sdist, and what works where they are installed.
-
-Modules: __main__.
-"""
+Modules: __main__"""
 
 import os
 import sys

@@ -182,14 +182,6 @@ class Conditional(Tiny):
         return 0.2 * nets.generator(batch.latents) + noise + brightness[:, None, None, None] - 0.5
 
 
-class Unequal(Tiny):
-    """Reports more where the environment says so, as a rank with another version of a file would."""
-
-    def judge(self, nets, batch):
-        loss, metrics = super().judge(nets, batch)
-        return loss, {**metrics, **({"extra": loss} if "EXTRA_METRIC" in os.environ else {})}
-
-
 class Counter(layers.Layer):
     """Counts its calls in training in several types, from where float32 would lose them."""
 

@@ -1,9 +1,7 @@
 """Loggers of a run: what they get, on which rank, after a resumption, and when they fail. Nothing is sent anywhere.
 
 W&B, MLflow and trackio are stand-ins here, with the names and arguments that the adapters use.
-
-Modules: training.loggers, training.trackers.
-"""
+Modules: training.loggers, training.trackers"""
 
 import json
 import shutil
