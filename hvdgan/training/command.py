@@ -149,7 +149,10 @@ def check_flags(arguments: Sequence[str]) -> None:
     """Refuse flags and settings that hvdgan.train would refuse, as far as that needs no TensorFlow."""
     saved, source = _saved(arguments)
     recipe = str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe))
-    if not _HELP & {*arguments} and (Options := options_in_source(recipe)):
+    if _HELP & {*arguments} or not (Options := options_in_source(recipe)):
+        return
+    # A list has forms of its own, which need the recipe.
+    if not any("tuple[" in str(field.type) for field in dataclasses.fields(Options)):
         _run(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
 
 

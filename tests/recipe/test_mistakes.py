@@ -10,7 +10,7 @@ from PIL import Image
 
 import wrong
 from hvdgan.train import main
-from hvdgan.training.command import parse
+from hvdgan.training.command import check_flags, parse
 from launching import launcher, run
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
@@ -100,7 +100,8 @@ def test_other_data_and_other_images_under_the_same_name_are_refused(folder, cap
 
 def test_options_that_are_lists_take_commas():
     def options(words):
-        return parse(["--recipe", "wrong:Lists", *words.split()]).options
+        check_flags(arguments := ["--recipe", "wrong:Lists", *words.split()])
+        return parse(arguments).options
 
     expected = wrong.Lists.Options(sizes=(1, 2, 3), names=["a", "b"], pair=(3, 4))
     assert options("--sizes 1,2,3 --names a,b --pair 3,4") == expected
