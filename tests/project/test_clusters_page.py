@@ -13,7 +13,10 @@ from launching import ROOT, environment
 
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
 COMMANDS = [
-    line.strip() for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines() if line
+    line.strip()
+    for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL)
+    for line in block.splitlines()
+    if line.strip()
 ]
 # What Slurm, Horovod and Open MPI say.
 FOREIGN = (
