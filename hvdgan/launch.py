@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
         return 0
     module, words = _module(given, words)
     words += _seed(given, words)
-    if module == "hvdgan.train" and "--image" not in given:  # whose files need not be here
+    if module == "hvdgan.train" and "--image" not in given:  # in an image --config and recipe may be other files
         check_flags(words)
     is_job = "--max-requeues" in given
     most, broken = int(given.get("--max-requeues", 0)), list[str]()

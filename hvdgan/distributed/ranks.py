@@ -20,7 +20,8 @@ from hvdgan.distributed.liveness.activity import Activity
 
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"
-# Bytes of a rank's value that travel at once; what a log sends fits. Horovod remembers collectives of one shape.
+# Bytes of a gathered value that are sent at once, whatever its length: a shape that Horovod knows is negotiated in
+# few bytes. What a log of most recipes sends fits.
 _HEAD = 256
 
 
@@ -221,19 +222,18 @@ class Ranks:
         # Send the name too: outside a tf.function Horovod ignores names, and would match unrelated gathers.
         encoded = json.dumps([name, value]).encode()
         head = len(encoded).to_bytes(8, "big") + encoded[:_HEAD].ljust(_HEAD)
-        tail = encoded[_HEAD:]
         with self.activity.at(f"gather: {name}"), tf.device(_HOST):
             self.activity.wait_for_all()
-            heads = hvd.allgather(tf.constant(np.frombuffer(head, np.uint8)[None])).numpy()
-            lengths = [int.from_bytes(each[:8].tobytes(), "big") for each in heads]
-            rest = b""
+            heads = [each.tobytes() for each in hvd.allgather(tf.constant(np.frombuffer(head, np.uint8)[None])).numpy()]
+            lengths = [int.from_bytes(each[:8], "big") for each in heads]
+            tails = b""
             if max(lengths) > _HEAD:
-                rest = hvd.allgather(tf.constant(np.frombuffer(tail, np.uint8))).numpy().tobytes()
-        named = []
-        for each, length in zip(heads, lengths, strict=True):
-            left = max(length - _HEAD, 0)
-            named.append(json.loads(each[8:].tobytes()[:length] + rest[:left]))
-            rest = rest[left:]
+                tails = hvd.allgather(tf.constant(np.frombuffer(encoded[_HEAD:], np.uint8))).numpy().tobytes()
+        begins = itertools.accumulate((max(length - _HEAD, 0) for length in lengths), initial=0)
+        named = [
+            json.loads(each[8 : 8 + length] + tails[begin:end])
+            for each, length, (begin, end) in zip(heads, lengths, itertools.pairwise(begins), strict=True)
+        ]
         if len({name for name, _ in named}) > 1:
             raise RunError(f"the ranks are out of step: they gather {', '.join(name for name, _ in named)}")
         return [value for _, value in named]

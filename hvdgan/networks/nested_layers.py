@@ -14,7 +14,7 @@ from hvdgan.cli.launcher import warn_once
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:
     """All layers nested in a network, at any depth, without the network itself."""
-    # Not public; tests/networks/test_newer_versions.py fails if it does not reach the layers of a nested network.
+    # Not public; tests/networks/test_newer_versions.py trains without it to the same weights.
     flatten = getattr(network, "_flatten_layers", None)
     if flatten is not None:
         return list(flatten(include_self=False, recursive=True))
@@ -26,7 +26,7 @@ def layers_of(network: keras.Model) -> list[keras.Layer]:
 
 def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
     """The variables that a layer has created as not trainable, without those of its nested layers."""
-    # Not public; tests/networks/test_newer_versions.py fails if it misses a variable. The public list,
+    # Not public; tests/networks/test_newer_versions.py trains without it to the same weights. The public list,
     # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
     own = getattr(layer, "_non_trainable_variables", None)
     if own is not None:

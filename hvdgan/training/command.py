@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import Group, Parameter
 
@@ -151,8 +151,9 @@ def check_flags(arguments: Sequence[str]) -> None:
     recipe = str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe))
     if _HELP & {*arguments} or not (Options := options_in_source(recipe)):
         return
-    # A list has forms of its own, which need the recipe.
-    if not any("tuple[" in str(field.type) for field in dataclasses.fields(Options)):
+    # In which forms a list may be given depends on its type, which the imported recipe alone has.
+    kinds = [get_args(field.type)[0] for field in dataclasses.fields(Options)]
+    if not any(get_origin(kind) is tuple for kind in kinds):
         _run(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
 
 

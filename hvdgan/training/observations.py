@@ -59,7 +59,7 @@ class BadFiles:
         """reasons by file name, the same on every rank, as JSON types"""
 
     def new(self, met: Iterable[BadFile]) -> list[BadFile]:
-        """Broken files that are not known yet, for add() on every rank."""
+        """Those of the broken files that are not known yet; add() takes what all ranks have found."""
         return [bad for bad in met if bad.name not in self.known]
 
     def add(self, everyones: Iterable[Iterable[Sequence[str]]]) -> None:

@@ -233,7 +233,7 @@ def _restore_tensors(
 
 
 def _kind(name: str) -> str:
-    """The first words of a tensor's name: what it is of a run, or of a network that each rank has for itself."""
+    """What a tensor is, by its name: networks, optimizers, ema, ...; local/ema, ... if each rank has one of its own."""
     words = name.split("/")
     return "/".join(words[:2]) if words[0] == "local" else words[0]
 
