@@ -21,6 +21,7 @@ from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.results import loss_of, new_state, prepare
 from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe.state import StateValues
 from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
 from hvdgan.training.state import TrainState
 
@@ -62,11 +63,14 @@ class Forward:
         return batch
 
     def loss(
-        self, update: Update, prepared: Batch, shared: SharedForward | None, part: "int | tf.Tensor" = 0
+        self, update: Update, prepared: Batch, shared: SharedForward | None, state: Data
     ) -> tuple[tf.Tensor, Metrics, Metrics]:
-        """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state."""
+        """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state.
+
+        state: the recipe's state by name, that per sample of the samples of `prepared`.
+        """
         batch = scoped(prepared, update.name)
-        batch.state = self._state.kept.values(part, self.micro_batches)
+        batch.state = StateValues(state)
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
             self.augments = True
@@ -100,6 +104,10 @@ class Forward:
                 )
         of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
         return [tf.cast(loss, tf.float32) for loss in (*(loss for _, loss in of_calls), *of_weights)]
+
+    def state(self, part: "int | tf.Tensor" = 0) -> Data:
+        """The values of the recipe's state for a micro-batch."""
+        return self._state.kept.values(part, self.micro_batches)
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
@@ -171,7 +179,7 @@ class WholeSlice:
     def __call__(self, update: Update) -> Local:
         """Compute the loss of the update that is next."""
         with self._shared.recorded(list(self._tapes.values())):
-            loss, metrics, moved = self._forward.loss(update, self._prepared, self._shared)
+            loss, metrics, moved = self._forward.loss(update, self._prepared, self._shared, self._forward.state())
         for name in update.owns:  # its optimizer is about to change them
             self._shared.forget(name)
         return Local(self._tapes.pop(update.name), loss, metrics, moved)
@@ -213,21 +221,21 @@ class MicroBatches:
     def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics, Metrics]:
         """Compute this rank's gradients, metrics and new state of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
-        apart = vars(self._forward.prepare(self._step, data, part))
+        apart, state = vars(self._forward.prepare(self._step, data, part)), self._forward.state(part)
         random = on_device(apart["random"]) if self._compiler.on else vars(apart["random"])
         where = self._forward.where(update)
-        return self._compiler(where, update.loss, self._of, update, apart, random, part)
+        return self._compiler(where, update.loss, self._of, update, apart, random, state)
 
     def _of(
-        self, update: Update, apart: dict[str, Any], random: dict[str, Any], part: "int | tf.Tensor"
+        self, update: Update, apart: dict[str, Any], random: dict[str, Any], state: Data
     ) -> tuple[list[tf.Tensor], Metrics, Metrics]:
-        """Compute gradients, metrics and new state, given the attributes of a Batch and those of its Random."""
+        """Compute gradients, metrics and new state, given the attributes of a Batch, those of its Random and state."""
         prepared = object.__new__(Batch)
         vars(prepared).update(apart, random=(CompiledRandom if self._compiler.on else Random)(**random))
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
-                loss, metrics, moved = self._forward.loss(update, prepared, None, part)
+                loss, metrics, moved = self._forward.loss(update, prepared, None, state)
             gradients = tape.gradient(loss, values)
         return [tf.convert_to_tensor(gradient) for gradient in gradients], metrics, moved

@@ -40,13 +40,13 @@ class RecipeState:
         """This rank's slices of the state per sample, by the names that a checkpoint gives the whole."""
         return self._named(per_sample=True)
 
-    def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> StateValues:
-        """The values as a loss sees them; those per sample of a micro-batch, the part of `parts` with this number."""
+    def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> dict[str, tf.Tensor]:
+        """The values as a loss sees them, by the recipe's names; those per sample of a micro-batch, the part of `parts` with this number."""
         values = {}
         for name, state in self.declared.items():
             value = self._variables[name].value.read_value()
             values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
-        return StateValues(values)
+        return values
 
     def shared_values(self) -> StateValues:
         """The values that are the same on all ranks, as control() sees them."""

@@ -144,7 +144,7 @@ class StageStep:
 
         def rates(rate: float | LearningRate | str) -> tf.Tensor:
             if isinstance(rate, str):
-                return factor * getattr(self._state.kept.values(), rate)
+                return factor * getattr(self._state.kept.shared_values(), rate)
             return rate_at(rate, stage_step, self.stage.steps, factor)
 
         apply_gradients(self._state, update, gradients, norm, rates)
