@@ -12,8 +12,10 @@ from saved import state, train
 from small import long_but, settings, small, write_showers
 from tiny import Tiny
 
-WITH_OTHER_ROUNDING = {"completion": 5e-2}
-"""largest differences of a gradient, relative to its norm, where 0.02 is not enough on a processor without AVX-512"""
+WITH_OTHER_ROUNDING = {"completion": 5e-2, "progressive": 1e-1}
+"""largest differences of a gradient, relative to its norm, where 0.02 is not enough: on a processor without AVX-512,
+and where weights that differ by 1e-7 give gradients that differ as much as with --jit, since Adam's first step follows
+the sign of each gradient"""
 
 
 @pytest.mark.timeout(900)  # XLA compiles the second derivatives of stylegan2 for minutes on a busy core
