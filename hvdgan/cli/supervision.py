@@ -18,6 +18,9 @@ from hvdgan.cli.start import NEWS
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
 _EXIT_CODE = re.compile(rb"(?:Exit code: *|Exited with exit code |exit with status code )(-?\d+)\.?$", re.M)
 _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
+_RULE = re.compile(rb"-{60,}\s*$")
+# What horovodrun ends its traceback with, and Open MPI's notices begin with, after a failure.
+_END = re.compile(rb"RuntimeError: Horovod detected that|Primary job +terminated|\w+run detected that one or more proc")
 # What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
 _CAUSES = {
     rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
@@ -177,7 +180,8 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own: it is shown, except for TensorFlow's news and horovodrun's traceback.
+    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback and Open MPI's
+    notice that a rank has failed.
     """
 
     def __init__(self, said: Said, after_tag: bytes = b"") -> None:
@@ -185,7 +189,7 @@ class Lines:
         self._tag = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:" + re.escape(after_tag))
         self._unread = b""
         self._begun: dict[bytes, bytes] = {}
-        self._traceback = b""
+        self._held, self._is_notice = b"", False
 
     def feed(self, read: bytes) -> Iterator[bytes]:
         """Yield the lines that end in what was read, as they are to be shown."""
@@ -201,7 +205,7 @@ class Lines:
         if self._unread:
             yield from self._complete(self._unread)
         yield from (self._shown(rank, text) for rank, text in self._begun.items() if text)
-        yield self._traceback
+        yield self._held
 
     def _complete(self, line: bytes) -> Iterator[bytes]:
         """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
@@ -226,14 +230,21 @@ class Lines:
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
-        """What is shown of a line without a tag. A traceback waits for its end: horovodrun's own says nothing new."""
+        """What is shown of a line without a tag. A traceback and a rule wait for what follows them: the end says nothing new."""
         if NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
             return b""
-        if line.startswith(b"Traceback (most recent") or (self._traceback and line.startswith(b" ")):
-            self._traceback += line
+        if self._is_notice:
+            self._is_notice = not _RULE.match(line)
             return b""
-        waiting, self._traceback = self._traceback, b""
-        if b"Horovod detected that one or more processes exited with non-zero" in line:
+        held, self._held = self._held, b""
+        if held.startswith(b"Traceback") and line.startswith(b" "):
+            self._held = held + line
+            return b""
+        if line.startswith(b"Traceback (most recent") or _RULE.match(line):
+            self._held = line
+            return held
+        if _END.match(line):
+            self._is_notice = bool(_RULE.match(held))
             return b""
         is_summary = re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line)
-        return waiting + (b"" if is_summary else line)
+        return held + (b"" if is_summary else line)

@@ -4,6 +4,8 @@ import pytest
 
 from hvdgan.cli.supervision import Lines, Said
 
+RULE = f"{74 * '-'}\n"
+
 
 def shown(*parts, after_tag=b""):
     """What is shown of what is read in parts, part by part, then of what has no end."""
@@ -37,6 +39,13 @@ def shown(*parts, after_tag=b""):
             "",
         ),
         *(2 * (text,) for text in ["Traceback (most recent call last):\n  File\nValueError: no ssh\nmore\n"]),
+        # What Open MPI adds to a failure, a rule and a notice with news.
+        (
+            f"{RULE}Primary job  terminated normally\n{RULE}[0]<stderr>:end\n{RULE}mpirun detected that one or more "
+            f"processes exited with non-zero status\n\n  Exit code:    2\n{RULE}last\n",
+            "end\nlast\n",
+        ),
+        *(2 * (text,) for text in [f"{RULE}mpirun noticed that process rank 1 exited on signal 9\n{RULE}last\n", RULE]),
         # srun tags nothing.
         (
             "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
