@@ -26,7 +26,7 @@ _CAUSES = {
     rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
     rb"Unable to find address for: (\S+)": "{}: a host has no such network interface with an address; name one that "
     "all hosts have by --interface or HOROVOD_GLOO_IFACE",
-    rb"cd: (?:can't cd to )?([^:\n]+)(?:: No such file or directory)?\s*$": "{}: a host does not have this folder; "
+    rb"cd: (?=can't cd|.*: No such file)(?:can't cd to )?([^:\n]+)": "{}: a host does not have this folder; "
     "mount its file system on all hosts",
     rb"(\S*python\S*): (?:not found|No such file or directory)": "{}: a host does not have this Python; take one on a "
     "file system that all hosts mount",

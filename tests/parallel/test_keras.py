@@ -32,6 +32,7 @@ def test_some_of_each_kind(ranks):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_every_case(ranks):
-    assert_as_on_the_page(ranks, CASES)
+@pytest.mark.timeout(900)
+def test_every_fifth_case(ranks):
+    """docs/make_keras_table.py tries all, in a quarter of an hour; CONTRIBUTING.md says when to run it."""
+    assert_as_on_the_page(ranks, {group: sorted(CASES[group])[::5] for group in CASES})
