@@ -180,8 +180,8 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback and Open MPI's
-    notice that a rank has failed.
+    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback and
+    Open MPI's notice that a rank has failed.
     """
 
     def __init__(self, said: Said, after_tag: bytes = b"") -> None:
@@ -230,7 +230,7 @@ class Lines:
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
-        """What is shown of a line without a tag. A traceback and a rule wait for what follows them: the end says nothing new."""
+        """What is shown of a line without a tag. A traceback and a rule wait for the line that says whether to show them."""
         if NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
             return b""
         if self._is_notice:

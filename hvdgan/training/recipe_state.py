@@ -41,7 +41,7 @@ class RecipeState:
         return self._named(per_sample=True)
 
     def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> dict[str, tf.Tensor]:
-        """The values as a loss sees them, by the recipe's names; those per sample of a micro-batch, the part of `parts` with this number."""
+        """The values by the recipe's names, those per sample of a micro-batch: the part of `parts` with this number."""
         values = {}
         for name, state in self.declared.items():
             value = self._variables[name].value.read_value()
