@@ -230,7 +230,7 @@ class Lines:
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
-        """What is shown of a line without a tag. A traceback and a rule wait for the line that says whether to show them."""
+        """What is shown of a line without a tag. A traceback and a rule wait for the line that decides."""
         if NEWS.search(line) and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
             return b""
         if self._is_notice:
