@@ -227,6 +227,8 @@ def bench(setting: Setting) -> Iterator[Check]:
     size = "--image-size 32 --nf 2 --steps 2 --repeats 1" if setting.small else "--image-size 64 --steps 100"
     for precision in setting.precisions[:2]:
         for recipe, images, flags in (("dcgan", 128, ""), ("stylegan2", 32, ""), ("stylegan2", 32, "--jit")):
+            if recipe not in setting.recipes:
+                continue
             name = f"bench-{recipe}-{precision}{flags}"
             words = f"--recipe {recipe} --data synthetic --scaling weak --ranks {ranks} --precision {precision} {size}"
             words += f" --local-batch-size {4 if setting.small else images} {flags} --timeout {setting.timeout}"

@@ -83,7 +83,7 @@ COURSES["3-ranks-then-2"] = ((3, 3), (2, STEPS))
 """ranks, and the step up to which they run"""
 QUICK = dict.fromkeys(("pictures", "hdf5"), "1-rank-then-3")
 QUICK |= dict.fromkeys(("pairs in folders", "hdf5 files joined", "tfrecord"), "2-ranks")
-"""courses of the tests that are not long: of what ranks list or index together; of others, except variants, 1-rank"""
+"""courses of what ranks list or index together; of others, except variants, 1-rank"""
 
 
 def write_all(folder):
@@ -221,11 +221,8 @@ def data(tmp_path_factory):
     return folder
 
 
-def marks(kind, course):
-    return () if "," not in kind and course == QUICK.get(kind, "1-rank") else pytest.mark.long
-
-
-CASES = [pytest.param(kind, course, marks=marks(kind, course)) for course in COURSES for kind in KINDS]
+CASES = [pytest.param(kind, QUICK.get(kind, "1-rank")) for kind in KINDS if "," not in kind]
+CASES += [pytest.param(kind, "3-ranks-then-2", marks=pytest.mark.long) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("kind", "course"), CASES)

@@ -39,11 +39,10 @@ def assert_owned(run, index, before, after):
     assert len(set(run.ranks.gather(weights, "weights"))) == 1
 
 
-# In float32 it is asserted below.
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+# In float32 it is asserted below; mixed_bfloat16 has the same types but for one, and no loss scale.
 @pytest.mark.parametrize("name", long_but("dcgan"))
-def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, name, precision):
-    run = built(name, ranks, precision=precision)
+def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, name):
+    run = built(name, ranks, precision="mixed_float16")
     for scale in run.state.loss_scales.values():
         scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
     for index in range(len(run.schedule.stages)):
