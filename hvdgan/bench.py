@@ -2,8 +2,7 @@
 
 It launches, in turn and `--repeats` times over: one rank; for each N of --ranks, N ranks, for strong scaling also with
 the same global batch; and N independent copies of one rank at the same time, which is the most that the machine can do.
-Each process has its own cores or GPU. hvdgan.diagnostics.speed.measured explains how the time of a step is split into
-parts, and docs/performance.md how to read the tables.
+Each process has its own cores or GPU. docs/performance.md says how to read the tables.
 """
 
 from hvdgan.cli import start
@@ -24,20 +23,21 @@ from cyclopts import Parameter, Token
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Count, CountOrNever, Positive, Words
+from hvdgan.cli.launching import read_hosts
+from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.diagnostics.installation import cpu_name
-from hvdgan.diagnostics.speed import report, summary
-from hvdgan.diagnostics.speed.launches import Bench, Variant
-from hvdgan.diagnostics.speed.starter import choose_launcher
+from hvdgan.diagnostics.speed import Bench, Variant, efficiencies, summary, tables
 from hvdgan.distributed.cuda import gpu_names
 from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 
-All other flags are those of hvdgan.train, such as --recipe dcgan --image-size 64 --data synthetic."""
+All other flags are those of hvdgan.train, such as --recipe dcgan --image-size 64 --data synthetic. Of a recipe with
+several stages the first is measured, or those of --stages A=40,B=40, whose first steps do not count."""
 # The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
-_NOT_HERE |= {"--time-budget", "--best-metric"}
+_NOT_HERE |= {"--time-budget", "--best-metric", "--log-every", "--sample-every", "--checkpoint-every", "--eval-every"}
+_NOT_HERE |= {"--check-ranks-every", "--report", "--pipeline.threads"}
 
 
 def _counts(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:
@@ -57,27 +57,21 @@ class Request:
     local_batch_size: Count = 16
     """images per step and rank; for --scaling strong, those of the largest number of ranks"""
     steps: Count = 30
-    """steps to measure in each launch and stage with the all-reduce, and again without"""
+    """steps to measure in each launch, after a third of their number that does not count"""
     repeats: Count = 3
     """number of times that all launches are repeated, in turn"""
     scaling: Literal["weak", "strong", "both"] = "both"
     """weak: constant batch per rank; strong: constant global batch"""
-    launcher: Literal["auto", "horovodrun", "srun"] = "auto"
-    """auto: srun inside a Slurm allocation, else horovodrun or mpirun (--controller)"""
     controller: Literal["gloo", "mpi"] | None = None
     """how the ranks meet: gloo by horovodrun, mpi by mpirun; default: mpi where it is there"""
     hosts: Words = ()
-    """HOST:SLOTS,... for horovodrun and mpirun; all hosts must see the working folder"""
-    cores_per_rank: CountOrNever = 0
-    """cores to which each process is bound; 0: the cores of a host divided by its largest number of ranks"""
+    """HOST:SLOTS,... as in hvdgan launch -H; all hosts must see the working folder; there are no copies then"""
     timeout: Positive = 1800.0
     """time limit of one launch (seconds)"""
     json: Path | None = None
     """file for all figures, as JSON"""
-    trace: Path | None = None
-    """.json for Horovod's timeline of ten steps per stage on the most ranks, for chrome://tracing"""
     overwrite: bool = False
-    """let --json and --trace write over existing files"""
+    """let --json write over an existing file"""
 
 
 @command(name="bench", help_text=_HELP)
@@ -85,25 +79,24 @@ def main(
     *training: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     request: Annotated[Request, Parameter(name="*")] = Request(),
 ) -> None:
-    launcher = choose_launcher(request.launcher, request.controller, request.hosts)
     weak, strong = _variants(request)
-    launcher.spread(weak[-1].count)  # raises if there are too few slots
-    _check(request, training, weak[-1].global_batch_size)
     most = weak[-1].count
-    cores = request.cores_per_rank or launcher.cores(most)
-    bench = Bench(launcher, list(training), request.steps, cores, most, request.timeout)
-    # One rank first: horovodrun would hide the exit code by which a mistake of the user's is recognised.
+    _check(request, training, weak[-1].global_batch_size)
+    how = [f"--{request.controller}"] * (request.controller is not None)
+    how += ["-H", ",".join(request.hosts)] if request.hosts else []
+    bench = Bench(training, how, request.steps, most, request.timeout)
+    # One rank first, which shows mistakes soonest.
     ranks = sorted(dict.fromkeys([*weak, *strong]), key=lambda variant: variant.count)
     copies = [Variant("copies", each.count, each.local_batch_size) for each in ranks if each.count > 1]
+    copies = [] if bench.elsewhere else copies
     variants = [*ranks, *copies]
-    results: dict[Variant, list[dict[str, Any]]] = {variant: [] for variant in variants}
+    results: dict[Variant, list[Any]] = {variant: [] for variant in variants}
     for repeat in range(request.repeats):
         for variant in variants:
             print(f"{repeat + 1} of {request.repeats}: {variant}", file=sys.stderr, flush=True)
-            timeline = request.trace if variant == weak[-1] and repeat == 0 else None
-            results[variant].append(bench.launch(variant, timeline=timeline))
+            results[variant].append(bench.launch(variant))
     facts = _facts(request, training, results, weak, strong)
-    print("\n\n".join(map(str, report.tables(facts))), flush=True)
+    print("\n\n".join(map(str, tables(facts))), flush=True)
     if request.json:
         outputs.write_json(request.json, facts)
 
@@ -133,34 +126,30 @@ def _check(request: Request, training: Sequence[str], global_batch_size: int) ->
             )
     if request.json:
         outputs.check_new(request.json, overwrite=request.overwrite, flag="--json")
-    if request.trace:
-        if max(request.ranks) == 1:
-            raise UserError("--trace: shows the communication of two or more ranks; give some with --ranks")
-        outputs.check_new(request.trace, overwrite=request.overwrite, flag="--trace")
-        if request.json and request.json.resolve() == request.trace.resolve():
-            raise UserError(f"--trace {request.trace}: --json is the same file; name another one")
+    if request.hosts and sum(slots for _, slots in read_hosts(",".join(request.hosts), "--hosts")) < max(request.ranks):
+        raise UserError(f"--hosts: too few slots for {max(request.ranks)} ranks; give more, or fewer --ranks")
     parse([*training, "--global-batch-size", str(global_batch_size)])
 
 
 def _facts(
     request: Request,
     training: Sequence[str],
-    results: dict[Variant, list[dict[str, Any]]],
+    results: dict[Variant, list[Any]],
     weak: Sequence[Variant],
     strong: Sequence[Variant],
 ) -> dict[str, Any]:
     """Collect the contents of --json."""
     from hvdgan.checkpoints.checkpoint import versions  # imports TensorFlow, which help does not need
 
-    runs = [summary.summarise(variant, launches) for variant, launches in results.items()]
-    rows = summary.efficiencies(results, weak, "weak") if request.scaling != "strong" else []
-    rows += summary.efficiencies(results, strong, "strong") if strong else []
+    runs = [summary(variant, launches) for variant, launches in results.items()]
+    rows = efficiencies(results, weak, "weak") if request.scaling != "strong" else []
+    rows += efficiencies(results, strong, "strong") if strong else []
     return {
         "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": {"host": platform.node(), "cpu": cpu_name(), "cores": os.cpu_count(), "gpus": gpu_names()},
         "versions": versions(),
-        "settings": {**dataclasses.asdict(request), "json": None, "trace": None, "training": list(training)},
+        "settings": {**dataclasses.asdict(request), "json": None, "training": list(training)},
         "runs": runs,
         "efficiency": rows,
     }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shutil
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import processes
 
-from hvdgan.diagnostics.speed.starter import Launcher
+from hvdgan.cli import launching
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,8 +108,12 @@ def launcher(ranks: int, nodes: int, module: str) -> list[str]:
     if not in_slurm() or (ranks > 1 and os.environ.get("LAUNCHER", "srun") != "srun"):
         way = [f"--{os.environ['LAUNCHER']}"] if in_slurm() else []
         return [sys.executable, "-m", "hvdgan.launch", *way, "-np", str(ranks), "-m", module, "--"]
-    by_srun = Launcher("srun", None, (), nodes)
-    return [*by_srun.starter(ranks, by_srun.cores(ranks)).words, sys.executable, "-m", module]
+    used = min(ranks, nodes)
+    # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
+    cores = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
+    own = f"--cpus-per-task={max(1, cores // -(-ranks // used))}"
+    by_srun = launching.srun(f"--nodes={used}", f"--ntasks={ranks}", own)
+    return [*by_srun.words, sys.executable, "-m", module]
 
 
 def in_slurm() -> bool:

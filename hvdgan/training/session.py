@@ -27,7 +27,6 @@ from hvdgan.training.record import Record
 from hvdgan.training.restore import restore, saved_maps
 from hvdgan.training.resume_point import Commits, HostsChanged, ResumePoint
 from hvdgan.training.run import Run, build, folder_of
-from hvdgan.training.step import Steps
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
 
@@ -63,8 +62,6 @@ def train(
     page: Page,
     *,
     loggers: Sequence[LoggerChoice] = (),
-    read: Callable[..., Batches] = Batches,
-    steps: Steps | None = None,
 ) -> bool:
     """Train to the last step of the schedule or of --max-steps; every rank calls this.
 
@@ -76,8 +73,6 @@ def train(
         commits: commits of an elastic run.
         page: page about the run, which the caller leaves at the end.
         loggers: loggers for rank 0 to open.
-        read: function that opens the batches, with the arguments of Batches.
-        steps: steps to run, as steps_from() yields them; None: all that are left.
 
     Returns:
         True if the last step is reached; False if the run has stopped on request, and is saved.
@@ -103,14 +98,14 @@ def train(
             tasks = PeriodicTasks(run, resume_point, record, commits, observations)
             pending = PendingSteps(observations, device.chosen().steps_behind)
             loop = Loop(run, resume_point, stopping, pending, tasks)
-            with _open_batches(run, resume_point, read) as batches:
-                page.is_finished = loop.train(batches, guard.followed(steps or steps_from(run, first)))
+            with _open_batches(run, resume_point) as batches:
+                page.is_finished = loop.train(batches, guard.followed(steps_from(run, first)))
     return page.is_finished
 
 
-def _open_batches(run: Run, resume_point: ResumePoint, read: Callable[..., Batches]) -> Batches:
+def _open_batches(run: Run, resume_point: ResumePoint) -> Batches:
     config, ranks = run.config, run.ranks
-    return read(
+    return Batches(
         run.source,
         seed=config.seed,
         global_batch_size=config.global_batch_size,

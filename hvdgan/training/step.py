@@ -75,10 +75,6 @@ class StageStep:
             if _names(due := self.stage.due(stage_step)) not in self.traced:
                 self.metrics |= self._trace(due, number, number, data).structured_outputs[0].keys()
 
-    def with_ranks(self, ranks: Ranks) -> "StageStep":
-        """Return the step of the same stage over other ranks, which is traced anew."""
-        return StageStep(self._recipe, self._whole, self.stage, ranks, self._config)
-
     def function(self, due: tuple[Update, ...]) -> "tf.types.experimental.PolymorphicFunction":
         """The step in which exactly these updates run, to be traced."""
         return tf.function(functools.partial(self._run, due), autograph=False)

@@ -145,7 +145,7 @@ def test_horovod_gets_the_groups(ranks, deterministic, expected):
     """By the number of ranks, and on GPUs; the graph of a third rank or of a GPU is traced, and not run."""
     run = tiny_run(Wide, ranks=ranks, global_batch_size=12, deterministic=deterministic)
     for (size, on_gpu), groups in expected.items():
-        step = stage_step(run).with_ranks(dataclasses.replace(run.ranks, size=size, on_gpu=on_gpu))
+        step = stage_step(run, ranks=dataclasses.replace(run.ranks, size=size, on_gpu=on_gpu))
         # The first update, of one large and one small bundle.
         found = [(each.type, len(each.inputs)) for each in reductions_of(run, step, slice(1))]
         assert found == groups

@@ -19,7 +19,7 @@ def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
         return plain(self, *inputs, **keywords)
 
     monkeypatch.setattr(keras.Model, "__call__", call)
-    step = stage_step(run, len(run.schedule.stages) - 1).with_ranks(run.ranks)  # one that is not traced yet
+    step = stage_step(run, len(run.schedule.stages) - 1, run.ranks)
     step.trace(run.source)
     assert sorted(called) == ["discriminator"] * 3 + ["generator"]
 

@@ -32,9 +32,11 @@ def tiny_run(
     return build(Config(**{**defaults, **settings}), recipe, options or TinyOptions(), ranks or Ranks())
 
 
-def stage_step(run: Run, stage: int = 0) -> StageStep:
-    """The step of one of its stages, as it was traced."""
-    return run.steps[stage]
+def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageStep:
+    """The step of one of its stages, as it was traced; with ranks named, one over these that is not traced yet."""
+    return (
+        StageStep(run.recipe, run.state, run.schedule.stages[stage], ranks, run.config) if ranks else run.steps[stage]
+    )
 
 
 def write_checkpoint(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:

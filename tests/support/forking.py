@@ -24,9 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 
-COMMANDS = tuple(
-    f"hvdgan.{name}" for name in ("train", "sample", "export", "evaluate", "bench", "diagnostics.speed.worker")
-)
+COMMANDS = tuple(f"hvdgan.{name}" for name in ("train", "sample", "export", "evaluate", "bench"))
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
 ADDRESS = "HVDGAN_TEST_SERVERS"

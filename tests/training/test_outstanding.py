@@ -78,7 +78,7 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
 def step_with(run, branches):
     """The step of the first stage, with branches or without, to be traced."""
     with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
-        return stage_step(run).with_ranks(run.ranks)
+        return stage_step(run, ranks=run.ranks)
 
 
 def test_selection_gives_the_bits_of_a_branch():

@@ -1,0 +1,261 @@
+"""Measures runs of several numbers of ranks: launches each, reads its metrics.jsonl, and compares the figures.
+
+Independent copies of one rank, which run at the same time, show the most that the machine can do.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from hvdgan.cli import hosts
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launching import count_gpus
+from hvdgan.diagnostics.table import Table
+
+PARTS = {"step_seconds": "step", "compute_seconds": "compute", "reduce_seconds": "reduce", "wait_seconds": "data"}
+"""parts of a step, by their names in metrics.jsonl, with the heads of their columns"""
+_RECORDS = 3
+"""records of a stage that count; the one before them is of tracing and of the first steps"""
+Figures = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Processes of a launch.
+
+    Args:
+        kind: ranks of one run, or independent copies of a run of one rank.
+        count: number of processes.
+        local_batch_size: images per step and process.
+    """
+
+    kind: Literal["ranks", "copies"]
+    count: int
+    local_batch_size: int
+
+    def __str__(self) -> str:
+        what = "rank" if self.kind == "ranks" else "independent copy"
+        plural = what if self.count == 1 else f"{what}s" if self.kind == "ranks" else "independent copies"
+        return f"{self.count} {plural} of {self.local_batch_size} images"
+
+    @property
+    def global_batch_size(self) -> int:
+        """Images per step, of all ranks together or of each copy."""
+        return self.local_batch_size * (self.count if self.kind == "ranks" else 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Settings that all launches share.
+
+    Args:
+        words: arguments of hvdgan.train.
+        how: flags of hvdgan launch, such as --gloo or -H; with hosts named, processes run on others than this one.
+        steps: number of steps to measure.
+        most: number of ranks of the largest launch.
+        timeout: seconds that a launch may take.
+    """
+
+    words: Sequence[str]
+    how: Sequence[str]
+    steps: int
+    most: int
+    timeout: float
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if processes may run on another host: salloc leaves its shell on the login node."""
+        return "-H" in self.how or "SLURM_JOB_NODELIST" in os.environ
+
+    def launch(self, variant: Variant) -> list[list[Figures]]:
+        """Run a variant to its end, and return the records of the run, or of each copy.
+
+        Raises:
+            UserError: the processes report a mistake of the user's.
+            RunError: the processes fail, or take too long.
+        """
+        # Hosts have their own /tmp, but must share the working folder, or no run works.
+        parent = Path.cwd() if self.elsewhere else None
+        with tempfile.TemporaryDirectory(prefix=".hvdgan-bench-", dir=parent, ignore_cleanup_errors=True) as folder:
+            runs = [Path(folder) / str(number) for number in range(variant.count if variant.kind == "copies" else 1)]
+            with contextlib.ExitStack() as stack:
+                processes = [stack.enter_context(self._process(variant, *each)) for each in enumerate(runs)]
+                end = time.monotonic() + self.timeout
+                for process, run in zip(processes, runs, strict=True):
+                    try:
+                        code = process.wait(max(0.0, end - time.monotonic()))
+                    except subprocess.TimeoutExpired:
+                        raise RunError(f"{variant}: not done after {self.timeout:g} s; --timeout gives more") from None
+                    if code:
+                        lines = run.with_suffix(".txt").read_text(encoding="utf-8", errors="replace").splitlines()
+                        raise _error(variant, code, lines)
+            return [_records(run) for run in runs]
+
+    @contextlib.contextmanager
+    def _process(self, variant: Variant, number: int, run_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+        """Start a run, or a copy of one, on its share of this machine; it is ended with the block."""
+        mine, gpus = hosts.cores(), count_gpus()
+        share = max(1, len(mine) // self.most)
+        every = math.ceil(self.steps / _RECORDS)
+        # The last steps of a copy keep the machine busy while the others are still measured.
+        more = every if variant.kind == "copies" else 0
+        words = [*self.words, "--global-batch-size", str(variant.global_batch_size), "--run-dir", str(run_dir)]
+        words += ["--log-every", str(every), *"--sample-every 0 --checkpoint-every 0 --eval-every 0".split()]
+        words += [*"--check-ranks-every 0 --report never".split(), "--pipeline.threads", str(share)]
+        if not any(word.startswith("--stages") for word in words):
+            words += ["--max-steps", str((_RECORDS + 1) * every + more)]
+        variables = {}
+        if variant.count < self.most or self.elsewhere:
+            variables["TF_NUM_INTRAOP_THREADS"] = os.environ.get("TF_NUM_INTRAOP_THREADS", str(share))
+        command = [sys.executable, "-m", "hvdgan.train", *words]
+        if self.elsewhere or (variant.count > 1 and variant.kind == "ranks"):
+            command[2:3] = ["hvdgan.launch", *self.how, "-np", str(variant.count), "train"]
+        elif gpus:
+            names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+            variables["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
+        own = mine if command[2] == "hvdgan.launch" else (mine * self.most)[number * share : (number + 1) * share]
+        with run_dir.with_suffix(".txt").open("wb") as said:
+            os.sched_setaffinity(0, own)  # the process inherits it
+            try:
+                process = subprocess.Popen(
+                    command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                )
+            finally:
+                os.sched_setaffinity(0, mine)
+        try:
+            yield process
+        finally:
+            # The first asks the ranks to save, the second ends them, also on other hosts.
+            for signal_number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+                if process.poll() is None:
+                    process.send_signal(signal_number)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(15)
+
+
+def _error(variant: Variant, code: int, lines: Sequence[str]) -> RunError:
+    complaint = next((line.partition("hvdgan: ")[2] for line in lines if "hvdgan: " in line), "")
+    if not complaint or complaint.startswith("Traceback"):
+        complaint = "\n".join([f"exit code {code}; the end of its output:", *lines[-40:]])
+    return (UserError if code == UserError.exit_code else RunError)(f"{variant}: {complaint}")
+
+
+def _records(run_dir: Path) -> list[Figures]:
+    """The records of each stage that count, with the bytes that a step of the stage reduces."""
+    try:
+        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        begun = json.loads((run_dir / "events.jsonl").read_text(encoding="utf-8").partition("\n")[0])
+    except OSError as error:
+        raise RunError(f"no result in {error.filename}; do all hosts see that folder?") from error
+    reduced = {
+        stage["name"]: sum(update["bytes"] / update["every"] for update in stage["updates"])
+        for stage in begun["stages"]
+    }
+    found: dict[str, list[Figures]] = {}
+    for record in map(json.loads, lines):
+        if "images_per_sec" in record:
+            found.setdefault(record["stage"], []).append(record)
+    kept = [record for records in found.values() for record in records[1 : 1 + _RECORDS] or records]
+    for record in kept:
+        rest = record["step_seconds"] - record["wait_seconds"] - record.get("reduce_seconds", 0.0)
+        record |= {"compute_seconds": rest, "bytes_reduced": reduced[record["stage"]], "hosts": begun["hosts"]}
+    return kept
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The median, the smallest and the largest value."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def rate(copies: Sequence[Sequence[Figures]], stage: str) -> float:
+    """Images per second of a launch in a stage; of copies, the sum of their rates."""
+    return sum(statistics.median(each["images_per_sec"] for each in one if each["stage"] == stage) for one in copies)
+
+
+def summary(variant: Variant, launches: Sequence[Sequence[Sequence[Figures]]]) -> Figures:
+    """Medians of all launches of a variant for each stage, with the smallest and the largest value."""
+    stages = {}
+    for stage in dict.fromkeys(record["stage"] for record in launches[0][0]):
+        records = [each for launch in launches for one in launch for each in one if each["stage"] == stage]
+        parts = {part: spread([each[part] for each in records]) for part in PARTS if part in records[0]}
+        rates = spread([rate(launch, stage) for launch in launches])
+        stages[stage] = {"images_per_sec": rates, **parts, "bytes_reduced": records[0]["bytes_reduced"]}
+    facts = {"kind": variant.kind, "ranks": variant.count, "local_batch_size": variant.local_batch_size}
+    return {**facts, "hosts": launches[0][0][0]["hosts"], "launches": len(launches), "stages": stages}
+
+
+def efficiencies(
+    results: Mapping[Variant, Sequence[Sequence[Sequence[Figures]]]], variants: Sequence[Variant], scaling: str
+) -> list[Figures]:
+    """Compute the efficiencies of each repeat, then their medians, so that a machine's slow spells cancel out.
+
+    Args:
+        results: launches of each variant, in the order of the repeats.
+        variants: variants to compare; one of them has one rank.
+        scaling: weak (each rank has the same number of images) or strong (all ranks together have).
+
+    Returns:
+        For each number n of ranks and each stage: images_per_sec; of_one_rank, its ratio to n times the rate of one
+        rank; of_copies, its ratio to the rate of n independent copies at the same time, None if not measured.
+    """
+    one = next(results[variant] for variant in variants if variant.count == 1)
+    table = []
+    for variant in variants:
+        copies = one if variant.count == 1 else results.get(Variant("copies", variant.count, variant.local_batch_size))
+        for stage in dict.fromkeys(record["stage"] for record in results[variant][0][0]):
+            rates, alone = ([rate(launch, stage) for launch in launches] for launches in (results[variant], one))
+            most = copies and [rate(launch, stage) for launch in copies]
+            facts = {"scaling": scaling, "ranks": variant.count, "local_batch_size": variant.local_batch_size}
+            ratios = {
+                "of_one_rank": spread(
+                    [all_ / (variant.count * single) for all_, single in zip(rates, alone, strict=True)]
+                ),
+                "of_copies": most and spread([all_ / ceiling for all_, ceiling in zip(rates, most, strict=True)]),
+            }
+            table.append({**facts, "stage": stage, "images_per_sec": spread(rates), **ratios})
+    return table
+
+
+def tables(facts: Mapping[str, Any]) -> list[Table]:
+    """What the contents of --json show in a terminal."""
+    heads = ["scaling", "ranks", "images each", "stage", "images/s", "of independent copies", "of ranks x one rank"]
+    lines = [
+        [
+            *(row["scaling"], str(row["ranks"]), str(row["local_batch_size"]), row["stage"]),
+            *(_cell(row["images_per_sec"], 1), _cell(row["of_copies"], 3), _cell(row["of_one_rank"], 3)),
+        ]
+        for row in facts["efficiency"]
+    ]
+    note = "Images/s of all ranks; weak: the same batch on each rank, strong: the same global batch"
+    efficiency = Table("Efficiency", note, heads, lines, range(4, len(heads)))
+    heads = ["launch", "images each", "stage", *(f"{name} ms" for name in PARTS.values()), "MB reduced"]
+    lines = [
+        [
+            *(f"{run['ranks']} {run['kind'] if run['ranks'] > 1 else 'rank'}", str(run["local_batch_size"]), name),
+            *(_cell(stage.get(part), 2, 1e3) for part in PARTS),
+            f"{stage['bytes_reduced'] / 1e6:,.3f}",
+        ]
+        for run in facts["runs"]
+        for name, stage in run["stages"].items()
+    ]
+    note = "Of rank 0, or of the copies; compute is what neither waits for other ranks nor for data"
+    return [efficiency, Table("Steps", note, heads, lines, range(3, len(heads)))]
+
+
+def _cell(figure: Mapping[str, float] | None, digits: int, factor: float = 1.0) -> str:
+    """A median, with the smallest and the largest value unless they are equal."""
+    if figure is None:
+        return ""
+    middle, low, high = (f"{figure[name] * factor:,.{digits}f}" for name in ("median", "low", "high"))
+    return middle if low == high else f"{middle} ({low} to {high})"
