@@ -12,8 +12,6 @@ from hvdgan.cli.errors import UserError
 _PHILOX = tf.random.Algorithm.PHILOX.value
 _BLOCK = 4  # float32 numbers that Philox makes from one value of its counter
 _UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
-OF_SAMPLES = "draws_of_samples"
-"""name of the operations whose results are drawn for each sample"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Random:
             place, size = tf.stack([begin % _BLOCK]), tf.constant([wanted], tf.int64)
         philox, counter = (tf.bitcast(self._sent(each), tf.uint64) for each in (philox, counter))
         drawn = draw(shape=[wanted + _BLOCK - 1], key=philox, counter=counter, alg=_PHILOX, dtype=tf.float32)
-        return tf.reshape(tf.slice(drawn, place, size), (self.count, *shape), name=OF_SAMPLES)
+        return tf.reshape(tf.slice(drawn, place, size), (self.count, *shape))
 
     def _sent(self, numbers: tf.Tensor) -> tf.Tensor:
         return numbers if self.to_device is None else self.to_device(numbers)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.recipe.draws import OF_SAMPLES, Random
+from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 
 _ROUNDS = 10
@@ -48,7 +48,7 @@ class CompiledRandom(Random):
         number = tf.cast(begin // _BLOCK + tf.range(blocks, dtype=tf.int64), tf.uint64)
         bits = _philox([*_halves(number), *(tf.fill([blocks], each) for each in mixed[2:])], mixed[:2])
         drawn = tf.reshape(numbers(tf.stack(bits, axis=1)), [-1])
-        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape), name=OF_SAMPLES)
+        return tf.reshape(tf.slice(drawn, [begin % _BLOCK], [wanted]), (self.count, *shape))
 
 
 def on_device(random: Random) -> dict[str, Any]:

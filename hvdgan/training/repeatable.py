@@ -13,7 +13,6 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.launcher import warn_once
 from hvdgan.networks.layer_state import seeds_of
-from hvdgan.recipe.draws import OF_SAMPLES
 from hvdgan.training.state import TrainState
 
 Handles = Mapping[int, tf.Tensor]
@@ -29,9 +28,6 @@ _WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStr
 _USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
-# Operations whose results are the same on all ranks, whatever they are given.
-_SAME_ON_ALL = re.compile(r"Horovod|(Shape|ShapeN|Size|Rank|ZerosLike|OnesLike)$")
-_DRAWS_OF_SAMPLES = re.compile(rf"(.*/)?{OF_SAMPLES}(_\d+)?$")
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 
 
@@ -50,82 +46,6 @@ def _handles_in(inner: tf.Graph, caller: tf.Operation, handles: Handles) -> Hand
     # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
     pairs = zip(reversed(caller.inputs), reversed(inner.inputs), strict=False)
     return {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
-
-
-class SampleFlow:
-    """Follows the rank's own samples forward through a traced step, and refuses the state of layers that they reach.
-
-    Its branches, loops and functions are followed, too. scopes: what messages call the updates, by their scopes.
-    """
-
-    def __init__(self, state: TrainState, scopes: Mapping[str, str]) -> None:
-        self._kept = {id(variable.value.handle): name for name, variable in state.other_state().items()}
-        self._own = {id(variable.value.handle) for variable in state.of_rank()}  # each rank has its own
-        self._scopes = scopes
-
-    def follow(
-        self,
-        graph: tf.Graph,
-        followed: set[str],
-        handles: Handles,
-        chain: tuple[tf.Operation, ...] = (),
-        *,
-        always: bool = False,
-    ) -> set[str]:
-        """Walk a graph; returns the names of its tensors that depend on the samples: all of them if `always`."""
-        followed = set(followed)
-        for operation in graph.get_operations():
-            reached = always or any(tensor.name in followed for tensor in operation.inputs)
-            if inside := list(called_by(operation, graph)):
-                followed |= self._called(operation, inside, followed, handles, (*chain, operation), always=always)
-                continue
-            inputs = [handles.get(id(tensor)) for tensor in operation.inputs]
-            if reached and _WRITES.search(operation.type):
-                self._refuse((*chain, operation), inputs)
-            begins = _DRAWS_OF_SAMPLES.match(operation.name) or any(id(each) in self._own for each in inputs)
-            if begins or (reached and not _SAME_ON_ALL.match(operation.type)):
-                followed |= {tensor.name for tensor in operation.outputs}
-        return followed
-
-    def _called(
-        self,
-        operation: tf.Operation,
-        inside: list[tf.Graph],
-        followed: set[str],
-        handles: Handles,
-        chain: tuple[tf.Operation, ...],
-        *,
-        always: bool,
-    ) -> set[str]:
-        """The outputs of an operation that depend on what is followed into the functions that it calls."""
-        is_loop = "While" in operation.type
-        always |= not is_loop and len(inside) > 1 and operation.inputs[0].name in followed
-        carried: set[int] = set()
-        while True:
-            before = set(carried)
-            for inner in inside:
-                pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
-                entering = {own.name for outer, own in pairs if outer.name in followed}
-                if is_loop:
-                    entering |= {inner.inputs[index].name for index in carried}
-                found = self.follow(inner, entering, _handles_in(inner, operation, handles), chain, always=always)
-                leaving = {index for index, tensor in enumerate(inner.outputs) if always or tensor.name in found}
-                if is_loop and len(inner.outputs) != len(operation.outputs):  # the condition
-                    always |= bool(leaving)
-                else:
-                    carried |= leaving
-            if not is_loop or carried == before:
-                return {tensor.name for index, tensor in enumerate(operation.outputs) if index in carried}
-
-    def _refuse(self, chain: tuple[tf.Operation, ...], inputs: list[tf.Tensor | None]) -> None:
-        where = _where(chain, self._scopes, "")
-        for state in (self._kept[id(handle)] for handle in inputs if id(handle) in self._kept):
-            if where.startswith(tuple(self._scopes.values())):
-                raise UserError(
-                    f"{where}: {state} depends on the rank's own samples, and a checkpoint holds one copy for all "
-                    'ranks; let it depend on the step alone, or make it with add_weight(..., aggregation="mean"), and '
-                    "checkpoints hold its mean over the ranks"
-                )
 
 
 def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:
@@ -219,19 +139,6 @@ def refuse_unrepeatable(
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _KEEP
                 raise UserError(f"{at()}: it changes {name}, which no checkpoint holds; {advice}")
-
-
-def refuse_state_of_samples(
-    function: "tf.types.experimental.ConcreteFunction", state: TrainState, scopes: Mapping[str, str]
-) -> None:
-    """Refuse a traced step whose losses give state of a layer values that depend on the rank's own samples.
-
-    Code inside tf.py_function is not seen; state that differs between ranks is refused in the run, too.
-    """
-    if state.other_state():
-        outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
-        samples = function.inputs[2 : len(function.inputs) - len(function.captured_inputs)]  # after the step's numbers
-        SampleFlow(state, scopes).follow(function.graph, {tensor.name for tensor in samples}, outside)
 
 
 def _note_outside(

@@ -40,7 +40,7 @@ from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.local_networks import LocalNetworks
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.recipe_state import RecipeState
-from hvdgan.training.repeatable import operations, refuse_state_of_samples, refuse_unrepeatable
+from hvdgan.training.repeatable import operations, refuse_unrepeatable
 from hvdgan.training.samples import Sampler
 from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
@@ -113,7 +113,6 @@ def trace(
         for names, traced in step.traced.items():
             scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
             refuse_unrepeatable(traced, where, parts.state, scopes)
-            refuse_state_of_samples(traced, parts.state, scopes)
             _switch_off_remapper_if_it_fails(traced.graph)
     sampler.trace()
     refuse = functools.partial(refuse_unrepeatable, state=parts.state)

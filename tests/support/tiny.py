@@ -211,35 +211,6 @@ class ImagePool(layers.Layer):
         return inputs
 
 
-class CountBright(Counter):
-    """Counts bright samples."""
-
-    def call(self, inputs, training=False):
-        if training:
-            self.whole.assign(self.whole + tf.reduce_sum(tf.cast(inputs > 0, tf.int64)))
-        return inputs
-
-
-class PoolAlike(ImagePool):
-    """Keeps an image that is the same on every rank."""
-
-    def call(self, inputs, training=False):
-        if training:
-            drawn = tf.random.stateless_uniform(inputs.shape[1:], (1, 2))
-            self.images.assign(self.images + drawn * tf.cast(tf.shape(inputs)[0], tf.float32))
-        return inputs
-
-
-class RankPool(ImagePool):
-    """Keeps the number of the rank."""
-
-    def call(self, inputs, training=False):
-        if training:
-            rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("HOROVOD_RANK", "0")
-            self.images.assign(tf.fill(self.images.shape, float(rank)))
-        return inputs
-
-
 class Stateful(Tiny):
     """A discriminator behind a layer that keeps something, and BatchNorm."""
 
@@ -258,18 +229,6 @@ class Counting(Stateful):
 
 class Pooled(Stateful):
     layer = ImagePool
-
-
-class CountingBright(Stateful):
-    layer = CountBright
-
-
-class PooledAlike(Stateful):
-    layer = PoolAlike
-
-
-class OfRank(Stateful):
-    layer = RankPool
 
 
 class Clashing(Recipe):
