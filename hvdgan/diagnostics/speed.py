@@ -214,14 +214,13 @@ def efficiencies(
     for variant in variants:
         copies = one if variant.count == 1 else results.get(Variant("copies", variant.count, variant.local_batch_size))
         for stage in dict.fromkeys(record["stage"] for record in results[variant][0][0]):
-            rates, alone = ([rate(launch, stage) for launch in launches] for launches in (results[variant], one))
-            most = copies and [rate(launch, stage) for launch in copies]
+            rates, alone, most = (
+                [rate(each, stage) for each in launches or ()] for launches in (results[variant], one, copies)
+            )
             facts = {"scaling": scaling, "ranks": variant.count, "local_batch_size": variant.local_batch_size}
             ratios = {
-                "of_one_rank": spread(
-                    [all_ / (variant.count * single) for all_, single in zip(rates, alone, strict=True)]
-                ),
-                "of_copies": most and spread([all_ / ceiling for all_, ceiling in zip(rates, most, strict=True)]),
+                "of_one_rank": spread([mine / (variant.count * each) for mine, each in zip(rates, alone, strict=True)]),
+                "of_copies": spread([mine / each for mine, each in zip(rates, most, strict=True)]) if most else None,
             }
             table.append({**facts, "stage": stage, "images_per_sec": spread(rates), **ratios})
     return table
