@@ -1,8 +1,6 @@
 """The only module that imports Horovod: on first use, after a check that it was built for this TensorFlow."""
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -58,19 +56,6 @@ def has_nccl() -> bool:
 def controller() -> str:
     """The transport over which the ranks that have joined agree on their collectives: mpi or gloo."""
     return "mpi" if horovod().mpi_enabled() else "gloo"
-
-
-@contextlib.contextmanager
-def timeline(path: str) -> Iterator[None]:
-    """Record Horovod's operations as a file for chrome://tracing; every rank calls it, and rank 0 writes.
-
-    HOROVOD_TIMELINE must have been DYNAMIC when the ranks joined.
-    """
-    horovod().start_timeline(path)
-    try:
-        yield
-    finally:
-        horovod().stop_timeline()
 
 
 def host_notices() -> Any:

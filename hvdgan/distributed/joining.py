@@ -65,14 +65,6 @@ def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
     return dataclasses.replace(ranks, reduces_on_host=share_gpu)
 
 
-def alone(local_rank: int = 0) -> Ranks:
-    """A run of one rank, even under a launcher, on the GPU of this number."""
-    ranks = Ranks(local_rank=local_rank)
-    _claim_devices(ranks)
-    devices.refuse_cpu_by_mistake()
-    return ranks
-
-
 def is_elastic() -> bool:
     """Whether ranks may come and go: horovodrun was started with a host-discovery script."""
     return os.environ.get("HOROVOD_ELASTIC") == "1"
