@@ -29,9 +29,7 @@ from hvdgan.training.step import StageStep
 from hvdgan.training.window import Watch, Window, merge_states
 
 _STEPS = 100
-"""number of steps after which it is logged whether the input keeps up"""
-_WARM_UP = 5
-"""number of first steps that do not count: they compile, and fill the queue"""
+"""number of steps after which a log says whether the input keeps up, but not the first log: the queue fills first"""
 _TOLERATED = 0.1
 """largest fraction of the time that the slowest rank may wait for its images"""
 _SLOW, _LOGS = 1.2, 3
@@ -127,30 +125,6 @@ def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> lis
     return [name for name, finite in zip(names, zip(*results, strict=True), strict=True) if not all(finite)]
 
 
-class InputCheck:
-    """Adds up the seconds that a rank waits for images, and logs once whether the input keeps up."""
-
-    def __init__(
-        self, ranks: Ranks, config: Config, tell: Callable[[Event], None], *, prepared: bool, steps: int = _STEPS
-    ) -> None:
-        self._ranks, self._config, self._tell, self._prepared = ranks, config, tell, prepared
-        self._left = steps
-        self._counted = steps - _WARM_UP
-        self._sums = [0.0, 0.0]
-
-    def add(self, wait_seconds: float, step_seconds: float) -> None:
-        """Add a step; every rank calls this after each step."""
-        self._left -= 1
-        if 0 <= self._left < self._counted:
-            self._sums[0] += wait_seconds
-            self._sums[1] += step_seconds
-        if self._left == 0:
-            mine = [total / self._counted for total in self._sums]
-            everyones = self._ranks.gather(mine, "seconds waited for images")
-            threads = reading_threads(self._config.pipeline.threads, self._ranks)
-            self._tell(input_speed(everyones, self._config, threads=threads, prepared=self._prepared))
-
-
 def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads: int, prepared: bool) -> InputSpeed:
     """Describe in one line the rank that waits longest; the other ranks wait for it.
 
@@ -160,7 +134,7 @@ def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads
     part = waited / max(total, 1e-9)
     images = config.global_batch_size
     if part <= _TOLERATED:
-        spent = f"input keeps up: {part:.0%} of the first {_STEPS} steps was spent waiting for images"
+        spent = f"input keeps up: {part:.0%} of the time is spent waiting for images"
         return InputSpeed(is_bottleneck=False, text=spent)
     remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
     if config.pipeline.cache == "none":
@@ -250,7 +224,8 @@ class Observations:
         self._bad_updates = BadUpdates(progress.get("bad_updates", {}))
         self._window = Window(self._saved.get("window"))
         self._speeds = Speeds(ranks, self._weights, tell)
-        self._input_check = InputCheck(ranks, config, tell, prepared=source.prepared)
+        self._input_from: float = resume_point.step + max(_STEPS, 2 * config.log_every)
+        """step whose log says whether the input keeps up"""
         self._watch = Watch(None)
         for line in source.remarks:
             record.say(line)
@@ -272,7 +247,6 @@ class Observations:
     ) -> None:
         """Add one step; every rank calls this after each step. The stage ends here if its metric no longer improves."""
         stage, compute = at.stage.name, self._run.steps[at.index]
-        self._input_check.add(seconds["wait_seconds"], seconds["step_seconds"])
         for update, times in self._bad_updates.add(stage, metrics, skipped):
             if times >= self._run.config.max_bad_steps:
                 mine = not_finite(compute, update, step, data)
@@ -314,6 +288,11 @@ class Observations:
         extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known)}
         extra |= self._speeds.add(done, everyones)
         self._record.write(done, at.stage.name, at.stage_step + 1, {**extra, **values})
+        if done >= self._input_from:
+            self._input_from = math.inf
+            waits = [(each["wait_seconds"], each["step_seconds"]) for each in everyones]
+            threads = reading_threads(config.pipeline.threads, ranks)
+            self._record.tell(input_speed(waits, config, threads=threads, prepared=self._run.source.prepared))
         return values
 
     def add_evaluation(self, values: Mapping[str, float], bad_files: Sequence[BadFile]) -> None:
