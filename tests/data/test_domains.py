@@ -11,8 +11,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.data.domains import joined, seed_of, settings_of
 from hvdgan.data.order import sample_indices
-from numbered import numbered
-from reading import batches_of
+from reading import batches_of, numbered
 
 G = 12
 DOMAINS = ("A", "B")
