@@ -228,12 +228,8 @@ def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such
     path = tmp_path / "new" / f"a.{suffix}"
     write_samples(path, SAMPLES, SPEC, INPUTS, of_data=True)
     with np.load(path) if suffix == "npz" else h5py.File(path) as file:
-        assert {*file} - {f"{name}_{kind}" for name in file for kind in ("units", "channels")} == {
-            "samples",
-            "energy",
-            "theta",
-            "index",
-        }
+        of_names = {f"{name}_{kind}" for name in file for kind in ("units", "channels")}
+        assert {*file} - of_names == {"samples", "energy", "theta", "index"}
         assert file["index"][...].tolist() == [5, 4, 3]
     settings = ArrayConfig(values="none", conditions=("energy", "theta"), condition_values="none")
     source = open_source(Config(data=f"{path}:samples", arrays=settings))
