@@ -1,10 +1,12 @@
-"""A command writes a file or folder whole, or not at all. Modules: cli.files.replacing, cli.files.pictures"""
+"""A command writes a file or folder whole, or not at all, and in place never through a link.
+Modules: cli.files.replacing, cli.files.pictures, cli.files.in_place"""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+import saved
 from crashing import crashes_before
 from hvdgan.cli.files import outputs
 from hvdgan.cli.files.replacing import whole_file
@@ -45,3 +47,15 @@ def test_a_file_is_replaced_when_it_is_whole_or_not_at_all(tmp_path):
         partial.write_text("ne")
         raise ZeroDivisionError
     assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["facts.json"]
+
+
+@pytest.mark.parametrize("name", [".lock", "events.jsonl", "evaluation.jsonl"])
+def test_a_link_in_a_run_folder_is_refused_and_what_it_names_is_left_alone(tmp_path, capsys, name):
+    run, elsewhere = tmp_path / "run", tmp_path / "thesis.tex"
+    elsewhere.write_text("years of work\n")
+    run.mkdir()
+    (run / name).symlink_to(elsewhere)
+    assert saved.train(run) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{run / name} is a symbolic link" in error and "move it away" in error
+    assert elsewhere.read_text() == "years of work\n"

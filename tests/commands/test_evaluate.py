@@ -1,5 +1,7 @@
 """The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
-Modules: inference.evaluating, cli.evaluation_config, evaluation.held_out"""
+
+Figures are made anew where samples or a recipe's code have changed since.
+Modules: inference.evaluating, inference.inputs, cli.evaluation_config, evaluation.held_out, evaluation.comparison"""
 
 import json
 import os
@@ -9,9 +11,12 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import saved
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
+from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
 from hvdgan.evaluation.results import lock_evaluations
 from hvdgan.train import main as train
@@ -113,7 +118,7 @@ def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_pat
         for name in FIGURES:
             for other in (after, resumed):
                 assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7), name
-    logged = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    logged = saved.records(tmp_path / "whole")
     assert [each["eval/frechet"] for each in logged if "eval/frechet" in each] == [r["eval/frechet"] for r in first]
 
 
@@ -178,3 +183,80 @@ def test_a_run_is_followed_while_it_trains(tmp_path):
             process.kill()
             process.wait(timeout=60)
     assert [record["step"] for record in records(folder)] == [2, 4, 6, 8, 10]
+
+
+EDITED = """
+from tiny import Tiny
+
+class Edited(Tiny):
+    def sample(self, nets, batch):
+        return {scale} * nets.generator(batch.latents)
+"""
+
+
+def trained(recipe):
+    assert train(["--recipe", recipe, *TINY, "--channels", "1", "--steps", "2", "--run-dir", "run"]) == 0
+
+
+def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for scale in (1, 1, 10):
+        (tmp_path / "edited_recipe.py").write_text(EDITED.format(scale=scale))
+        sys.modules.pop("edited_recipe", None)
+        if not (tmp_path / "run").exists():
+            trained("edited_recipe:Edited")
+        assert evaluate(["run", "--samples", "60", "--batch-size", "16"]) == 0
+    before, after = records(tmp_path / "run")
+    assert before["eval/histogram"] != after["eval/histogram"]
+
+
+COUNT = 130
+
+
+def write(folder, most=256, numbers=range(COUNT)):
+    """Write grey pictures of one size in bytes, or write some of them over."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        pixels = np.random.default_rng(number).integers(0, most, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:03}.bmp")
+
+
+def test_samples_that_were_written_over_are_measured_anew(tmp_path, monkeypatch):
+    """Those of another program, also where the fingerprint does not look at the ones that have changed."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "samples")
+    trained("tiny:Tiny")
+    words = ["run", "--samples", str(COUNT), "--images", "samples"]
+    for _ in range(2):
+        assert evaluate(words) == evaluate(words) == 0
+        write(tmp_path / "samples", most=30, numbers=sorted(set(range(COUNT)) - set(spread(COUNT).tolist())))
+    before, after = records(tmp_path / "run")
+    assert before["eval/histogram"] != after["eval/histogram"]
+    assert before["images_fingerprint"] == after["images_fingerprint"]
+    assert all(before[name] is None for name in ("weights", "ema_decay", "seed", "truncation", "precision"))
+
+
+def test_broken_samples_are_counted_and_named_and_too_many_are_refused(tmp_path, monkeypatch, capsys):
+    """The run allows 1 of 100."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "samples")
+    trained("tiny:Tiny")
+
+    def damage(*numbers):
+        for number in numbers:
+            path = tmp_path / "samples" / f"{number:03}.bmp"
+            path.write_bytes(path.read_bytes()[:-20])
+
+    words = ["run", "--samples", str(COUNT), "--images", "samples"]
+    damage(7)
+    assert evaluate(words) == 0
+    assert [record["samples"] for record in records(tmp_path / "run")] == [COUNT - 1]
+    assert f"--images samples: 1 of {COUNT} samples cannot be read; the first: 007.bmp: " in capsys.readouterr().err
+    damage(3, 4)
+    assert evaluate(words) == 1
+    line = refused(capsys)
+    assert f"--images samples: 3 of {COUNT} samples cannot be read; the first: 003.bmp: " in line
+    assert "the run allows a fraction of 0.01 (--max-bad-fraction)" in line
+    damage(*range(8, COUNT))
+    assert evaluate(words) == 1
+    assert "the distances need at least 6" in refused(capsys) and len(records(tmp_path / "run")) == 1

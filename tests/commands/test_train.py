@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.pages.reading.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
+from saved import records, tensors
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
@@ -34,10 +35,6 @@ def state(run_dir: Path) -> dict[str, np.ndarray]:
 def manifest(run_dir: Path) -> dict:
     checkpoints = run_dir / "checkpoints"
     return json.loads((checkpoints / (checkpoints / "latest").read_text().strip() / "manifest.json").read_text())
-
-
-def records(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def files(folder: Path) -> set[str]:
@@ -140,7 +137,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
     # A stage changes nothing of what it does not own, also through samples and checkpoints, and where the mean of three
     # equal numbers need not be that number.
-    first, later = (load_file(tmp_path / f"whole/checkpoints/step-000000{step}/state.safetensors") for step in (14, 28))
+    first, later = tensors(tmp_path / "whole", 14), tensors(tmp_path / "whole", 28)
     generator = [name for name in first if name.split("/")[1] == "generator" and not name.endswith("learning_rate")]
     assert any("moving_mean" in name for name in generator)
     assert not [name for name in generator if later[name].tobytes() != first[name].tobytes()]

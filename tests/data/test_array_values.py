@@ -20,7 +20,7 @@ from arrays_on_disk import (
     zarr,
 )
 from hvdgan.cli.data_config import TFRecordConfig
-from packed_arrays import pack
+from packed import pack
 from tfrecord_files import write
 
 

@@ -1,16 +1,22 @@
-"""Batches: any number of ranks reads the samples of one, also with broken files and after resuming."""
+"""Batches: any number of ranks reads the samples of one, also with broken files and after resuming.
+
+Their order is a function of seed and step. Data of several domains have one for each.
+Modules: data.order, data.domains"""
 
 import itertools
 import re
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import reading
-from hvdgan.cli.errors import RunError
-from hvdgan.data import cached
+from hvdgan.cli.config import Config
+from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import cached, open_source
+from hvdgan.data.domains import joined, seed_of, settings_of
 from hvdgan.data.order import sample_indices
-from numbered import numbered
+from reading import numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks
 
@@ -93,3 +99,72 @@ def test_too_many_broken_images_stop_the_run(capfd):
     assert "Traceback" not in capfd.readouterr().err
     with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
         next(batches)
+
+
+def sequence(seed, steps, batch, num_images):
+    return np.concatenate([sample_indices(seed, step * batch, batch, num_images) for step in range(steps)])
+
+
+@pytest.mark.parametrize(("num_images", "batch"), [(10, 5), (10, 4), (7, 12), (5, 64), (1, 3)])
+def test_every_epoch_holds_each_image_once(num_images, batch):
+    steps = 6 * num_images
+    indices = sequence(3, steps, batch, num_images)
+    assert indices.dtype == np.int64 and indices.shape == (steps * batch,)
+    epochs = indices.reshape(-1, num_images)
+    assert (np.sort(epochs, axis=1) == np.arange(num_images)).all()
+
+
+def test_epochs_and_seeds_differ():
+    epochs = sequence(0, 4, 1000, 1000).reshape(4, 1000)
+    other = sequence(1, 4, 1000, 1000).reshape(4, 1000)
+    orders = {tuple(order) for order in [*epochs, *other]}
+    assert len(orders) == 8
+    assert len(np.unique(np.diff(epochs[0]))) > 500  # not by a fixed stride
+
+
+def test_the_order_is_the_one_of_earlier_versions():
+    # A run that resumes after an upgrade of NumPy or of hvdgan must see the images that it would have seen.
+    assert sample_indices(0, 0, 12, 10).tolist() == [0, 2, 9, 1, 8, 5, 4, 3, 6, 7, 5, 3]
+    assert sample_indices(2**31 - 1, 12 * 10**9, 12, 10).tolist() == [7, 6, 1, 8, 9, 0, 2, 3, 4, 5, 2, 3]
+
+
+def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_after_resuming():
+    source = joined({"A": numbered(9), "B": numbered(5)})
+    alone = first(5, source)
+    assert {"images", "labels", "index", "B/images", "B/labels", "B/index"} <= alone.keys()
+    for name, number, count in (("index", 0, 9), ("B/index", 1, 5)):
+        np.testing.assert_array_equal(alone[name].ravel(), sample_indices(seed_of(1, number), 0, 5 * G, count))
+        np.testing.assert_array_equal(
+            alone[name][..., None, None, None] + np.zeros((2, 2, 1)), alone[name.replace("index", "images")]
+        )
+    np.testing.assert_array_equal(alone["B/labels"], alone["B/index"] * 2)
+    for size, begin in ((2, 0), (3, 0), (3, 2)):
+        rest = {name: values[begin:] for name, values in alone.items()}
+        assert_equal(rest, together(5 - begin, source, size, start_step=begin))
+
+
+DOMAINS = ("A", "B")
+
+
+def test_folders_of_a_folder_and_arrays_of_a_file_are_the_domains(tmp_path):
+    for folder in ("trainA", "trainB", "testA"):
+        (tmp_path / folder).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / folder / "a.png")
+    found = settings_of(Config(data=str(tmp_path)), DOMAINS)
+    assert {name: each.data for name, each in found.items()} == {name: f"{tmp_path}/train{name}" for name in DOMAINS}
+    np.savez(tmp_path / "both.npz", A=np.zeros((3, 8, 8, 3), np.uint8), B=np.zeros((4, 8, 8, 3), np.uint8))
+    found = settings_of(Config(data=str(tmp_path / "both.npz")), DOMAINS)
+    assert [len(open_source(each)) for each in found.values()] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("data", "others", "domains", "said"),
+    [
+        ("digits", (), DOMAINS, "--data digits: has no A; the recipe takes samples of A and B"),
+        ("digits", ("synthetic",), (), "--data digits, synthetic: the recipe has one domain; give --data once"),
+    ],
+)
+def test_other_data_are_refused_in_a_line(data, others, domains, said):
+    with pytest.raises(UserError) as caught:
+        settings_of(Config(data=data, other_data=others), domains)
+    assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -7,14 +7,14 @@ import pytest
 from sklearn.datasets import load_digits
 
 from hvdgan.cli.errors import UserError
-from reading import all_images, opened
+from reading import all_of, opened
 
 
 def test_digits_are_the_scans_with_their_labels():
     source = opened("digits")
     scans = load_digits()
     assert (len(source), source.layout.shape[-1], source.bad_files) == (1797, 1, ())
-    np.testing.assert_array_equal(all_images(source)[..., 0], np.rint(scans.images * 255 / 16))
+    np.testing.assert_array_equal(all_of(source)[..., 0], np.rint(scans.images * 255 / 16))
     np.testing.assert_array_equal(source.labels, scans.target)
     assert source.labels.dtype == np.int32
     with pytest.raises(UserError, match=r"--image-size 7: the digits have 8 x 8 pixels; expected 8 or more"):
@@ -31,5 +31,5 @@ def test_a_set_of_keras(tmp_path, monkeypatch):
         for what, header, content in (("labels-idx1", 8, labels.astype(np.uint8)), ("images-idx3", 16, images)):
             (home / f"{which}-{what}-ubyte.gz").write_bytes(gzip.compress(bytes(header) + content.tobytes()))
     source = opened("keras:fashion_mnist", channels=3)
-    np.testing.assert_array_equal(all_images(source), np.broadcast_to(shades[:, None, None, None], (20, 8, 8, 3)))
+    np.testing.assert_array_equal(all_of(source), np.broadcast_to(shades[:, None, None, None], (20, 8, 8, 3)))
     assert source.labels.tolist() == labels.tolist() and source.num_classes == 3

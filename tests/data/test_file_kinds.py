@@ -1,30 +1,71 @@
-"""A folder with files of every kind: each is read with its colours, or skipped by name with the reason."""
+"""Pictures in files of every kind: each is read with its colours, or skipped by name with the reason.
+
+Bits, orientation, --fit and filter give the right pixels. Modules: data.pixels"""
 
 import os
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
-from images_on_disk import (
-    ANIMATED,
-    BLUE,
-    PINK,
-    RED,
-    RED_BLUE,
-    WHITE,
-    colour_png_of_16_bits,
-    grey_and_alpha,
-    grey_halves,
-    halves,
-    palette_and_transparency,
-    png,
-)
+from hvdgan.data.pixels import read_image, to_pixels
+from reading import opened
 
+RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+WHITE, PINK = (255, 255, 255), (255, 127, 127)
 SIZE = 16
 JPEG = {"quality": 95, "subsampling": 0}
+
+
+def halves(left, right, width=48, height=40):
+    """An RGB or RGBA image whose left half has one colour and whose right half another."""
+    pixels = np.empty((height, width, len(left)), np.uint8)
+    pixels[:, : width // 2], pixels[:, width // 2 :] = left, right
+    return Image.fromarray(pixels)
+
+
+def grey_halves(left, right, dtype=np.uint8):
+    pixels = np.full((40, 48), left, dtype)
+    pixels[:, 24:] = right
+    return Image.fromarray(pixels)
+
+
+def grey_and_alpha():
+    grey = grey_halves(50, 200)
+    grey.putalpha(grey_halves(255, 0))
+    return grey
+
+
+def palette_and_transparency():
+    image = Image.new("P", (48, 40), 1)
+    image.putpalette([0, 0, 0, 255, 0, 0, 0, 0, 255])
+    image.paste(2, (24, 0, 48, 40))
+    return image
+
+
+def png(width, height, bit_depth, colour_type, rows=b""):
+    """A PNG as Pillow does not write them."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, bit_depth, colour_type, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+def colour_png_of_16_bits():
+    row = b"\0" + struct.pack(">3H", 65535, 0, 0) * 24 + struct.pack(">3H", 0, 0, 65535) * 24
+    return png(48, 40, 16, 2, row * 40)
+
+
+RED_BLUE = halves(RED, BLUE)
+ANIMATED = {"save_all": True, "append_images": [halves(GREEN, GREEN)]}
 
 
 def turned():
@@ -114,3 +155,66 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
     assert reasons.keys() == {name for name, *_ in SKIPPED}
     for name, _, reason in SKIPPED:
         assert reason in reasons[name]
+
+
+def read(path, size=32, channels=3, fit="crop"):
+    return read_image(path.name, path.read_bytes(), size, channels, fit)
+
+
+@pytest.mark.parametrize("name", ["ramp.png", "big-endian.tiff"])
+def test_grey_of_16_bits_is_rounded(tmp_path, name):
+    values = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
+    image = Image.fromarray(values)
+    if name.startswith("big"):
+        image = Image.frombytes("I;16B", (64, 64), values.astype(">u2").tobytes())
+    image.save(tmp_path / name)
+    np.testing.assert_array_equal(read(tmp_path / name, 64, 1)[..., 0], np.floor(values / 257 + 0.5))
+
+
+@pytest.mark.parametrize(("orientation", "undo"), [*enumerate([None, 0, 3, 1, 5, 2, 6, 4], 1)])
+def test_exif_orientation(tmp_path, orientation, undo):
+    """The numbers are those of Image.Transpose."""
+    upright = halves(RED, BLUE)
+    upright.paste(GREEN, (0, 0, 48, 12))  # above, which tells the flips apart
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = upright if undo is None else upright.transpose(Image.Transpose(undo))
+    stored.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    pixels = read(tmp_path / "turned.jpg").astype(int)
+    for part, expected in ((np.s_[:6], GREEN), (np.s_[14:, :12], RED), (np.s_[14:, 20:], BLUE)):
+        assert abs(pixels[part] - expected).max() < 40
+        assert abs(pixels[part] - expected).mean() < 5
+    # Without --fit the aspect ratio is that of the upright picture.
+    assert read(tmp_path / "turned.jpg", (40, 48), fit=None).shape == (40, 48, 3)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_shrinking_does_not_alias(tmp_path, suffix):
+    # Bars of 4 pixels, 9 times finer than the result: dropping pixels would leave black and white.
+    pixels = np.zeros((576, 576), np.uint8)
+    pixels[:, np.arange(576) // 4 % 2 == 1] = 255
+    Image.fromarray(pixels).save(tmp_path / f"bars.{suffix}")
+    assert abs(read(tmp_path / f"bars.{suffix}", 16, 1).astype(int) - 127).max() < 30
+
+
+def striped(width, height):
+    """Green, with a red first quarter and a red last quarter of the width."""
+    pixels = np.full((height, width, 3), GREEN, np.uint8)
+    pixels[:, : width // 4] = pixels[:, -(width // 4) :] = RED
+    return Image.fromarray(pixels)
+
+
+def test_another_aspect_ratio_is_refused_unless_the_way_is_said(tmp_path):
+    striped(64, 32).save(tmp_path / "0.png")
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path, fit=None)
+    said = "64 x 32 pixels, and 8 x 8 are wanted; say what to do with --fit crop, --fit pad or --fit stretch, or give"
+    assert str(caught.value).startswith(f"--data {tmp_path}: 0.png has {said} --image-size HEIGHT,WIDTH, and --crop")
+    crop, pad, stretch = (opened(tmp_path, fit=fit).fetch(0) for fit in ("crop", "pad", "stretch"))
+    assert (crop == GREEN).all()  # the middle half
+    assert (stretch[:, :2] == RED).mean() > 0.6 and (stretch[:, 3:5] == GREEN).all()
+    assert (pad[:2] == 0).all() and (pad[-2:] == 0).all()  # black above and below
+    np.testing.assert_array_equal(pad[2:6], opened(tmp_path, image_size=(4, 8), fit=None).fetch(0))
+    assert len({opened(tmp_path, fit=fit).fingerprint for fit in ("crop", "pad", "stretch")}) == 3
+    pixels = to_pixels(Image.fromarray(np.full((30, 10), 200, np.uint8)), 9, 1, "pad")
+    assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9

@@ -1,8 +1,9 @@
-"""HDF5: data sets of every layout, several files as one, and what happens when a file changes.
+"""HDF5: data sets of every layout, several files as one, a damaged one, and plugins, which TensorFlow switches off.
 Modules: data.joined_files, data.opening"""
 
 import fcntl
 import itertools
+import sys
 
 import h5py
 import numpy as np
@@ -12,6 +13,7 @@ import xarray
 from arrays_on_disk import arrays, hdf5
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data.hdf5_files import Hdf5File
+from launching import run
 from thread_ranks import Threads
 
 ARRAY = np.random.default_rng(0).standard_normal((23, 6, 7, 5)).astype(np.float32)
@@ -122,3 +124,26 @@ def test_a_damaged_chunk_is_named(tmp_path):
         stored.read(np.array([10, 11]))
     with pytest.raises(RunError, match=r"ECAL\[11\] cannot be read"):
         arrays(data)
+
+
+MAKER = """
+import h5py, hdf5plugin, numpy
+
+with h5py.File("blosc.h5", "w") as file:
+    file.create_dataset("x", data=numpy.random.default_rng(0).random((12, 32, 32, 1), "f4"), **hdf5plugin.Blosc())
+"""
+TRAIN = "-m hvdgan.train --recipe dcgan --nf 2 --data blosc.h5:x --steps 1 --global-batch-size 4 --report never".split()
+
+
+@pytest.mark.long
+def test_blosc_is_read_by_its_plugin_or_named(tmp_path):
+    install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", "plugins", "hdf5plugin"]
+    assert run(install, tmp_path).returncode == 0
+    assert run([sys.executable, "-c", MAKER], tmp_path, PYTHONPATH="plugins").returncode == 0
+    without = run([sys.executable, *TRAIN], tmp_path)
+    assert without.returncode == 2 and "needs the HDF5 filter blosc (32001); pip install hdf5plugin" in without.stderr
+    for number, settings in enumerate(
+        ({"PYTHONPATH": "plugins"}, {"HDF5_PLUGIN_PATH": f"{tmp_path}/plugins/hdf5plugin/plugins"})
+    ):
+        done = run([sys.executable, *TRAIN, "--run-dir", f"run{number}"], tmp_path, **settings)
+        assert done.returncode == 0, done.stderr

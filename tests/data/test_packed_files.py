@@ -14,8 +14,8 @@ from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.packed_files import INDEX
-from packed import index_of, prepare, write_images
-from packed_arrays import BESIDE, RNG, all_of, fields, pack
+from packed import BESIDE, RNG, fields, index_of, pack, prepare, write_images
+from reading import all_of
 from tfrecord_files import write
 from thread_ranks import Threads
 

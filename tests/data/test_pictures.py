@@ -1,4 +1,4 @@
-"""A folder or a zip archive of pictures: names and their order, pairs, broken files, what is passed over.
+"""A folder or a zip archive of pictures: names and their order, partners, broken files, what is passed over.
 Modules: data.store, data.bad_files"""
 
 import shutil
@@ -14,24 +14,20 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images, zipped
-from reading import all_images, opened
+from reading import all_of, batches_of, opened
 from thread_ranks import Threads
 
 RNG = np.random.default_rng(0)
 
 
-def write_image(path, value=0):
+def write_image(path, value=0, size=(8, 8)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("L", (8, 8), value).save(path)
+    Image.new("L", size, value).save(path)
 
 
 def noise(path, width, height, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(RNG.integers(0, 256, (height, width, 3), np.uint8)).save(path, **options)
-
-
-def pairs(data, **changes):
-    return open_source(Config(data=str(data), **{"image_size": 8, **changes}), paired=True)
 
 
 def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
@@ -72,10 +68,10 @@ def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):
         (folder / ignored).write_bytes(b"no picture")
     (folder / "notes.txt").touch()
     source, original = opened(zipped(folder, tmp_path / "p.zip", "photos/")), opened(folder)
-    np.testing.assert_array_equal(all_images(source), all_images(original))
+    np.testing.assert_array_equal(all_of(source), all_of(original))
     with ThreadPoolExecutor(8) as pool:  # several threads read it at once
-        for found in pool.map(all_images, [source] * 20):
-            np.testing.assert_array_equal(found, all_images(original))
+        for found in pool.map(all_of, [source] * 20):
+            np.testing.assert_array_equal(found, all_of(original))
     np.testing.assert_array_equal(source.labels, original.labels)
     assert source.class_names == original.class_names == ["class 0", "class 1"]
     assert [source.key(index) for index in range(10)] == [original.key(index) for index in range(10)]
@@ -87,7 +83,7 @@ def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):
         for side in "AB":
             noise(tmp_path / "pairs" / side / f"{number}.png", 10, 8)
     both = [tmp_path / "pairs", zipped(tmp_path / "pairs", tmp_path / "pairs.zip")]
-    np.testing.assert_array_equal(*(all_images(pairs(each, fit="crop")) for each in both))
+    np.testing.assert_array_equal(*(all_of(opened(each, paired=True)) for each in both))
 
 
 def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
@@ -119,3 +115,48 @@ def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeyp
     assert "--data horses: trainA/trainA0.png has 16 x 16 pixels" in said and said.count("\n") == 1
     assert "twice as wide as high" in said and "unpaired data" in said
     assert not (tmp_path / "runs").exists()
+
+
+def values_of(source):
+    """Input and image of each pair, which must be evenly coloured, by their first channels."""
+    pairs = source.fetch_batch(np.arange(len(source)))
+    assert (pairs == pairs[:, :1, :1]).all()
+    return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
+
+
+def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
+    for number, name in enumerate(("z", "sub/a", "m")):
+        write_image(tmp_path / "A" / f"{name}.png", number)
+        write_image(tmp_path / "B" / f"{name}.{'bmp' if number else 'PNG'}", 100 + number)
+    source = opened(tmp_path, paired=True, channels=1)
+    assert source.paired and source.layout.shape[-1] == 1 and source.record_shape == (8, 8, 2)
+    assert values_of(source) == [(2, 102), (1, 101), (0, 100)]  # m, sub/a, z
+    assert source.labels is None and source.bad_files == []
+    single = opened(tmp_path)
+    assert single.class_names == ["A", "B"] and [single.fetch(index).max() for index in range(6)][3:] == [102, 101, 100]
+
+
+def test_files_without_a_partner_are_named(tmp_path):
+    for number in range(3):
+        write_image(tmp_path / "A" / f"{number}.png", number)
+        write_image(tmp_path / "B" / f"{number + 1}.png", number + 1)
+    write_image(tmp_path / "A" / "1.bmp", 9)
+    source = opened(tmp_path, paired=True, max_bad_fraction=0.6)
+    assert [pair[0] for pair in values_of(source)] == [9, 2]
+    reasons = {"A/0.png": "no partner in B", "B/3.png": "no partner in A", "A/1.png": "A/1.bmp has the same name"}
+    assert dict(source.bad_files) == reasons
+    with pytest.raises(UserError, match=r"3 of 7 files have no partner: A/1\.png .*, A/0\.png \(no partner in B\)"):
+        opened(tmp_path, paired=True)
+
+
+def test_a_broken_file_takes_its_partner_out_and_so_does_one_of_another_size(tmp_path):
+    """Which would not be cropped equally."""
+    for side in "AB":
+        for number in range(4):
+            size = (8, 16) if (side, number) == ("A", 3) else (16, 8)
+            write_image(tmp_path / side / f"{number}.png", number, size)
+    (tmp_path / "B" / "1.png").write_bytes(b"")
+    with batches_of(opened(tmp_path, paired=True), global_batch_size=4, max_bad_fraction=0.5) as batches:
+        assert set(next(batches)["index"].numpy()) == {0, 2}
+        sizes = "8 x 16 pixels, and its partner B/3.png has 16 x 8"
+        assert sorted(batches.bad_files) == [("A/3.png", sizes), ("B/1.png", "empty file")]

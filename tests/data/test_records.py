@@ -10,7 +10,7 @@ from hvdgan.cli.config import Config, TFRecordConfig
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
-from packed_arrays import all_of
+from reading import all_of
 from tfrecord_files import IMAGES, records, write
 from thread_ranks import Threads
 

@@ -1,6 +1,8 @@
-"""The cores of each rank, by which its threads are counted; tests/parallel looks at them."""
+"""The cores of a host and of each rank, by which its threads are counted; tests/parallel looks at them.
+Modules: cli.hosts"""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +48,21 @@ def test_reading_and_computing_threads_are_bounded_by_the_cores_of_the_rank(
         ranks = Ranks(rank, local_size, rank, local_size, launcher)
         assert cores_of_rank(ranks) == reading_threads(0, ranks) == expected
         assert reading_threads(3, ranks) == 3  # --pipeline.threads wins
+
+
+def test_the_control_groups_are_those_of_this_process_and_all_above(monkeypatch, tmp_path):
+    text = ["0::/slurm/job_7/step_0"]
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *more: text[0] if str(path) == "/proc/self/cgroup" else read(path, *more)
+    )
+    monkeypatch.setattr(hosts, "CGROUPS", tmp_path)
+    step = tmp_path / "slurm" / "job_7" / "step_0"
+    assert hosts.control_groups() == [step, step.parent, tmp_path / "slurm", tmp_path]
+    text[0] = "4:memory:/\n0::/\n"  # a container sees itself as the root
+    assert hosts.control_groups() == [tmp_path]
+    (tmp_path / "cpu.max").write_text("400000 100000\n")
+    (tmp_path / "cpuset.cpus.effective").write_text("0-3,8,10-11\n")
+    assert (hosts.core_quota(), hosts.allotted_cores()) == (4, 7)
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert hosts.core_quota() is None

@@ -1,13 +1,17 @@
-"""Processes become ranks, of an elastic run again after each change; tests/parallel and tests/training/test_elastic.py
-have several of them."""
+"""Processes of a launcher become ranks, of an elastic run again after each change, and share the global batch;
+tests/parallel and tests/training/test_elastic.py have several of them.
+Modules: cli.launcher, distributed.ranks, distributed.backend, distributed.reduction, distributed.collective_errors"""
 
+import itertools
 import os
 
 import pytest
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.launcher import launched
 from hvdgan.distributed import joining
 from hvdgan.distributed.joining import set_defaults
+from hvdgan.distributed.ranks import Ranks
 
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 
@@ -37,3 +41,48 @@ def test_defaults_of_horovod_differ_between_cpus_and_gpus_and_what_the_user_has_
         monkeypatch.setattr(os, "environ", dict(given))
         set_defaults(on_gpu=on_gpu, over_mpi=over_mpi, pair=pair, elastic=elastic)
         assert os.environ == left
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "slice_unit", "counts"), [(12, 0, [4, 4, 4]), (64, 1, [21, 21, 22]), (64, 2, [20, 22, 22])]
+)
+def test_slices_cover_the_batch_and_weigh_their_samples(batch_size, slice_unit, counts):
+    ranks = [Ranks(rank, 3, slice_unit=slice_unit) for rank in range(3)]
+    ends = list(itertools.accumulate(counts, initial=0))
+    assert [rank.slice_of(batch_size) for rank in ranks] == list(itertools.pairwise(ends))
+    assert ends[-1] == batch_size
+    assert ranks[0].weights(batch_size) == pytest.approx([3 * count / batch_size for count in counts])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "slice_unit", "advice"),
+    [(10, 0, "take 9 or 12"), (2, 0, "take 3$"), (2, 1, "a multiple of 1 "), (64, 3, "a multiple of 3 ")],
+)
+def test_a_batch_that_cannot_be_split_is_refused(batch_size, slice_unit, advice):
+    with pytest.raises(UserError, match=f"--global-batch-size {batch_size}: .*{advice}"):
+        Ranks(0, 3, slice_unit=slice_unit).slice_of(batch_size)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ("none", 1, 0)),
+        ({"HOROVOD_SIZE": "4", "HOROVOD_RANK": "3"}, ("horovodrun", 4, 3)),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, ("mpirun", 2, 1)),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, ("mpiexec", 2, 0)),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, ("srun", 8, 5)),
+        # srun --mpi=pmi2, and mpiexec's own proxies, started by srun.
+        ({"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"}, ("srun", 4, 3)),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, ("mpiexec", 4, 3)),
+        # horovodrun in an allocation, from the batch script or from the one task of an interactive step.
+        ({"HOROVOD_SIZE": "2", "HOROVOD_RANK": "1", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("horovodrun", 2, 1)),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, ("srun", 1, 0)),
+        # The batch script itself is no task: a single process may be started from it.
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, ("none", 1, 0)),
+        ({"HOROVOD_SIZE": "many", "HOROVOD_RANK": "0"}, ("none", 1, 0)),
+    ],
+)
+def test_a_launcher_is_known_by_its_variables(no_launcher, environment, expected):
+    for name, value in environment.items():
+        no_launcher.setenv(name, value)
+    assert launched() == expected

@@ -1,8 +1,6 @@
 """Evaluations in training: held-out images, each once, with the same draws; errors of them.
 Modules: evaluation.held_out, training.periodic"""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +11,7 @@ from hvdgan.data.pictures import PictureFiles
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.train import main
 from measured import Bright, Measured
+from saved import records
 
 
 def evaluator_of(made):
@@ -79,5 +78,5 @@ def test_broken_held_out_images_are_reported_as_others_are_and_too_many_end_the_
     flags[-1] = str(tmp_path / "other")
     assert main([*flags, "--steps", "5", "--max-bad-fraction", "0.1"]) == 0
     assert (tmp_path / "other" / "log.txt").read_text().count(f"skipped {name}: ") == 1
-    logged = [json.loads(line) for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
+    logged = records(tmp_path / "other")
     assert [record["bad_files"] for record in logged if "bad_files" in record] == [0, 0, 1, 1, 1]

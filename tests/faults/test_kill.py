@@ -1,6 +1,5 @@
 """A run that is killed at any moment, also inside a save, resumes and ends with the bits of an uninterrupted run."""
 
-import json
 import os
 import random
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launching import run, started, wait_until
+from saved import records
 
 FLAGS = "--recipe tiny:Staged --norm batch --image-size 8 --global-batch-size 8 --steps 40 --run-dir run".split()
 SAVING = "--checkpoint-every 1 --keep 2 --log-every 10 --sample-every 0 --pipeline.threads 1".split()
@@ -75,8 +75,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_bits_of_one_that_was
     done = run(COMMAND, tmp_path)
     assert done.returncode == 0, done.stderr
     assert last(tmp_path / "run") == whole
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [record["step"] for record in records] == list(range(10, 121, 10))
+    assert [record["step"] for record in records(tmp_path / "run")] == list(range(10, 121, 10))
     assert not list((tmp_path / "run" / "checkpoints").glob(".step*"))
 
 

@@ -4,22 +4,18 @@ Modules: training.state"""
 import sys
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from launching import CONTROLLERS, launcher, run, train
+from saved import tensors
 
 SIZE = ("--image-size", "8", "--global-batch-size", "16", "--norm", "batch", "--run-dir", "run")
 CONTROLLER = CONTROLLERS[-1]
 
 
-def state_of(folder, step):
-    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
-
-
 def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_any_number_of_them(tmp_path):
     for steps, ranks in ((2, 2), (4, 1)):
         train(tmp_path, "--recipe", "tiny:Counting", *SIZE, "--steps", str(steps), ranks=ranks, controller=CONTROLLER)
-        saved = state_of(tmp_path, steps)
+        saved = tensors(tmp_path / "run", steps)
         calls = 2 * steps  # real and fake, by the update that owns the network
         for kind in ("whole", "wide"):
             count = saved[f"networks/discriminator/judging/keeps/{kind}"]

@@ -4,9 +4,9 @@ Modules: networks.nested_layers, training.repeatable"""
 import sys
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from launching import ROOT, run, train
+from saved import tensors
 
 DCGAN = "--recipe dcgan --nf 2 --steps 5 --global-batch-size 8 --image-size 32 --sample-every 0".split()
 WARNINGS = [
@@ -23,10 +23,7 @@ def test_a_run_continues_without_private_names_and_says_so_once(tmp_path):
     assert done.returncode == 0, done.stderr
     for warning in WARNINGS:
         assert done.stderr.count(warning) == 1, done.stderr
-    plain, newer = (
-        load_file(tmp_path / name / "checkpoints" / "step-00000005" / "state.safetensors")
-        for name in ("plain", "newer")
-    )
+    plain, newer = (tensors(tmp_path / name, 5) for name in ("plain", "newer"))
     assert plain.keys() == newer.keys()
     for name in plain:
         np.testing.assert_allclose(newer[name], plain[name], rtol=1e-3, atol=1e-4, err_msg=name)

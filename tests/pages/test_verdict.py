@@ -1,4 +1,5 @@
-"""The verdict on a run, from the events of every ending. Modules: pages.reading.journal, pages.reading.run_folder"""
+"""What a page takes from the events of a run, and its verdict on every ending.
+Modules: pages.reading.journal, pages.reading.run_folder, cli.events"""
 
 import os
 
@@ -7,11 +8,14 @@ import pytest
 import run_folders
 from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST
-from hvdgan.cli.events import End, LostRank, Recovery, SkippedUpdate
+from hvdgan.cli.events import End, LostRank, Network, Recovery, SkippedUpdate, Stage, Update
 from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, STANDING
 from hvdgan.pages.reading import run_folder
+from hvdgan.pages.reading.journal import read
+from hvdgan.pages.reading.untrusted import Folder
 from hvdgan.pages.verdict import judge
+from hvdgan.train import main
 from monitors import group_of
 from run_folders import record, started
 
@@ -118,3 +122,30 @@ def test_an_elastic_run_counts_each_lost_rank_and_is_not_ended_by_those_that_it_
     verdict = judged(tmp_path, [START, lost(1), RECOVERY, lost(2), RECOVERY], 60)
     assert verdict.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
     assert "without a word" in verdict.reason
+
+
+UPDATES = {"judge": "discriminator", "fool": "generator"}
+FLAGS = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 3 --log-every 1".split()
+
+
+def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
+    words = [*FLAGS, "--run-dir", str(tmp_path / "my run")]
+    monkeypatch.setattr("sys.argv", ["/somewhere/hvdgan/train.py", *words])
+    assert main([*words, "--max-steps", "4"]) == 0
+    assert main(words) == 0
+    journal = read(Folder(tmp_path / "my run"))
+    start = journal.start
+    assert start.command == f"python -m hvdgan.train {' '.join(FLAGS)} --run-dir '{tmp_path}/my run'"
+    assert (journal.restarts, journal.end.state, journal.last_step) == ([4], "finished", 9)
+    assert (start.ranks, start.launcher, start.step) == (1, "none", 4)
+    generator = Network(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0, is_frozen=False)
+    assert start.networks[0] == generator and start.networks[1].name == "discriminator"
+    judge, fool = (Update(name=name, owns=[own], every=1, bytes=0) for name, own in UPDATES.items())
+    assert start.stages == [
+        Stage(name="generator", steps=3, updates=[fool]),
+        Stage(name="discriminator", steps=3, updates=[judge]),
+        Stage(name="joint", steps=3, updates=[judge, fool]),
+    ]
+    assert start.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
+    assert start.machine[0].startswith("hvdgan ") and any("CPU" in line for line in start.machine)
+    assert "--recipe tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)

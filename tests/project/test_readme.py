@@ -4,8 +4,8 @@ import re
 import shlex
 
 import pytest
+from PIL import Image
 
-from images_on_disk import RED_BLUE
 from launching import ROOT, run
 
 README = (ROOT / "README.md").read_text()
@@ -15,6 +15,7 @@ COMMANDS = [
     for block in re.findall(r"^```\n(.*?)^```", README.replace(CODE[0], ""), re.DOTALL | re.MULTILINE)
     for line in block.splitlines()
 ]
+PHOTO = Image.new("RGB", (48, 40), "red")
 COMMIT = re.compile(r"; git commit \w+(, with changes that are not committed)?")
 
 
@@ -38,7 +39,7 @@ def test_the_run_on_a_folder_of_images(tmp_path):
     (command,) = [command for command in COMMANDS if "--data photos" in command]
     (tmp_path / "photos").mkdir()
     for number in range(4):
-        RED_BLUE.save(tmp_path / "photos" / f"{number}.png")
+        PHOTO.save(tmp_path / "photos" / f"{number}.png")
     few = "--nf 4 --global-batch-size 2 --max-steps 1"
     done = run([*shlex.split(command), *few.split()], tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
@@ -49,7 +50,7 @@ def test_the_commands_of_the_page_on_photographs(tmp_path):
     """All but the download, one after another."""
     (tmp_path / "photos").mkdir()
     for number in range(4):
-        RED_BLUE.save(tmp_path / "photos" / f"{number}.jpeg")
+        PHOTO.save(tmp_path / "photos" / f"{number}.jpeg")
     page = (ROOT / "docs" / "photographs.md").read_text()
     commands = re.findall(r"^python .*", page, re.MULTILINE)
     assert len(commands) == 4

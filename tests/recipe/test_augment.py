@@ -1,4 +1,5 @@
-"""Flips, the augmentations of --diff-augment, and those of --ada. Modules: recipe.ada"""
+"""Records become samples, with crops, flips, the augmentations of --diff-augment, and those of --ada.
+Modules: recipe.ada, recipe.batch"""
 
 import itertools
 
@@ -8,20 +9,17 @@ import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe import ada, losses
+from hvdgan.recipe import DataSpec, ada, losses
 from hvdgan.recipe.ada import adaptive, next_state
 from hvdgan.recipe.augment import diff_augment, flip
-from hvdgan.recipe.batch import Parts
+from hvdgan.recipe.batch import Parts, unpack
 from hvdgan.recipe.draws import Random
+from hvdgan.values.sample_values import Layout
 from tiny import Tiny
 
 
-def random(step=0, part=0, parts=1, count=64):
-    return Random(0, tf.constant(step, tf.int64), part * (count // parts), count // parts)
-
-
-def images(count=64, channels=3):
-    return tf.constant(np.random.default_rng(0).uniform(-1, 1, (count, 16, 16, channels)).astype(np.float32))
+def random(step=0, first=0, count=64, seed=0):
+    return Random(seed, tf.constant(step, tf.int64), first, count)
 
 
 VOLUMES = np.random.default_rng(1).normal(size=(64, 4, 5, 6, 2)).astype(np.float32)
@@ -49,55 +47,45 @@ def test_volumes_are_mirrored_along_each_axis_with_their_inputs_and_constants():
 
 @pytest.mark.parametrize("kind", ["color", "translation", "cutout"])
 def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(kind):
-    given = images()
+    given = tf.constant(np.random.default_rng(0).uniform(-1, 1, (64, 16, 16, 3)).astype(np.float32))
     whole = diff_augment(given, (kind,), random(), "real").numpy()
-    parts = [diff_augment(given[16 * p : 16 * p + 16], (kind,), random(part=p, parts=4), "real") for p in range(4)]
+    parts = [diff_augment(given[at : at + 16], (kind,), random(0, at, 16), "real") for at in range(0, 64, 16)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     for other in (diff_augment(given, (kind,), random(1), "real"), diff_augment(given, (kind,), random(), "fake")):
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
 
 
-COUNT, SIZE = 6, 8
+PICTURES = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 3)).astype(np.float32)
 
 
-def draws_of(first=0, count=COUNT):
-    return Random(0, tf.constant(3, tf.int64), first, count)
-
-
-def pictures(channels=3, count=COUNT):
-    return np.random.default_rng(0).uniform(-1, 1, (count, SIZE, SIZE, channels)).astype(np.float32)
-
-
-def moved(images, matrix):
-    matrices = tf.tile(tf.constant(matrix, tf.float32)[None], (len(images), 1, 1))
-    return ada.sampled(tf.constant(images), matrices).numpy()
+def moved(matrix):
+    matrices = tf.tile(tf.constant(matrix, tf.float32)[None], (len(PICTURES), 1, 1))
+    return ada.sampled(tf.constant(PICTURES), matrices).numpy()
 
 
 def test_nothing_changes_at_probability_0_and_all_pictures_do_at_1():
-    images = pictures()
-    np.testing.assert_allclose(adaptive(images, tf.constant(0.0), draws_of(), "real"), images, atol=1e-5)
-    changed = adaptive(images, tf.constant(1.0), draws_of(), "real").numpy()
-    assert changed.shape == images.shape and np.isfinite(changed).all()
-    assert all(np.abs(one - other).max() > 0.05 for one, other in zip(changed, images, strict=True))
-    other_key = adaptive(images, tf.constant(1.0), draws_of(), "fake").numpy()
+    draws = random(3, count=6)
+    np.testing.assert_allclose(adaptive(PICTURES, tf.constant(0.0), draws, "real"), PICTURES, atol=1e-5)
+    changed = adaptive(PICTURES, tf.constant(1.0), draws, "real").numpy()
+    assert changed.shape == PICTURES.shape and np.isfinite(changed).all()
+    assert all(np.abs(one - other).max() > 0.05 for one, other in zip(changed, PICTURES, strict=True))
+    other_key = adaptive(PICTURES, tf.constant(1.0), draws, "fake").numpy()
     assert not np.allclose(changed, other_key)
 
 
 def test_a_sample_is_changed_in_the_same_way_on_any_rank():
-    images = pictures()
-    whole = adaptive(images, tf.constant(0.7), draws_of(), "real").numpy()
-    half = adaptive(images[3:], tf.constant(0.7), draws_of(3, 3), "real").numpy()
+    whole = adaptive(PICTURES, tf.constant(0.7), random(3, count=6), "real").numpy()
+    half = adaptive(PICTURES[3:], tf.constant(0.7), random(3, 3, 3), "real").numpy()
     np.testing.assert_allclose(half, whole[3:], atol=1e-5)
 
 
 def test_places_are_those_of_numpy():
-    images = pictures()
     turn, mirror = [[0, -1, 0], [1, 0, 0], [0, 0, 1]], [[-1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    np.testing.assert_allclose(moved(images, mirror), images[:, :, ::-1], atol=1e-5)
-    ways = [np.rot90(images, way, (1, 2)) for way in (1, -1)]
-    assert any(np.allclose(moved(images, turn), way, atol=1e-5) for way in ways)
-    half = moved(images, [[1, 0, 0.5], [0, 1, 0], [0, 0, 1]])
-    np.testing.assert_allclose(half[:, :, :-1], (images[:, :, :-1] + images[:, :, 1:]) / 2, atol=1e-5)
+    np.testing.assert_allclose(moved(mirror), PICTURES[:, :, ::-1], atol=1e-5)
+    ways = [np.rot90(PICTURES, way, (1, 2)) for way in (1, -1)]
+    assert any(np.allclose(moved(turn), way, atol=1e-5) for way in ways)
+    half = moved([[1, 0, 0.5], [0, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(half[:, :, :-1], (PICTURES[:, :, :-1] + PICTURES[:, :, 1:]) / 2, atol=1e-5)
 
 
 def test_the_probability_moves_every_fourth_step_towards_the_target():
@@ -137,3 +125,58 @@ class Silent(Adaptive):
 def test_recipes_without_what_it_needs_are_refused(recipe, complaint):
     with pytest.raises(UserError, match=complaint):
         tiny_run(recipe, ada=0.6)
+
+
+def spec_of(layout, constants=None):
+    return DataSpec(layout.seen, 99, input_shape=layout.input_seen, layout=layout, constants=constants)
+
+
+def test_pixels_become_minus_one_to_one_and_floats_stay():
+    pixels = np.array([0, 51, 102, 255], np.uint8).reshape(1, 2, 2, 1)
+    seen = unpack(tf.constant(pixels), DataSpec((2, 2, 1), 9)).images.numpy()
+    np.testing.assert_array_equal(seen, pixels.astype(np.float32) / 127.5 - 1)
+    floats = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    np.testing.assert_array_equal(unpack(tf.constant(floats), DataSpec((5,), 9)).images, floats)
+
+
+def places_of(crops, whole):
+    """Where each crop lies: its samples hold their own places."""
+    assert (crops[:, 1:, :, 0] - crops[:, :-1, :, 0] == 1).all() and (np.diff(crops[..., 1], axis=2) == 1).all()
+    for crop, place in zip(crops, crops[:, 0, 0].astype(int), strict=True):
+        down, across = place[:2]
+        np.testing.assert_array_equal(crop, whole[down : down + crop.shape[0], across : across + crop.shape[1]])
+    return crops[:, 0, 0].astype(int)
+
+
+def grid(height, width):
+    """A field whose two channels are its rows and its columns."""
+    return np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1).astype(np.float32)
+
+
+def test_crops_lie_anywhere_and_depend_on_seed_and_step():
+    spec, records = spec_of(Layout((10, 14, 2), crop=(4, 6))), tf.constant(np.repeat(grid(10, 14)[None], 12, axis=0))
+    crops = [unpack(records, spec, random(step, count=12)).images.numpy() for step in range(40)]
+    seen = [places_of(each, grid(10, 14)) for each in crops]
+    everywhere = np.concatenate(seen)
+    assert set(everywhere[:, 0]) == set(range(7)) and set(everywhere[:, 1]) == set(range(9))
+    assert not np.array_equal(seen[0], seen[1])
+    np.testing.assert_array_equal(unpack(records, spec, random(3, 0, 12)).images[:, 0, 0], seen[3])
+    assert not np.array_equal(unpack(records, spec, random(3, 0, 12, seed=1)).images[:, 0, 0], seen[3])
+    half = unpack(records[6:], spec, random(3, 6, 6)).images  # of another rank
+    np.testing.assert_array_equal(half[:, 0, 0], seen[3][6:])
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_inputs_and_constants_show_the_same_region(is_random):
+    """The input is half as high and a third as wide; its channels are the rows and columns of the sample."""
+    layout = Layout((8, 18, 2), (4, 6, 2), crop=(4, 6))
+    images = np.repeat(grid(8, 18)[None], 12, axis=0)
+    inputs = images[:, ::2, ::3]
+    constants = 1000 + grid(8, 18)
+    records = tf.constant(layout.joined(inputs, images, np.dtype(np.float32)))
+    parts = unpack(records, spec_of(layout, constants), random(count=12) if is_random else None)
+    assert parts.images.shape == parts.constants.shape == (12, 4, 6, 2) and parts.inputs.shape == (12, 2, 2, 2)
+    places_of(parts.images.numpy(), grid(8, 18))
+    np.testing.assert_array_equal(parts.inputs, parts.images[:, ::2, ::3])
+    np.testing.assert_array_equal(parts.constants, parts.images + 1000)
+    assert len(set(map(tuple, parts.images[:, 0, 0].numpy()))) > 3 if is_random else True

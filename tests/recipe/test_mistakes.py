@@ -1,7 +1,8 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.run"""
+Modules: recipe.batch, recipe.results, recipe.loading, recipe.recipe, training.run, training.memory"""
 
 import inspect
+import re
 import sys
 
 import numpy as np
@@ -117,6 +118,20 @@ def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, ca
     place = f"(wrong.py, line {line_of('OutOfRange')}): {FOOL}"
     assert error.startswith(f"hvdgan: recipe OutOfRange {place}InvalidArgumentError: ")
     assert "is not in [0, 3)" in error
+
+
+def test_out_of_memory_is_one_line(tmp_path):
+    words = ["--recipe", "wrong:Hungry", *FLAGS[:-1], "--report", "never", "--run-dir", "run"]
+    done = run([sys.executable, "-m", "hvdgan.train", *words], tmp_path, forked=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("hvdgan: ")]
+    assert re.fullmatch(
+        r"hvdgan: rank 0 is out of memory at step 2, stage adversarial: no room for a tensor with shape"
+        r"\[281474976710656\] and type float, for \S*; "
+        r"try --accumulate 2, a smaller --global-batch-size or smaller networks",
+        line,
+    ), line
+    assert "stopped: rank 0 is out of memory" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_all_ranks_end_with_the_line_of_one(tmp_path):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run
-from hvdgan.recipe import Batch, Random
+from building import batch_of, data_of, stage_step, tiny_run
 from hvdgan.recipes.calo3d import Calo3D, Calo3DOptions
 from small import settings, write_showers
 
@@ -22,13 +21,6 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def run(folder):
     return tiny_run(Calo3D, SMALL, **settings("calo3d", folder))
-
-
-def batch_of(run):
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    data = data_of(run)
-    drawn = run.recipe.draw(random.scoped("draw"))
-    return Batch(data["images"], None, random.scoped("judge"), drawn, conditions=data["conditions"])
 
 
 def physical(run, batch):
@@ -72,7 +64,7 @@ def heads_of(run, inputs):
 
 
 def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_losses(run):
-    batch = batch_of(run)
+    batch = batch_of(run, "judge")
     cells, energy, theta = physical(run, batch)
     features = features_of(run, batch, energy)
     fake_cells = np.float64(made_by(run, batch)[..., 0]) ** (1 / 0.85)

@@ -1,18 +1,16 @@
 """The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan"""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
-from safetensors.numpy import load_file
 
 from building import data_of, tiny_run
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
 from launching import train
+from saved import records, tensors
 
 G, POOL = 6, 3
 OPTIONS = {"nf": 2, "blocks": 1, "pool": POOL, "steps": 5, "decay_steps": 2}
@@ -42,12 +40,8 @@ def spec(*shape):
     return DataSpec(shape, 9, domains={"A": one, "B": one})
 
 
-def saved(folder, step=7):
-    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
-
-
 def evaluated(folder):
-    lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    lines = records(folder / "run")
     return {name: value for line in lines for name, value in line.items() if name.startswith("eval/")}
 
 
@@ -56,7 +50,7 @@ def whole(tmp_path_factory):
     """What seven steps of one rank leave, and their metrics of held-out pictures."""
     folder = write_pictures(tmp_path_factory.mktemp("whole"))
     train(folder, *WORDS)
-    return saved(folder), evaluated(folder)
+    return tensors(folder / "run", 7), evaluated(folder)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +61,7 @@ def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool
     write_pictures(tmp_path)
     for ranks, last in launches:
         train(tmp_path, *WORDS, "--max-steps", str(last), ranks=ranks)
-    found, (expected, measured) = saved(tmp_path), whole
+    found, (expected, measured) = tensors(tmp_path / "run", 7), whole
     assert expected["state/pool_A"].shape == (G, POOL, 16, 16, 3) and list(expected["state/pooled"]) == [POOL] * G
     for name in KEPT:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-3, err_msg=name)

@@ -1,15 +1,19 @@
-"""The examples, from outside the package."""
+"""The examples, from outside the package, and a program of examples/data that converts the pictures of npm packages."""
 
 import json
 import re
 import shutil
+import struct
 import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from hvdgan.cli.config import Config
+from hvdgan.data import open_source
 from launching import ROOT, run, train
+from saved import records
 
 SHORT = ["--stages", "warmup=2,both=3", "--log-every", "1", "--width", "16"]
 
@@ -18,9 +22,9 @@ def test_the_example_trains_on_two_ranks_from_its_own_folder(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     arguments = ["--recipe", "my_gan:MyGAN", "--image-size", "16", *SHORT]
     train(tmp_path, *arguments, ranks=2)
-    records = [json.loads(line) for line in (tmp_path / "runs/my_gan.MyGAN/metrics.jsonl").read_text().splitlines()]
-    assert [record["stage"] for record in records] == ["warmup"] * 2 + ["both"] * 3
-    assert ["fool/loss" in record for record in records] == [False] * 2 + [True] * 3
+    logged = records(tmp_path / "runs/my_gan.MyGAN")
+    assert [record["stage"] for record in logged] == ["warmup"] * 2 + ["both"] * 3
+    assert ["fool/loss" in record for record in logged] == [False] * 2 + [True] * 3
     config = json.loads((tmp_path / "runs/my_gan.MyGAN/config.json").read_text())
     assert (config["width"], config["warmup_steps"]) == (16, 100)
 
@@ -30,9 +34,9 @@ def test_the_example_with_classes_trains_and_hvdgan_sample_draws_its_classes_and
     short = "--image-size 8 --width 2 --max-steps 3 --log-every 1 --global-batch-size 8".split()
     train(tmp_path, "--recipe", "my_conv_gan:MyConvGAN", *short)
     path = tmp_path / "runs/my_conv_gan.MyConvGAN"
-    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    assert ["fool/loss" in record for record in records] == [False, False, True]
-    assert all(record["judge/penalty"] > 0 for record in records)
+    logged = records(path)
+    assert ["fool/loss" in record for record in logged] == [False, False, True]
+    assert all(record["judge/penalty"] > 0 for record in logged)
     for words in ("--class 3", "--interpolate 1 2"):
         drawn = ["--samples", "4", "--out", f"{words.split()[0][2:]}.png"]
         done = run([sys.executable, "-m", "hvdgan.sample", str(path), *drawn, *words.split()], tmp_path, forked=True)
@@ -44,10 +48,10 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
     short = "--image-size 8 --width 2 --max-steps 3 --log-every 1 --global-batch-size 8".split()
     train(tmp_path, "--recipe", "my_translator:MyTranslator", *short)
     path = tmp_path / "runs/my_translator.MyTranslator"
-    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    trained = [record for record in records if "fool/l1" in record]
+    logged = records(path)
+    trained = [record for record in logged if "fool/l1" in record]
     assert len(trained) == 3 and all({"judge/loss", "fool/likelihood"} <= record.keys() for record in trained)
-    assert any("eval/psnr" in record for record in records)
+    assert any("eval/psnr" in record for record in logged)
     with Image.open(path / "samples" / "step-00000003.png") as grid:
         assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
 
@@ -105,3 +109,36 @@ def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "sweep.html").read_text()
     assert all(word in page for word in ("trial-0", "trial-1", "--learning-rate", "eval/sliced_wasserstein"))
+
+
+SCRIPT = ROOT / "examples" / "data" / "npm_pictures.py"
+DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+LABELS = np.array([7, 2, 1, 0, 9], np.uint8)
+PARTS = {"train": slice(3), "t10k": slice(3, 5)}
+
+
+def mnist_package(folder):
+    data = folder / "data"
+    data.mkdir(parents=True)
+    for prefix, num in (("train", 3), ("t10k", 2)):
+        some, heads = (
+            PARTS[prefix],
+            (struct.pack(">4B3I", 0, 0, 8, 3, num, 28, 28), struct.pack(">4BI", 0, 0, 8, 1, num)),
+        )
+        (data / f"{prefix}-images-idx3-ubyte").write_bytes(heads[0] + DIGITS[some].tobytes())
+        (data / f"{prefix}-labels-idx1-ubyte").write_bytes(heads[1] + LABELS[some].tobytes())
+    return folder
+
+
+def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
+    package = mnist_package(tmp_path / "package")
+    done = run([sys.executable, SCRIPT, "mnist", "--package", package, "--out", "out"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part, some in (("train", PARTS["train"]), ("test", PARTS["t10k"])):
+        source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
+        pictures = source.fetch_batch(np.arange(len(source)))
+        assert pictures.shape == (len(LABELS[some]), 32, 32, 1) and pictures.dtype == np.uint8
+        np.testing.assert_array_equal(pictures[:, 2:-2, 2:-2, 0], DIGITS[some])
+        pictures[:, 2:-2, 2:-2] = 0
+        assert not pictures.any()
+        np.testing.assert_array_equal(source.labels, LABELS[some])

@@ -2,35 +2,17 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from building import data_of, tiny_run
-from hvdgan.recipe import Batch, Nets, Random
-from hvdgan.recipe.batch import unpack
+from building import batch_of, tiny_run
+from hvdgan.recipe import Nets
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions
-
-ALL = "images=l1:100,half=mse:3,quarter=bce:0.5"
-
-
-def options(**changes):
-    return Pix2PixOptions(**{"nf": 2, **changes})
-
-
-def pix2pix_run(settings=None, **changes):
-    return tiny_run(Pix2Pix, options(**changes), image_size=32, **(settings or {}))
-
-
-def batch_of(run, update="fool"):
-    """The batch of the first step, as an update of this name sees it."""
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    images, inputs, _ = unpack(data_of(run)["images"], run.recipe.data)
-    return Batch(images, None, random.scoped(update), run.recipe.draw(random.scoped("draw")), inputs=inputs)
 
 
 def test_the_outputs_are_reported_by_name_and_weighted():
     """By hand, with numpy, from what the generator gives."""
-    run = pix2pix_run(outputs=ALL)
-    batch = batch_of(run)
+    options = Pix2PixOptions(nf=2, outputs="images=l1:100,half=mse:3,quarter=bce:0.5")
+    run = tiny_run(Pix2Pix, options, image_size=32)
+    batch = batch_of(run, "fool")
     nets = Nets(run.state.networks, training=True)
     outputs = nets.generator([batch.inputs, batch.keep_2, batch.keep_4, batch.keep_8])
     loss, metrics = run.recipe.fool(nets, batch)

@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
 
 from hvdgan.networks.progressive import ProgressiveLayers
 from launching import run, train
+from saved import tensors
 
 WORDS = (
     "--recipe progressive --image-size 8 --global-batch-size 24 --nf 4 --latent-size 4 --size-steps 2 --fade-steps 4 "
@@ -21,7 +21,7 @@ def trained(folder, steps, ranks=1):
     """The tensors after some steps: 2 of size_4, 4 of fade_8, 2 of size_8."""
     folder.mkdir(exist_ok=True)
     train(folder, *WORDS, "--max-steps", str(steps), ranks=ranks)
-    return load_file(folder / f"run/checkpoints/step-{steps:08d}/state.safetensors")
+    return tensors(folder / "run", steps)
 
 
 def run_on(folder, *words):

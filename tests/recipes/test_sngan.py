@@ -4,20 +4,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run
+from building import batch_of, data_of, stage_step, tiny_run
 from hvdgan.networks.sngan import ConditionalBatchNormalization, sngan_discriminator
-from hvdgan.recipe import Nets, Random
+from hvdgan.recipe import Nets
 from hvdgan.recipes.sngan import SNGAN, SNGANOptions
-
-
-def sngan_run(conditional="auto", d_updates=2, **settings):
-    options = SNGANOptions(nf=2, latent_size=8, steps=10, conditional=conditional, d_updates=d_updates)
-    return tiny_run(SNGAN, options, image_size=32, **settings)
-
-
-def data_with_labels(run, step=0):
-    labels = run.source.labels[16 * step : 16 * step + 16]
-    return {**data_of(run, step), "labels": tf.constant(labels)}
 
 
 def test_the_logit_of_a_class_is_psi_and_the_projection():
@@ -36,16 +26,14 @@ def test_the_logit_of_a_class_is_psi_and_the_projection():
 
 
 def test_the_discriminators_loss_is_the_hinge_of_real_and_drawn_classes():
-    run = sngan_run()
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    drawn = run.recipe.draw(random.scoped("draw"))
-    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
+    run = tiny_run(SNGAN, SNGANOptions(nf=2, latent_size=8, steps=10, d_updates=2), image_size=32)
+    batch, labels = batch_of(run, "discriminator"), tf.constant(run.source.labels[:16])
     nets = Nets(run.state.networks, training=True)
-    fake = nets.generator([drawn["latents"], drawn["classes"]])
-    real_logits = nets.discriminator([images, tf.constant(run.source.labels[:16])]).numpy()
-    fake_logits = nets.discriminator([fake, drawn["classes"]]).numpy()
+    fake = nets.generator([batch.latents, batch.classes])
+    real_logits = nets.discriminator([batch.images, labels]).numpy()
+    fake_logits = nets.discriminator([fake, batch.classes]).numpy()
     by_hand = np.maximum(0, 1 - real_logits).mean() + np.maximum(0, 1 + fake_logits).mean()
-    metrics, _ = stage_step(run)(0, 0, data_with_labels(run))
+    metrics, _ = stage_step(run)(0, 0, {**data_of(run), "labels": labels})
     np.testing.assert_allclose(metrics["discriminator/loss"], by_hand, rtol=1e-4)
     np.testing.assert_allclose(metrics["discriminator/real_logits"], real_logits.mean(), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(metrics["discriminator/fake_logits"], fake_logits.mean(), rtol=1e-3, atol=1e-5)

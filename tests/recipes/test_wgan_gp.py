@@ -3,29 +3,18 @@
 import numpy as np
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.recipe import Batch, Random
+from building import batch_of, data_of, stage_step, tiny_run, values_of
 from hvdgan.recipes.wgan_gp import WGANGP, WGANGPOptions
 
 SMALL = WGANGPOptions(nf=2, latent_size=8, steps=10)
 
 
-def wgan_run(**settings):
-    return tiny_run(WGANGP, SMALL, image_size=32, **settings)
-
-
-def batch_of(run, scope="critic"):
-    random = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16)
-    images = tf.cast(data_of(run)["images"], tf.float32) / 127.5 - 1
-    return Batch(images, None, random.scoped(scope), run.recipe.draw(random.scoped("draw")))
-
-
 def test_the_critics_loss_and_gradient_are_those_of_equation_3():
     """By hand, image by image; Adam's mean of the gradients with beta_1 = 0 is the gradient itself."""
-    run = wgan_run()
-    batch, critic = batch_of(run), run.state.networks["critic"]
+    run = tiny_run(WGANGP, SMALL, image_size=32)
+    batch, critic = batch_of(run, "critic"), run.state.networks["critic"]
     fake = run.state.networks["generator"](batch.latents, training=True)
-    run = wgan_run()  # that call has moved the statistics
+    run = tiny_run(WGANGP, SMALL, image_size=32)  # that call has moved the statistics
     critic = run.state.networks["critic"]
     mix = batch.random.uniform("mix", ()).numpy()
     with tf.GradientTape() as tape:

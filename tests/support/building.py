@@ -13,7 +13,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.data.domains import named
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import Recipe
+from hvdgan.recipe import Batch, Random, Recipe
+from hvdgan.recipe.batch import unpack
 from hvdgan.training.run import Run, build
 from hvdgan.training.state import copies_of
 from hvdgan.training.step import StageStep
@@ -53,6 +54,14 @@ def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
     for name, source in run.source.domains.items():
         data |= named(name, {"images": source.fetch_batch(indices), **source.facts(indices)})
     return {name: tf.constant(values) for name, values in data.items()}
+
+
+def batch_of(run: Run, update: str) -> Batch:
+    """The batch of the first step, as an update of this name sees it."""
+    random, data = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16), data_of(run)
+    images, inputs, _ = unpack(data["images"], run.recipe.data)
+    drawn, conditions = run.recipe.draw(random.scoped("draw")), data.get("conditions")
+    return Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Small folders of images, and hvdgan.prepare in this process."""
+"""Small folders of images, arrays in files, and hvdgan.prepare of them in this process."""
 
 import json
 import zipfile
@@ -10,6 +10,8 @@ from PIL import Image
 
 from hvdgan.data.packed_files import INDEX
 from hvdgan.prepare import main
+
+RNG = np.random.default_rng(0)
 
 
 def write_images(folder: Path, count: int = 10, *, width: int = 12, height: int = 10, classes: int = 2) -> Path:
@@ -47,3 +49,27 @@ def zipped(folder: Path, target: Path, prefix: str = "", method: int = zipfile.Z
 def index_of(folder: Path) -> dict[str, Any]:
     """What a folder of packed samples says about itself."""
     return json.loads((folder / INDEX).read_text())
+
+
+def pack(source: Path | str, target: Path, *flags: str) -> Path:
+    """Pack arrays into three files, which must succeed; returns the new folder."""
+    assert main([str(source), str(target), "--shards", "3", "--workers", "1", *flags]) == 0
+    return target
+
+
+def fields(folder: Path, count: int = 20) -> Path:
+    """An .npz with samples, inputs, classes, conditions and constants."""
+    path = folder / "fields.npz"
+    np.savez(
+        path,
+        images=RNG.normal(size=(count, 6, 4, 2)).astype(np.float32),
+        coarse=RNG.integers(0, 900, (count, 3, 2), np.int16),
+        labels=np.arange(count) % 3,
+        energy=RNG.uniform(1, 50, count),
+        angle=RNG.uniform(0, 3, (count, 2)).astype(np.float32),
+        ground=RNG.normal(size=(6, 4)),
+    )
+    return path
+
+
+BESIDE = ("--pairs", "--inputs", "coarse", "--conditions", "energy,angle", "--constants", "ground")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from safetensors.numpy import load
 
 from building import write_checkpoint
 from hvdgan.cli.config import Config
@@ -31,6 +32,16 @@ def steps(run_dir: Path) -> list[int]:
 def state(run_dir: Path, step: int) -> bytes:
     """The tensors of a checkpoint as they are on the disk."""
     return (run_dir / "checkpoints" / f"step-{step:08d}" / "state.safetensors").read_bytes()
+
+
+def tensors(run_dir: Path, step: int) -> dict[str, np.ndarray]:
+    """The tensors of a checkpoint by their names."""
+    return load(state(run_dir, step))
+
+
+def records(run_dir: Path) -> list[dict]:
+    """What a run has logged."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def manifest(run_dir: Path, step: int) -> dict:

@@ -98,6 +98,15 @@ class OnSome(Tiny):
         return super().fool(nets, batch)
 
 
+class Hungry(Tiny):
+    """Asks for more memory than any machine has, in its third step."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        count = tf.where(batch.random.step == 2, tf.constant(2**48, tf.int64), 1)
+        return loss + tf.reduce_sum(tf.zeros(count[None])), metrics
+
+
 class Lists(Tiny):
     """No mistake: options that are lists."""
 

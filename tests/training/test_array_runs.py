@@ -8,7 +8,7 @@ import pytest
 from hvdgan.pages.reading.metrics import OF_SPEED
 from hvdgan.train import main
 from launching import train as launch
-from saved import manifest, state
+from saved import manifest, records, state
 from tiny_arrays import UNITS, pairs, volumes
 
 VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
@@ -29,9 +29,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def metrics(run_dir):
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    records = [{name: value for name, value in json.loads(line).items() if name not in OF_SPEED} for line in lines]
-    return [record for record in records if "eval/distance" not in record]
+    logged = [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
+    return [record for record in logged if "eval/distance" not in record]
 
 
 @pytest.mark.parametrize("flags", [SEQUENCES, PAIRS], ids=["sequences", "pairs"])

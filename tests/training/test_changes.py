@@ -13,6 +13,7 @@ import tensorflow as tf
 import launching
 from hvdgan.recipe.stages import Stage
 from hvdgan.train import main
+from saved import state
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -46,10 +47,6 @@ def train(run_dir, recipe, *arguments):
 
 def log(run_dir):
     return (run_dir / "log.txt").read_text()
-
-
-def state(run_dir, step):
-    return (run_dir / f"checkpoints/step-{step:08d}/state.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

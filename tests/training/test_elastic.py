@@ -1,7 +1,6 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
 Modules: training.resume_point, training.observations"""
 
-import json
 import re
 import subprocess
 import sys
@@ -11,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file
 
 from hvdgan.train import main
 from hvdgan.training.command import parse
 from launching import ROOT, environment, run
+from saved import records, tensors
 
 # Two ranks cannot share this batch evenly.
 FLAGS = "--recipe failing:Failing --norm none --image-size 8 --global-batch-size 5 --log-every 1".split()
@@ -56,10 +55,6 @@ def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequen
         raise AssertionError(f"it did not end in {SECONDS} s\n{process.communicate()[0]}") from None
 
 
-def records(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
 def assert_same_samples(run_dir: Path, other: Path, steps: int) -> None:
     """Every step is there once, on the same samples, with the same rates, up to the order of sums."""
     pairs = list(zip(records(run_dir), records(other), strict=True))
@@ -69,8 +64,7 @@ def assert_same_samples(run_dir: Path, other: Path, steps: int) -> None:
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4, abs=1e-6), (ours["step"], name)
         for name in ("judge/loss", "fool/loss"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3), (ours["step"], name)
-    name = f"checkpoints/step-{steps:08d}/state.safetensors"
-    ours, theirs = load_file(run_dir / name), load_file(other / name)
+    ours, theirs = tensors(run_dir, steps), tensors(other, steps)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=1e-3, err_msg=name)

@@ -6,20 +6,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from frozen_parts import Layerwise, Perceptual, make_features
 from hvdgan.recipe.nets import Nets
 from launching import launcher, run, train
-from saved import manifest
+from saved import manifest, tensors
 
 SIZE = "--image-size 8 --global-batch-size 16 --sample-every 0 --report never --run-dir run".split()
 MODULE = [sys.executable, "-m"]
-
-
-def state_of(folder, step):
-    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
 
 
 def refused(command, cwd):
@@ -37,7 +32,7 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
         for steps in launches:
             words = "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", steps
             done = train(tmp_path / name, *words)
-    whole, saved = (state_of(tmp_path / name, 4) for name in ("whole", "cut"))
+    whole, saved = (tensors(tmp_path / name / "run", 4) for name in ("whole", "cut"))
     assert whole.keys() == saved.keys() and all(whole[name].tobytes() == saved[name].tobytes() for name in whole)
     assert not [name for name in saved if "features" in name]
     assert "features 0 trainable parameters, 926 other, frozen" in " ".join(done.stderr.split())

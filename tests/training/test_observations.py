@@ -16,7 +16,7 @@ from hvdgan.train import main
 from hvdgan.training import observations
 from hvdgan.training.observations import input_speed
 from hvdgan.training.window import Watch
-from saved import TINY, state, train
+from saved import TINY, records, state, train
 from tiny import Tiny
 
 
@@ -97,7 +97,7 @@ class Infinite(Tiny):
 def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     flags = ["--recipe", "test_observations:Infinite", *TINY[2:], "--max-bad-steps", "3"]
     assert train(tmp_path, "--max-steps", "2", flags=flags) == 0
-    record = json.loads((tmp_path / "metrics.jsonl").read_text())
+    (record,) = records(tmp_path)
     assert {"judge/loss", "step_seconds"} <= record.keys() and not [name for name in record if "fool" in name]
     assert train(tmp_path, "--max-steps", "8", flags=flags) == 1
     error = capsys.readouterr().err
@@ -128,10 +128,6 @@ def test_a_stage_ends_after_patience_windows_that_are_not_better():
     assert ends_at([4, 3, 2], Plateau("eval/psnr", window=1, patience=2)) == 3  # more is better
     nan = float("nan")  # not better, and no best
     assert ends_at([nan, 5, 4, nan, 4, nan], Plateau("fool/loss", window=1, patience=3)) == 6
-
-
-def records(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 class Ending(Tiny):

@@ -2,7 +2,6 @@
 Modules: training.loop, training.pending, training.periodic, training.step"""
 
 import dataclasses
-import json
 import threading
 
 import pytest
@@ -110,10 +109,7 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
             assert saved.train(tmp_path / "waiting", "--max-steps", most, flags=flags) == 0
     for step in (16, 18, 24):
         assert saved.state(tmp_path / "waiting", step) == saved.state(tmp_path / "plain", step), step
-    plain, waiting = (
-        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("plain", "waiting")
-    )
+    plain, waiting = (saved.records(tmp_path / name) for name in ("plain", "waiting"))
     for step in (5, 7, 10, 14, 20, 21, 24):
         figures = [
             [{name: each[name] for name in each if "/" in name} for each in lines if each["step"] == step]

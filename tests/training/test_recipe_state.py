@@ -1,5 +1,5 @@
-"""State of a recipe that belongs to no network: the same for any number of ranks, and exact after a resume.
-Modules: recipe.state, training.recipe_state"""
+"""State of a recipe that belongs to no network, and networks that each rank trains for itself: exact after a resume.
+Modules: recipe.state, training.local_networks"""
 
 import shutil
 
@@ -7,22 +7,18 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.recipe import Stage, State, Update, UserError
 from hvdgan.train import main
 from launching import train
+from saved import tensors
 from stateful import PLACES, Pooled, faulty
 from tiny import Tiny
 
 G = 6
 WORDS = f"--recipe stateful:Pooled --image-size 8 --global-batch-size {G} --sample-every 0 --run-dir run".split()
 KEPT = ("state/pool", "state/filled", "state/weight")
-
-
-def saved(folder, step=4):
-    return load_file(folder / f"run/checkpoints/step-{step:08d}/state.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +32,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(runs):
-    return saved(runs / "whole")
+    return tensors(runs / "whole" / "run", 4)
 
 
 def test_a_pool_and_a_controller_do_what_they_say(whole):
@@ -50,7 +46,7 @@ def test_two_ranks_resume_it_and_keep_the_same(tmp_path, runs, whole):
     shutil.copytree(runs / "cut", tmp_path, dirs_exist_ok=True)
     done = train(tmp_path, *WORDS, "--steps", "4", ranks=2)
     assert f"state: pool ({PLACES}, 8, 8, 1) per sample; filled () per sample; weight ()" in done.stderr
-    found = saved(tmp_path)
+    found = tensors(tmp_path / "run", 4)
     for name in KEPT:
         np.testing.assert_allclose(found[name], whole[name], atol=1e-5, err_msg=name)
 
@@ -58,7 +54,7 @@ def test_two_ranks_resume_it_and_keep_the_same(tmp_path, runs, whole):
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, runs, whole):
     shutil.copytree(runs / "cut", tmp_path, dirs_exist_ok=True)
     assert main([*WORDS[:-1], str(tmp_path / "run"), "--steps", "4"]) == 0
-    found = saved(tmp_path)
+    found = tensors(tmp_path / "run", 4)
     assert whole.keys() == found.keys() and set(KEPT) < whole.keys()
     assert all(whole[name].tobytes() == found[name].tobytes() for name in whole)
 
@@ -73,7 +69,7 @@ def test_another_batch_size_has_other_places_and_is_refused_by_name(tmp_path, ru
 @pytest.mark.parametrize("more", [[], pytest.param(["--jit"], marks=pytest.mark.long)])
 def test_micro_batches_and_xla_see_their_part(tmp_path, whole, more):
     assert main([*WORDS[:-1], str(tmp_path / "run"), "--steps", "4", "--accumulate", "2", *more]) == 0
-    found = saved(tmp_path)
+    found = tensors(tmp_path / "run", 4)
     for name in KEPT:
         np.testing.assert_allclose(found[name], whole[name], atol=1e-4, err_msg=name)
 
@@ -141,3 +137,45 @@ def test_a_learning_rate_may_be_a_state_that_a_controller_sets():
         now = [variable.numpy() for variable in run.state.networks["discriminator"].trainable_variables]
         moved.append(any(not np.array_equal(*pair) for pair in zip(before, now, strict=True)))
     assert moved == [True, False]
+
+
+def trained(folder, steps, ranks=2, recipe="Local"):
+    """The tensors after training to a step."""
+    folder.mkdir(exist_ok=True)
+    words = f"--recipe stateful:{recipe} --image-size 8 --global-batch-size 6 --sample-every 0 --norm batch"
+    words += f" --check-ranks-every 1 --checkpoint-every 1 --keep 0 --max-steps {steps} --run-dir run"
+    train(folder, *words.split(), ranks=ranks)
+    return tensors(folder / "run", steps)
+
+
+def kernels(saved):
+    """The first kernel of the discriminator on all ranks, (ranks, 64, 16), and as the file has it of rank 0."""
+    (name,) = (n for n in saved if n.startswith("local/networks/") and saved[n].shape[1:] == (64, 16))
+    return saved[name], saved[name.removeprefix("local/")]
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    """A run of two ranks that has stopped after its second step, when the discriminators are trained."""
+    folder = tmp_path_factory.mktemp("cut")
+    trained(folder, 2)
+    return folder
+
+
+def test_each_rank_follows_the_gradient_of_its_own_samples(cut, tmp_path):
+    """With SGD, the mean of the ranks' first steps is the step of the reduced gradient."""
+    everyones, of_root = kernels(tensors(cut / "run", 1))
+    reduced = trained(tmp_path, 1, recipe="Reduced")
+    (name,) = (n for n in reduced if n.startswith("networks/discriminator") and reduced[n].shape == (64, 16))
+    assert len(everyones) == 2 and not np.allclose(*everyones, atol=1e-6)
+    np.testing.assert_array_equal(everyones[0], of_root)
+    np.testing.assert_allclose(everyones.mean(axis=0), reduced[name], atol=1e-7)
+
+
+def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_another_number_of_ranks_takes_the_first(cut, tmp_path):
+    one, two = (shutil.copytree(cut, tmp_path / name) for name in ("one", "two"))
+    whole, resumed = trained(tmp_path / "whole", 4), trained(two, 4)
+    assert whole.keys() == resumed.keys()
+    assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
+    before, _ = kernels(tensors(cut / "run", 2))
+    np.testing.assert_array_equal(kernels(trained(one, 4, ranks=1))[0], before[:1])

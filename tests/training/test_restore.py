@@ -7,21 +7,11 @@ import shutil
 import signal
 
 import pytest
-from safetensors.numpy import load_file
 
-from hvdgan.train import main
 from hvdgan.training.step import StageStep
+from saved import state, tensors, train
 
-TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8".split()
 LAST = "checkpoints/step-00000004"
-
-
-def train(run_dir, *arguments):
-    return main([*TINY, "--run-dir", str(run_dir), *arguments])
-
-
-def state(run_dir, step):
-    return (run_dir / f"checkpoints/step-{step:08d}/state.safetensors").read_bytes()
 
 
 @pytest.fixture
@@ -90,10 +80,6 @@ def test_never_refuses_a_folder_but_for_the_requeued_job_that_began_it(
     assert said in capsys.readouterr().err
 
 
-def kinds(run_dir, step):
-    return {name.split("/")[0] for name in load_file(run_dir / f"checkpoints/step-{step:08d}/state.safetensors")}
-
-
 @pytest.mark.parametrize(
     ("setting", "without", "with_them", "kind", "absent", "dropped"),
     [
@@ -112,7 +98,8 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     assert "there is no setting setings" in capsys.readouterr().err
     assert train(tmp_path, "--steps", "4", flag, with_them, *allowed) == 0, capsys.readouterr().err
     assert train(tmp_path, "--steps", "6", flag, without, *allowed) == 0, capsys.readouterr().err
-    assert [kind in kinds(tmp_path, step) for step in (2, 4, 6)] == [False, True, False]
+    kinds = [{name.split("/")[0] for name in tensors(tmp_path, step)} for step in (2, 4, 6)]
+    assert [kind in each for each in kinds] == [False, True, False]
     first, second = [line for line in (tmp_path / "log.txt").read_text().splitlines() if f"the {dropped}" in line]
     assert "step-00000002" in first and absent in first
     assert "step-00000004" in second and second.endswith("are dropped")

@@ -9,14 +9,13 @@ import signal
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
-from saved import TINY, manifest, state, steps, train
+from saved import TINY, manifest, state, steps, tensors, train
 from tiny import Tiny
 
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
@@ -157,10 +156,7 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     flags = ["--init-from", source, "--init-networks", "generator", "--max-steps", "1", "--learning-rate", "1e-12"]
     assert train(tmp_path / "second", *flags, "--log-every", "1") == 0
     assert "generator taken from" in capsys.readouterr().err
-    before, after = (
-        load_file(tmp_path / name / "checkpoints" / f"step-0000000{step}" / "state.safetensors")
-        for name, step in (("first", 8), ("second", 1))
-    )
+    before, after = tensors(tmp_path / "first", 8), tensors(tmp_path / "second", 1)
     for name in (name for name in before if name.startswith("networks/") and name.endswith("kernel")):
         same = np.allclose(after[name], before[name], atol=1e-9)
         assert same == name.startswith("networks/generator/"), name

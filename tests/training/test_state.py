@@ -1,7 +1,5 @@
 """Mixed precision with its loss scale, and statistics that are means over the ranks."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build
 from launching import train
+from saved import records
 from tiny import TinyOptions
 
 
@@ -57,9 +56,9 @@ def test_a_loss_that_overflows_is_in_no_record_and_ends_nothing_while_the_scale_
     flags = "--recipe tiny:Exploding --image-size 8 --global-batch-size 8 --steps 4 --log-every 2 --max-bad-steps 1"
     command = [*flags.split(), "--precision", "mixed_float16", "--run-dir", str(tmp_path)]
     assert main(command) == 0, capsys.readouterr().err
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [record["judge/applied"] for record in records] == [1.0, 0.5]
-    assert all(np.isfinite(record[name]) for record in records for name in ("judge/loss", "judge/real", "fool/loss"))
+    logged = records(tmp_path)
+    assert [record["judge/applied"] for record in logged] == [1.0, 0.5]
+    assert all(np.isfinite(record[name]) for record in logged for name in ("judge/loss", "judge/real", "fool/loss"))
 
 
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
@@ -70,8 +69,7 @@ def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
     command = parse(flags)
     built = build(command.config, command.recipe, command.options, Ranks())
     restore(built, command.resume, Commits()).lock.close()
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    (measured,) = [record for record in map(json.loads, lines) if "eval/made" in record]
+    (measured,) = [record for record in records(tmp_path / "run") if "eval/made" in record]
     for name, value in built.evaluator().items():
         assert measured[name] == pytest.approx(value, rel=1e-5), name
     save_grid(tmp_path / "grid.png", built.sampler())
