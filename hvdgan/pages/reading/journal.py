@@ -64,6 +64,11 @@ class Journal:
         return latest.last_step if isinstance(latest, Start | Recovery | StageEnd) else None
 
     @property
+    def skipped_files(self) -> list[str]:
+        """Files that were skipped, with the reasons; a run that is resumed may tell of a file again."""
+        return list({each.name: f"{each.name}: {each.reason}" for each in self.of(events.SkippedFile)}.values())
+
+    @property
     def lost(self) -> list[str]:
         """A line about each lost rank; several events may tell of one."""
         starts = 0
