@@ -38,7 +38,7 @@ def help_of(name, *words):
 
 
 def test_horovodruns_own_parser_takes_all_flags_of_all_commands_on_any_python(flags, monkeypatch):
-    assert {"--global-batch-size", "--nf", "--samples", "--nodes", "--min-np", "--trace"} <= set(flags)
+    assert {"--global-batch-size", "--nf", "--samples", "--nodes", "--min-np", "--local-batch-size"} <= set(flags)
     own, add = [], argparse._ActionsContainer.add_argument  # noqa: SLF001
     monkeypatch.setattr(
         argparse._ActionsContainer,  # noqa: SLF001
