@@ -72,15 +72,20 @@ def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
         environment = {**os.environ, "OMPI_MCA_btl": "tcp,self", "CUDA_VISIBLE_DEVICES": ""}
         with (Path(folder) / "said").open("w") as said:
             process = psutil.Popen(command, stdout=said, stderr=said, env=environment)
-            while process.poll() is None:
-                steps = logged(run_dir / "metrics.jsonl")
-                if steps and first is None:
-                    first = time.monotonic() - begin
-                if steps and (not seen or steps > seen[-1][0]):
-                    numbers = ranks_below(process)
-                    seen.append((steps, received(numbers)))
-                    peaks |= {rank: max(peaks.get(rank, 0.0), peak) for rank, peak in memory(numbers).items()}
-                time.sleep(0.02)
+            try:
+                while process.poll() is None:
+                    steps = logged(run_dir / "metrics.jsonl")
+                    if steps and first is None:
+                        first = time.monotonic() - begin
+                    if steps and (not seen or steps > seen[-1][0]):
+                        numbers = ranks_below(process)
+                        seen.append((steps, received(numbers)))
+                        peaks |= {rank: max(peaks.get(rank, 0.0), peak) for rank, peak in memory(numbers).items()}
+                    time.sleep(0.02)
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait(60)
         if process.returncode or len(seen) < 2:
             sys.exit(f"{' '.join(command)}: exit code {process.returncode}\n{(Path(folder) / 'said').read_text()}")
     # The last log is followed by the end of the run, with samples and a checkpoint.
