@@ -35,6 +35,8 @@ _PASSED = (
 )
 # What horovodrun and ssh themselves need.
 _LOCAL = r"HOME|USER|LOGNAME|SHELL|SSH_AUTH_SOCK|LANG|LC_.*|OMPI_.*|SLURM_.*"
+_LAST_SECONDS = 600
+"""time that srun gives ranks to end after the first has ended; rank 0 writes the page and the last checkpoint"""
 _MPI_SIGNS = {
     "Open MPI": "Open MPI|OpenRTE|PRRTE",
     "Spectrum MPI": "IBM Spectrum MPI",
@@ -221,7 +223,9 @@ def _passed(variables: dict[str, str]) -> list[str]:
 def srun(*options: str) -> Starter:
     """Start ranks as tasks of this Slurm job; SRUN_MPI names the PMI of the MPI that Horovod was built with."""
     mpi = os.environ.get("SRUN_MPI", "pmix")
-    return Starter(["srun", f"--mpi={mpi}", "--kill-on-bad-exit=1", *options], environment())
+    # A rank that stands still after the last step, when no rank watches the others any more, is ended.
+    ends = ["--kill-on-bad-exit=1", f"--wait={_LAST_SECONDS}"]
+    return Starter(["srun", f"--mpi={mpi}", *ends, *options], environment())
 
 
 def over_any(np: int, slots: Slots, *options: str) -> Starter:

@@ -149,7 +149,7 @@ def cluster(tmp_path):
 
 TRAIN = [sys.executable, "-m", "hvdgan.train"]
 SLURM = [sys.executable, "-m", "hvdgan.slurm"]
-SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1"]
+SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=600"]
 
 
 def test_srun_and_the_launchers_over_ssh(cluster):
