@@ -247,7 +247,9 @@ main() {
     if [[ -n "${HVDGAN_TF:-}" ]]; then printf '%s\n' "$HVDGAN_TF" >"$venv/.hvdgan-tf"; fi
     if [[ "$origin" == existing ]]; then install_beside_existing; else install_and_build; fi
     say "[4/4] hvdgan"
-    logged "installing hvdgan" pip install --no-deps --no-build-isolation -e "$root"
+    # As a path: where Python starts in a folder that holds the clone, that folder would hide the package otherwise.
+    logged "installing hvdgan" \
+        pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e "$root"
     printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
     say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
 }

@@ -98,3 +98,10 @@ def test_the_command_hands_over_and_refuses_others(tmp_path, monkeypatch, capsys
     assert len(said(code=2)) == len(said("trian", code=2)) == 1
     done = run([sys.executable, "-m", "hvdgan", "train", "--nonsense"], tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "--nonsense" in done.stderr
+
+
+def test_a_folder_of_its_name_does_not_hide_it(tmp_path):
+    """Such as a clone, for commands that are given beside it."""
+    (tmp_path / "hvdgan").mkdir()
+    done = run([sys.executable, "-c", "import hvdgan; print(hvdgan.__version__)"], tmp_path, PYTHONPATH="")
+    assert done.stdout.strip() == __version__, done.stderr
