@@ -11,8 +11,8 @@ import pytest
 import zmq
 
 from hvdgan.distributed.liveness import heartbeat
-from hvdgan.distributed.liveness.lost_ranks import ENDED, SILENT
-from monitors import SECONDS, children, monitor_of, stop, wait_until_heard
+from hvdgan.distributed.liveness.lost_ranks import ENDED, SILENT, LastWords
+from monitors import SECONDS, children, group_of, monitor_of, stop, wait_until_heard
 from thread_ranks import Threads
 
 
@@ -98,3 +98,11 @@ def test_a_clock_that_is_set_ends_nothing(tmp_path, capsys, monkeypatch, hours):
 
     assert Threads().run(work) == [None, None]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_log_that_cannot_be_written_leaves_the_events_to_be(tmp_path, capfd):
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    LastWords(0, group_of(2, 1), tmp_path, elastic=False).lose(SILENT, 1, "rank 1 is lost", aloud=True)
+    assert "rank 1 is lost" in (tmp_path / "events.jsonl").read_text()
+    assert capfd.readouterr().err == "hvdgan: rank 0: rank 1 is lost\n"

@@ -1,5 +1,6 @@
 """The ranks of a run as all of them know each other, the kinds of losses among them, and the report of a loss."""
 
+import contextlib
 import dataclasses
 import faulthandler
 import os
@@ -103,9 +104,11 @@ class LastWords:
         if self.rank != 0 or self.run_dir is None or not self.run_dir.is_dir():
             return
         for name, line in ((events.LOG, text and events.dated(text)), (events.FILE, event and events.as_json(event))):
-            if line:
-                with open(self.run_dir / name, "a", encoding="utf-8", opener=in_place) as file:
-                    file.write(line)
+            # On a full disk, too, the process must end.
+            with contextlib.suppress(OSError):
+                if line:
+                    with open(self.run_dir / name, "a", encoding="utf-8", opener=in_place) as file:
+                        file.write(line)
 
 
 def _attempt(work: Callable[[], None]) -> None:
