@@ -271,7 +271,7 @@ def test_containers(cluster):
     assert cluster.called() == [[*SRUN, *apptainer, *train]]
     cluster.has("nvidia-smi", "echo 'GPU 0: H100'")
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
-    assert cluster.called()[0][3:6] == ["apptainer", "exec", "--nv"]
+    assert cluster.called()[0][4:7] == ["apptainer", "exec", "--nv"]
     assert cluster.job("container", "--recipe", "dcgan", RUNTIME="pyxis", **more).returncode == 0
     mounts = f"--container-mounts={here}:{here},/data:/data,/more:/more"
     pyxis = ["--container-image=x y.sif", mounts, f"--container-workdir={here}"]
@@ -291,7 +291,7 @@ def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
 
 
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster):
-    cluster.has("srun", 'shift 2; exec "$@"')
+    cluster.has("srun", 'shift 3; exec "$@"')
     tiny = "--recipe paced:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     command = [*tiny, "--resume", "never", "--run-dir", str(cluster.folder / "a")]
     assert cluster.job("single_node", *command).returncode == 75

@@ -71,7 +71,7 @@ def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_pat
 def test_a_job_that_it_writes_runs_without_a_clone(installed, tmp_path):
     """With a srun that starts one task."""
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    for name, acts in (("srun", 'shift 2; exec "$@"'), ("scontrol", "echo localhost")):
+    for name, acts in (("srun", 'shift 3; exec "$@"'), ("scontrol", "echo localhost")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{acts}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "work").mkdir()
