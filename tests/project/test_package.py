@@ -101,7 +101,7 @@ def test_the_command_hands_over_and_refuses_others(tmp_path, monkeypatch, capsys
 
 
 def test_a_folder_of_its_name_does_not_hide_it(tmp_path):
-    """Such as a clone, for commands that are given beside it."""
+    """Such as a clone in the folder in which Python starts."""
     (tmp_path / "hvdgan").mkdir()
     done = run([sys.executable, "-c", "import hvdgan; print(hvdgan.__version__)"], tmp_path, PYTHONPATH="")
     assert done.stdout.strip() == __version__, done.stderr
