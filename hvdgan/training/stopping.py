@@ -57,7 +57,9 @@ class Stopping:
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            # The end of a process takes a while, in which a request that comes late must not kill it.
+            is_late = self._ends_process and number in (signal.SIGUSR1, signal.SIGUSR2)
+            signal.signal(number, _ignore if is_late else handler)
 
     def take_interrupts(self) -> None:
         """Treat Ctrl-C as a request to stop from now on, because there is progress to save."""
@@ -116,3 +118,7 @@ class Stopping:
             return _USED_UP
         found = self._ranks.is_root and self._stop_file.exists()
         return f"{self._stop_file} exists; remove it before you resume" if found else ""
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Nothing is left to save. Unlike SIG_IGN, processes that this one starts do not inherit it."""

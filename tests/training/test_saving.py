@@ -5,6 +5,7 @@ training.restore, training.session, training.summary"""
 import json
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hvdgan.cli.errors import RunError
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
+from launching import run
 from saved import TINY, manifest, state, steps, tensors, train
 from tiny import Tiny
 
@@ -97,6 +99,13 @@ def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(tm
     assert f"stopped after step {at} of 8 (rank 0: {which.name}) and saved" in capsys.readouterr().err
     assert train(tmp_path / "cut") == 0
     assert state(tmp_path / "cut", 8) == state(tmp_path / "whole", 8)
+
+
+def test_a_request_that_comes_after_the_run_changes_nothing(tmp_path):
+    late = "import os, signal, sys; from hvdgan.train import main; code = main(sys.argv[1:]); "
+    late += "os.kill(os.getpid(), signal.SIGUSR2); sys.exit(code)"
+    done = run([sys.executable, "-c", late, *TINY, "--run-dir", "run", "--max-steps", "1"], tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
