@@ -136,6 +136,7 @@ def strike(what: str, launch: Launch, disk: Path, draws: random.Random) -> None:
 
 def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> str:
     """Train to the end, launch after launch, and return the digest of the last checkpoint."""
+    has_been_full = False
     while True:
         launch, what, was_full = Launch(run_dir), "", False
         log = run_dir / "metrics.jsonl"
@@ -160,11 +161,13 @@ def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> st
             assert launch.wait(BOUND), launch.said()
         code, said = launch.process.returncode, launch.said()
         launch.check_end()
+        has_been_full = has_been_full or was_full
         assert "Traceback" not in said, said
         if code == 0:
             assert len(re.findall(f"{NAMED}", said)) == 0, said
             records = [json.loads(line) for line in log.read_text().splitlines()]
-            assert [each["step"] for each in records if "images_per_sec" in each] == list(range(20, 3 * STEPS + 1, 20))
+            missing = {*range(20, 3 * STEPS + 1, 20)} - {each["step"] for each in records if "images_per_sec" in each}
+            assert not missing or has_been_full, missing  # what a full disk has no room for is lost with a warning
             state = run_dir / "checkpoints" / f"step-{3 * STEPS:08d}" / "state.safetensors"
             return hashlib.sha256(state.read_bytes()).hexdigest()
         codes, words = ENDS.get(what) or (set(), "$^")
