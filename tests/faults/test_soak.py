@@ -166,7 +166,9 @@ def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> st
         if code == 0:
             assert len(re.findall(f"{NAMED}", said)) == 0, said
             records = [json.loads(line) for line in log.read_text().splitlines()]
-            missing = {*range(20, 3 * STEPS + 1, 20)} - {each["step"] for each in records if "images_per_sec" in each}
+            found = [each["step"] for each in records if "images_per_sec" in each]
+            missing = {*range(20, 3 * STEPS + 1, 20)} - {*found}
+            assert len({*found}) == len(found), found
             assert not missing or has_been_full, missing  # what a full disk has no room for is lost with a warning
             state = run_dir / "checkpoints" / f"step-{3 * STEPS:08d}" / "state.safetensors"
             return hashlib.sha256(state.read_bytes()).hexdigest()
