@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 import shutil
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Literal, NamedTuple
 import processes
 
 from hvdgan.cli import launching
+from hvdgan.cli.launcher import tasks_of_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,7 +110,7 @@ def launcher(ranks: int, nodes: int, module: str) -> list[str]:
         return [sys.executable, "-m", "hvdgan.launch", *way, "-np", str(ranks), "-m", module, "--"]
     used = min(ranks, nodes)
     # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
-    cores = min(map(int, re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1"))))
+    cores = min(tasks_of_nodes(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1")))
     own = f"--cpus-per-task={max(1, cores // -(-ranks // used))}"
     by_srun = launching.srun(f"--nodes={used}", f"--ntasks={ranks}", own)
     return [*by_srun.words, sys.executable, "-m", module]

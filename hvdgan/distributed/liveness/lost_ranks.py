@@ -104,11 +104,13 @@ class LastWords:
         if self.rank != 0 or self.run_dir is None or not self.run_dir.is_dir():
             return
         for name, line in ((events.LOG, text and events.dated(text)), (events.FILE, event and events.as_json(event))):
-            # On a full disk, too, the process must end.
-            with contextlib.suppress(OSError):
-                if line:
-                    with open(self.run_dir / name, "a", encoding="utf-8", opener=in_place) as file:
-                        file.write(line)
+            if line:
+                # A disk that is full costs this line alone.
+                with (
+                    contextlib.suppress(OSError),
+                    open(self.run_dir / name, "a", encoding="utf-8", opener=in_place) as file,
+                ):
+                    file.write(line)
 
 
 def _attempt(work: Callable[[], None]) -> None:
