@@ -225,15 +225,7 @@ def _submit(text: str) -> None:
 
 
 def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
-    """Write the batch script of a job.
-
-    Args:
-        job: settings of the job.
-        arguments: arguments of hvdgan.train; those given to sbatch follow them.
-        opening: comment at the top of the script.
-
-    Returns:
-        The script.
+    """Write the batch script of a job, whose arguments for hvdgan.train are followed by those given to sbatch.
 
     Raises:
         UserError: the settings, or the arguments, contradict each other.

@@ -123,19 +123,10 @@ def mend(folder: Path) -> None:
 def restore(
     checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
 ) -> np.ndarray | None:
-    """Verify a checkpoint's tensors and assign them to the variables.
+    """Verify the tensors whose names begin with one of `only`, and assign them to exactly these variables.
 
-    Args:
-        checkpoint: folder of the checkpoint.
-        manifest: its manifest, from read_manifest().
-        tensors: variables by name; the checkpoint must hold exactly these.
-        only: prefixes of the tensor names to read; other tensors are ignored.
-
-    Returns:
-        The per-rank statistics, (size, n); None if the run had one rank, or `only` excludes them.
-
-    Raises:
-        RunError: a tensor is missing, unknown, damaged, or has another shape or dtype than its variable.
+    Returns each rank's statistics, (size, n), or None: the run had one rank, or `only` excludes them. A RunError says
+    that a tensor is missing, unknown, damaged, or has another shape or dtype than its variable.
     """
     values = dict(read_tensors(checkpoint, only))
     recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}

@@ -6,10 +6,6 @@ _LARGEST = frozenset({"psnr", "ssim", "precision", "recall", "density", "coverag
 
 
 def mode_of(metric: str) -> Literal["min", "max"]:
-    """Return "max" for a metric whose largest value is the best, by the last word of its name; "min" for all others.
-
-    Args:
-        metric: name in metrics.jsonl, such as eval/hole_psnr or eval/inception_score.
-    """
+    """Return "max" if a metric's largest value is the best, by the last word of its name; "min" if its smallest."""
     name = metric.rpartition("/")[2]
     return "max" if name == "inception_score" or name.rpartition("_")[2] in _LARGEST else "min"

@@ -26,10 +26,7 @@ class DamagedCheckpoint(RunError):
 
 
 def find(path: Path) -> Path:
-    """Find the checkpoint that a command line names.
-
-    Args:
-        path: run folder, whose newest checkpoint is used, or folder of a checkpoint.
+    """Find the checkpoint that a command line names: itself, or the newest of a run folder.
 
     Raises:
         UserError: the path is neither.

@@ -93,14 +93,7 @@ def _is_of(manifest: dict[str, Any], facts: dict[str, Any]) -> bool:
 class Saver:
     """Writes one snapshot at a time. Only rank 0 writes; on the other ranks each method does nothing.
 
-    Args:
-        folder: path of RUN_DIR/checkpoints.
-        retention: rule that chooses the older checkpoints to keep.
-        say: function that logs a line.
-        tell: function that logs an event.
-        join: function that waits for a thread.
-        before_write: function that the thread calls before it writes.
-        is_root: True on rank 0.
+    `say` logs a line, `tell` an event, `join` waits for a thread, and the thread calls `before_write`.
     """
 
     def __init__(
@@ -129,12 +122,9 @@ class Saver:
         self._took: Checkpoint | None = None
 
     def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
-        """Start to write a snapshot, after the previous one is written.
+        """Start to write what take() returns, called on rank 0 alone, after the previous snapshot is written.
 
         A failure to write does not end the run: it is logged, and the next checkpoint is another try.
-
-        Args:
-            take: function that copies the variables to memory; called on rank 0 only.
         """
         if not self._is_root:
             return

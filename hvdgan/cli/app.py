@@ -54,14 +54,7 @@ class Main(Protocol):
 
 
 def main_of(*, interrupted: str = "interrupted") -> Callable[[Callable[[list[str]], int | None]], Main]:
-    """Make the main() of a command from a function of the words of the command line.
-
-    Args:
-        interrupted: message after Ctrl-C.
-
-    Returns:
-        A decorator of a function that may raise anything and may return an exit code.
-    """
+    """Make the main() of a command from a function of the command line's words; `interrupted`: said after Ctrl-C."""
 
     def decorate(work: Callable[[list[str]], int | None]) -> Main:
         def main(arguments: Sequence[str] | None = None) -> int:
@@ -219,13 +212,8 @@ def at_once(module: str, answer: Callable[[list[str]], object]) -> None:
 def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted", imported: bool = True) -> int:
     """Do the work of a command, and turn its errors into one line and an exit code.
 
-    Args:
-        work: function that may raise anything and may return an exit code.
-        interrupted: message after Ctrl-C.
-        imported: True if the command has imported all that it needs.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 the user's mistake, 130 interrupted, 141 the output is no longer read.
+    0: done, 1: failed, 2: the user's mistake, 130: interrupted, 141: the output is no longer read. The work may return
+    another one. `imported`: whether the command has imported all that it needs.
     """
     if imported:
         start.imported()

@@ -30,12 +30,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def unwritable(path: object, error: Exception) -> RunError:
-    """Return the error of a run that cannot write a file or folder.
-
-    Args:
-        path: path of the file or folder, or its description.
-        error: reason.
-    """
+    """Return the error of a run that cannot write a file or folder, for this reason."""
     if isinstance(error, RunError):
         return error
     return RunError(f"{path} cannot be written: {error}; free disk space or change the permissions, then resume")

@@ -100,14 +100,7 @@ def running_seconds() -> float:
 
 
 def kill(process: tuple[int, str, int]) -> bool:
-    """Send SIGKILL to a process, unless its pid now belongs to another process or to another host.
-
-    Args:
-        process: the id that process_id() returned.
-
-    Returns:
-        Whether the signal was sent.
-    """
+    """Send SIGKILL to a process, unless its pid is now another's or it is on another host; returns if it was sent."""
     pid = process[0]
     try:
         if process_id(pid) != process:

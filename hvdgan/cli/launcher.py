@@ -76,14 +76,7 @@ def requeued() -> tuple[str, int] | None:
 
 
 def refuse_srun_without_pmi(*, over_mpi: bool) -> None:
-    """Refuse tasks of srun that cannot find each other: MPI would abort, or make each of them rank 0 of 1.
-
-    Args:
-        over_mpi: True if Horovod joins the ranks over MPI.
-
-    Raises:
-        UserError: srun has set no variable with which MPI could find the other tasks.
-    """
+    """Refuse tasks of srun that cannot find each other: MPI would abort, or make each of them rank 0 of 1."""
     name, size, _ = launched()
     if name != "srun" or size == 1:
         return
@@ -124,10 +117,6 @@ def _open_mpi_knows_pmix_alone() -> bool:
 
 @functools.cache
 def warn_once(message: str) -> None:
-    """Write a warning to stderr: on rank 0 alone, and only the first time.
-
-    Args:
-        message: fault and what is done about it; the same on every rank.
-    """
+    """Write a warning, the same on every rank, to stderr: on rank 0 alone, and only the first time."""
     if launched()[2] == 0:
         print(f"hvdgan: {message}", file=sys.stderr, flush=True)

@@ -48,13 +48,7 @@ _UP = "alloc|mix|idle|comp|drng|drain|resv|maint|plnd|boot"
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """A way to start ranks.
-
-    Args:
-        words: words before the command of a rank.
-        environment: environment of the launcher.
-        after_tag: text that follows each tag of a rank's line, `[0]<stderr>:` or `[1,0]<stderr>:`.
-    """
+    """A way to start ranks: words before their command, the launcher's environment, the text after each line's tag."""
 
     words: list[str]
     environment: dict[str, str]
@@ -62,13 +56,7 @@ class Starter:
 
 
 def read_hosts(text: str, where: str, slots: int = 1) -> Slots:
-    """Read HOST:SLOTS,HOST:SLOTS.
-
-    Args:
-        text: names with commas or spaces between.
-        where: flag that named them, for error messages.
-        slots: number of ranks of a host without :SLOTS.
-    """
+    """Read HOST:SLOTS,HOST:SLOTS of the flag `where`; a host without :SLOTS has `slots` ranks."""
     found = []
     for word in filter(None, re.split(r"[,\s]+", text)):
         match = re.fullmatch(r"(\w[\w.-]*)(?::([1-9]\d{0,5}))?", word, re.ASCII)
@@ -166,11 +154,8 @@ def environment(**defaults: str) -> dict[str, str]:
 def horovodrun(np: int, slots: Slots, *options: str, **defaults: str) -> Starter:
     """Start ranks by horovodrun over Gloo; without slots on this machine.
 
-    Args:
-        np: number of ranks.
-        slots: hosts, which get nothing of the environment but what ranks need: ssh's command line shows it to others.
-        options: further options of horovodrun.
-        defaults: environment variables, unless they are set already.
+    `defaults` are environment variables, unless these are set already. Of the environment other hosts get nothing but
+    what ranks need: ssh's command line shows it to others.
     """
     if "gloo" not in built_with():
         raise UserError("--gloo: this Horovod was built without Gloo; take --mpi, or run make setup, which builds it")

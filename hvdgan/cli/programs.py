@@ -8,12 +8,7 @@ SECONDS = 30.0
 
 
 def output_of(command: Sequence[str], seconds: float = SECONDS) -> str:
-    """Return the standard output of a program; an empty text if it is missing, fails or hangs.
-
-    Args:
-        command: words of its command line.
-        seconds: time after which it counts as hanging.
-    """
+    """Return the standard output of a program; an empty text if it is missing, fails, or has not ended in this time."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds

@@ -84,47 +84,19 @@ def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bo
 
 
 def on_all(work: Callable[[], T], peers: Peers, name: str, *, names_rank: bool = False) -> T:
-    """Do work on every rank; each keeps its own result, which need not be serialisable.
-
-    Args:
-        work: function without collectives.
-        peers: the ranks; every one calls this.
-        name: name of the work, the same on every rank.
-        names_rank: True if the other ranks' error begins with the number of the rank that failed.
-
-    Raises:
-        RunError: as from_all() raises it.
-    """
+    """Do work on every rank; each keeps its own result, of any type. Errors are those of from_all()."""
     results: list[T] = []
     from_all(lambda: results.append(work()), peers, name, names_rank=names_rank)
     return results[0]
 
 
 def from_root(work: Callable[[], T], peers: Peers, name: str) -> T:
-    """Do work on rank 0, and return its result on every rank.
-
-    Args:
-        work: function without collectives; its result must be serialisable to JSON.
-        peers: the ranks; every one calls this.
-        name: name of the work, the same on every rank.
-
-    Raises:
-        RunError: as from_all() raises it.
-    """
+    """Do work on rank 0, and return its result, serialisable to JSON, on every rank. Errors are those of from_all()."""
     return cast(T, from_all(work if peers.rank == 0 else lambda: None, peers, name)[0])
 
 
 def agree(facts: dict[str, Any], peers: Peers, what: str) -> None:
-    """Check that facts, serialisable to JSON, are the same on all ranks.
-
-    Args:
-        facts: values by name.
-        peers: the ranks; every one calls this.
-        what: name of the facts for the message, the same on every rank.
-
-    Raises:
-        RunError: on every rank; the message names the first fact that differs and the two values.
-    """
+    """Check that facts, serialisable to JSON, are the same on all ranks; the RunError names the first that differs."""
     everyone = peers.gather(facts, what)
     for key in dict.fromkeys(key for each in everyone for key in each):
         values = [each.get(key) for each in everyone]

@@ -36,10 +36,8 @@ _collects_again = False
 def begin(module: str) -> None:
     """Leave the optional libraries out of Keras, and stop looking for garbage; the first statement of a command.
 
-    A recipe that imports these libraries itself still gets them. Nothing changes in other people's programs.
-
-    Args:
-        module: `__name__` of the command's module, which is "__main__" only if Python was started with it.
+    A recipe that imports these libraries itself still gets them. Nothing changes in other people's programs: `module`
+    is "__main__" only if Python was started with this command.
     """
     global _collects_again
     if module != "__main__":

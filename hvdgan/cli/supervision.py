@@ -39,10 +39,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal
 class Supervised:
     """A launcher that runs: its signals, and what its ranks print.
 
-    Args:
-        starter: the launcher.
-        module: module that the ranks run.
-        is_job: True for the script of a Slurm job, in which srun passes signals on and a second one changes nothing.
+    `is_job`: this is the script of a Slurm job, in which srun passes signals on and a second one changes nothing.
     """
 
     def __init__(self, starter: Starter, module: str, *, is_job: bool) -> None:

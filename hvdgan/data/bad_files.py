@@ -95,16 +95,7 @@ def refuse_if_too_many(
     max_bad_fraction: float,
     flag: str = "--data ",
 ) -> None:
-    """Raise an error, which names the first broken files, if a larger fraction of the data is broken than allowed.
-
-    Args:
-        error: type of the error.
-        name: value of `--data`.
-        bad_files: names and reasons of the distinct broken files so far.
-        total: number of all files, including broken ones, > 0.
-        max_bad_fraction: value of `--max-bad-fraction`, in [0, 1].
-        flag: flag that the name belongs to.
-    """
+    """Raise an error, which names the first broken files, if more of the `total` files are broken than allowed."""
     if len(bad_files) / total <= max_bad_fraction:
         return
     raise error(

@@ -223,13 +223,7 @@ def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
 
 
 def specs_of(source: Samples, count: int, *, on_device: bool = False) -> dict[str, tf.TensorSpec]:
-    """The shapes and types of a batch, to trace with.
-
-    Args:
-        source: the samples.
-        count: samples in the batch.
-        on_device: True if the batch is on a device of its own memory.
-    """
+    """The shapes and types of a batch of `count` samples, to trace with."""
     specs = dict[str, tf.TensorSpec]()
     for domain, each in source.domains.items():
         facts = {"images": each.blank(1), **each.facts(np.zeros(1, np.int64))}

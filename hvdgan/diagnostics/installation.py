@@ -108,11 +108,7 @@ def nccl(build: Mapping[str, Any], seen: int) -> Row:
 
 
 def mpi(build: Mapping[str, Any] | None) -> Row:
-    """Check that horovodrun can drive the mpirun on the PATH, by the rule of launch/choose.sh.
-
-    Args:
-        build: features that Horovod was built with; None if it cannot be imported.
-    """
+    """Check that horovodrun can drive the mpirun on the PATH, by the rule of launch/choose.sh."""
     text = output_of(["mpirun", "--version"])
     kind, version = mpi_kind(text)
     has_mpi, has_gloo = bool(build and build["mpi"]), bool(build and build["gloo"])

@@ -56,12 +56,7 @@ def slurm() -> Row | None:
 
 
 def ssh(hosts: Sequence[str], *, needed: bool) -> Row:
-    """Check that other hosts can be reached by ssh without a password, as horovodrun needs it.
-
-    Args:
-        hosts: names of the hosts.
-        needed: True if an unreachable host is a failure; under Slurm it is a warning, since srun needs no ssh.
-    """
+    """Check that other hosts can be reached by ssh without a password, as horovodrun needs it, and srun does not."""
     mine = {os.uname().nodename, os.uname().nodename.partition(".")[0], "localhost", "127.0.0.1"}
     others = [host for host in dict.fromkeys(hosts) if host not in mine]
     if shutil.which("ssh") is None:

@@ -54,13 +54,7 @@ class Nodes(NamedTuple):
 
 
 def check(words_of: Callable[[str], Sequence[str]], nodes: Sequence[str], run_dir: Path) -> Nodes:
-    """Run this module on every node, and compare what the nodes find.
-
-    Args:
-        words_of: the words that start Python on a node.
-        nodes: names of the nodes, by which they should find each other.
-        run_dir: run folder, which need not exist.
-    """
+    """Run this module on every node, by the words that start Python there, and compare what the nodes find."""
     existing = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.is_dir())
     with contextlib.ExitStack() as stack:
         folder = ""

@@ -66,13 +66,9 @@ class Findings:
 
 
 def run_probe(run_dir: Path, max_bytes: int, seconds: float, timeout: float) -> Findings:
-    """Run the probe to its end.
+    """Run the probe to its end, with all-reduces of up to max_bytes for so many seconds each.
 
-    Args:
-        run_dir: run folder that all ranks should see.
-        max_bytes: size of the largest all-reduce, in bytes.
-        seconds: time to measure each all-reduce.
-        timeout: seconds without a message after which the probe counts as hanging.
+    It counts as hanging after `timeout` seconds without a message.
     """
     findings = Findings()
     reader, writer = os.pipe()

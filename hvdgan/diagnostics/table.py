@@ -35,15 +35,7 @@ def worst(rows: Sequence[Row]) -> Verdict:
 
 
 class Table(NamedTuple):
-    """A table with a title; str() aligns its columns.
-
-    Args:
-        title: title.
-        note: sentence about the numbers.
-        heads: titles of the columns.
-        lines: cells of each line, one for each column.
-        right: indices of the columns that are aligned to the right.
-    """
+    """A table with a title; str() aligns its columns, those with indices in `right` to the right."""
 
     title: str
     note: str

@@ -8,9 +8,8 @@ import numpy as np
 class Moments:
     """Sums over feature vectors of length d, float64.
 
-    Args:
-        origin: vector near the mean, (d,): sums of the differences from it lose no digits when the mean is large.
-        sums: arrays() of other sums, which are added to in place; None: those over no vectors.
+    They are of the differences from `origin`, a vector near the mean, so that no digits are lost. `sums`: arrays() of
+    other sums, which are added to in place.
     """
 
     def __init__(self, origin: np.ndarray, sums: dict[str, np.ndarray] | None = None) -> None:

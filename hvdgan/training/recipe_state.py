@@ -14,13 +14,7 @@ _PREFIX = "state/"
 
 
 class RecipeState:
-    """The state of a recipe on one rank.
-
-    Args:
-        declared: state by name, with arrays as initial values.
-        ranks: ranks of the run.
-        global_batch_size: samples of a step on all ranks.
-    """
+    """The state of a recipe on one rank, from arrays of initial values by name."""
 
     def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
         self.declared = declared

@@ -65,17 +65,7 @@ def train(
 ) -> bool:
     """Train to the last step of the schedule or of --max-steps; every rank calls this.
 
-    Args:
-        run: run, built and restored.
-        resume_point: point from which the run resumes; its lock is released at the end.
-        heart: watch over the other ranks, which names a lost one.
-        stopping: requests to stop before the last step.
-        commits: commits of an elastic run.
-        page: page about the run, which the caller leaves at the end.
-        loggers: loggers for rank 0 to open.
-
-    Returns:
-        True if the last step is reached; False if the run has stopped on request, and is saved.
+    Returns False if the run has stopped on request, and is saved. The lock of the resume point is released at the end.
 
     Raises:
         RunError: a checkpoint cannot be written; data or losses fail; LostPeer: a collective has failed.

@@ -96,12 +96,7 @@ class Histogram:
 
 
 def save_panels(path: Path, panels: Sequence[Panel]) -> None:
-    """Write panels side by side.
-
-    Args:
-        path: name of the PNG; its folder is made.
-        panels: at least one panel.
-    """
+    """Write panels, at least one, side by side to a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second, and a display is not needed
     from matplotlib.figure import Figure
 

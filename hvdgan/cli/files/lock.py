@@ -98,18 +98,9 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) 
 
 
 def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE, living: bool = False) -> Lock:
-    """Lock a folder, and wait if the process that holds its lock may be gone; the wait is printed at once.
+    """Lock a folder as lock() does, and wait if the process that holds its lock may be gone; it is printed at once.
 
-    Args:
-        run_dir: folder, which is made if it does not exist.
-        named: name of the folder in errors; default: --run-dir and its path.
-        by: kind of work of the other process, for errors.
-        cure: remedy, for errors.
-        living: True to wait also for a living process of this host, because it is about to end.
-
-    Raises:
-        LockHeldError: a living process of this host writes into it, or any other process after the wait.
-        OSError: the folder cannot be written.
+    `living`: whether to wait also for a living process of this host, because it is about to end.
     """
     begin, waited = time.monotonic(), ""
     while True:
@@ -176,17 +167,9 @@ def is_of_dead_process(folder: Path) -> bool:
 
 
 def take(file: int) -> str:
-    """Lock an open file; if its file system has no flock, with another kind of lock, or not at all.
+    """Lock an open file; if its file system has no flock, with another kind of lock or not at all, with a warning.
 
-    Args:
-        file: file descriptor, open for writing.
-
-    Returns:
-        A warning if the lock is not a flock, else an empty string.
-
-    Raises:
-        BlockingIOError: another process has locked the file.
-        OSError: the file cannot be locked.
+    A BlockingIOError says that another process has locked the file.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

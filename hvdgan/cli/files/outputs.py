@@ -13,16 +13,7 @@ _BLOCK = 2**20
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """Refuse a picture that write() could not write, or would write over another, before anything is computed.
-
-    Args:
-        path: value of the flag.
-        overwrite: True if the file may exist.
-        flag: name of the flag.
-
-    Raises:
-        UserError: the name does not end in .png, the file exists, or its folder cannot be made.
-    """
+    """Refuse a picture that write() could not write, or would write over another, before anything is computed."""
     if path.suffix.lower() != ".png":
         raise UserError(f"{flag} {path}: expected a name that ends in .png, which keeps every pixel as it is")
     check_new(path, overwrite=overwrite, flag=flag)
@@ -55,16 +46,7 @@ def check_folder(path: Path, *, overwrite: bool) -> None:
 
 
 def check_new_folder(path: Path, *, overwrite: bool, holds: str) -> None:
-    """Do the same for a folder that is written as a whole.
-
-    Args:
-        path: value of --out.
-        overwrite: True if the folder may exist.
-        holds: name of a file in every such folder; a folder without it is never removed.
-
-    Raises:
-        UserError: the folder exists, holds other files, or cannot be made.
-    """
+    """Do the same for a folder that is written as a whole; one without the file `holds` is never removed."""
     check_folder(path, overwrite=overwrite)
     if path.exists() and any(path.iterdir()) and not (path / holds).is_file():
         raise UserError(f"--out {path}: holds other files, which --overwrite would remove; name another")
@@ -81,15 +63,10 @@ def _check_place(path: Path, flag: str = "--out") -> None:
 
 
 def write(path: Path, save: Callable[[Path], None], *, shared: bool = False) -> None:
-    """Write a file under another name, and rename it when it is whole.
+    """Write a file under another name with the same suffix, by `save`, and rename it when it is whole.
 
-    Args:
-        path: name of the file; its folder is made.
-        save: function that writes the file to a path with the same suffix.
-        shared: True if other processes may write it at the same time; the last one whose file is whole replaces it.
-
-    Raises:
-        RunError: the file cannot be written; a file that had its name is untouched.
+    `shared`: other processes may write it at the same time; the last one whose file is whole replaces it. After a
+    RunError the file is what it was.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,12 +93,7 @@ def write_json(path: Path, value: Any, indent: int = 1) -> None:
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     """Write a folder under another name, and rename it when it is whole; a folder that had the name is removed.
 
-    Args:
-        path: name of the folder; its parents are made.
-        save: function that makes and fills the folder at a path.
-
-    Raises:
-        RunError: the folder cannot be written; a folder that had its name is untouched.
+    After a RunError the folder is what it was.
     """
     old = path.with_name(f".{path.name}.old")
     try:

@@ -13,32 +13,17 @@ _FRAME_GREY = 128
 
 
 def picture(pixels: np.ndarray) -> Image.Image:
-    """Make a picture of pixels; Pillow wants grey ones without the axis of channels.
-
-    Args:
-        pixels: (H, W, C) uint8, C 1 or 3.
-    """
+    """Make a picture of pixels (H, W, C) uint8, C 1 or 3; Pillow wants grey ones without the axis of channels."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def save_png(path: Path, pixels: np.ndarray, icc_profile: bytes | None = None) -> None:
-    """Write one image.
-
-    Args:
-        path: name of the PNG.
-        pixels: (H, W, C) uint8, C 1 or 3.
-        icc_profile: colour profile of the pixels; None: sRGB.
-    """
+    """Write one image, (H, W, C) uint8, C 1 or 3, with the colour profile of its pixels; None: sRGB."""
     picture(pixels).save(path, icc_profile=icc_profile)
 
 
 def save_grid(path: Path, images: np.ndarray) -> None:
-    """Write images side by side, in a grid as near to a square as their number allows.
-
-    Args:
-        path: name of the PNG; its folder is made.
-        images: pixels, (N, H, W, C) uint8, C 1 or 3.
-    """
+    """Write images (N, H, W, C) uint8, C 1 or 3, in a grid as near to a square as their number allows."""
     count, height, width, channels = images.shape
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)

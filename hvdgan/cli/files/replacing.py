@@ -18,16 +18,11 @@ _OLD_SECONDS = 3600.0
 
 @contextlib.contextmanager
 def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False) -> Iterator[Path]:
-    """Write a file under another name, and give it its own name when it is whole.
+    """Write a file under another name, which is yielded, and give it its own name when it is whole.
 
-    Args:
-        path: name of the file; a file that has it is replaced.
-        partial: other name, on the same file system; default: a hidden one with the same suffix in the same folder.
-        lasting: True to bring the file to the disk before it is renamed, so that a power failure leaves no empty
-            file behind. The folder is the caller's to bring there, after the last of several files.
-
-    Yields:
-        The other name, to write to. If the block raises, that file is removed, and `path` is what it was.
+    If the block raises, the other file is removed, and `path` is what it was. `lasting` brings the file to the disk
+    before it is renamed, so that a power failure leaves no empty file behind; the folder is the caller's to bring
+    there.
     """
     partial = partial or path.with_name(f".{path.stem}.partial{path.suffix}")
     partial.unlink(missing_ok=True)  # through a link with this name, another file would be written
@@ -43,14 +38,8 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
 def own_partial(path: Path) -> Path:
     """Return a partial name for a file that other processes may write at the same time, and remove what dead ones left.
 
-    Those are files of processes of this host that have ended, files of other hosts that are an hour old, and files
-    that name no process.
-
-    Args:
-        path: name of the file.
-
-    Returns:
-        Hidden name in the same folder and with the same suffix, which no other process uses.
+    Those are files of processes of this host that have ended, files of other hosts that are an hour old, and files that
+    name no process.
     """
     host = os.uname().nodename
     owned = re.compile(
@@ -68,15 +57,9 @@ def own_partial(path: Path) -> Path:
 
 @contextlib.contextmanager
 def whole_folder(path: Path, aside: Path) -> Iterator[Path]:
-    """Write a folder under another name, and give it its own name when it is whole.
+    """Write a folder under another name, which is yielded, and give it its own name when it is whole.
 
-    Args:
-        path: name of the folder; a folder that has it is replaced, as by replace_folder().
-        aside: name for the old folder until it is deleted.
-
-    Yields:
-        The other name, hidden and in the same folder, at which nothing exists: the block makes and fills a folder
-        there. If the block raises, that folder is removed, and `path` is what it was.
+    A folder that has the name is called `aside` until it is deleted. If the block raises, `path` is what it was.
     """
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
