@@ -29,10 +29,14 @@ _SCALING = "leave the scaling out: hvdgan scales losses itself with --precision 
 _HALF = ("float16", "bfloat16")
 _FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
 _IN_NETS = "it must take (self, nets, batch)"
+_ATTRIBUTES = [name for name in vars(Recipe) if not name.startswith("_") and not callable(getattr(Recipe, name))]
 
 
 def check_methods(kind: type[Recipe], *names: str) -> None:
-    """Refuse a recipe class that lacks required methods, or has domains that cannot be."""
+    """Refuse a recipe class that lacks required methods, has one by the name of an attribute, or wrong domains."""
+    for name in _ATTRIBUTES:
+        what = f"{name}() has the name of a class attribute of recipes ({name} = {getattr(Recipe, name)!r}); rename it"
+        check(not callable(getattr(kind, name)), what, getattr(kind, name))
     names_of, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
     check(
         not isinstance(names_of, str) and len({*names_of}) == len(names_of) != 1, f"domains is {names_of!r}; {example}"

@@ -31,7 +31,7 @@ from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, mistakes
 from hvdgan.recipe.augment import check_augmentations
 from hvdgan.recipe.loading import digests_of_files
-from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.mistakes import Mistake, check, described
 from hvdgan.recipe.results import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
@@ -365,6 +365,8 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
 
 def check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
     """Refuse a slice of the global batch that the recipe's losses cannot cut into packs."""
+    fits = isinstance(recipe.pack, int) and recipe.pack > 0
+    check(fits, f"pack is {described(recipe.pack)}; it must be a number of samples, as in pack = 4")
     first, past = ranks.slice_of(config.global_batch_size)
     if (count := (past - first) // config.accumulate) % recipe.pack:
         unit = ranks.size * config.accumulate * recipe.pack

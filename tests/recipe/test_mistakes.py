@@ -50,6 +50,7 @@ def folder(tmp_path, monkeypatch):
         ("WrongArgument", "stages() fails: TypeError: Update.__init__() got an unexpected keyword argument 'own'"),
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
+        ("PacksRows", "pack() has the name of a class attribute of recipes (pack = 1); rename it"),
         ("Even --steps 3", "Options fails: ValueError: steps is 3; it must be even"),
     ],
 )

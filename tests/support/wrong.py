@@ -41,6 +41,11 @@ class Frozen(Tiny):
         return [Stage("joint", 3, [Update("fool", owns=both, loss=self.fool)])]
 
 
+class PacksRows(Tiny):
+    def pack(self, rows):  # here
+        return tf.reshape(rows, (-1, 4))
+
+
 class Even(Tiny):
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options(TinyOptions):

@@ -205,3 +205,5 @@ def test_packs_of_samples_are_whole_on_each_rank_and_in_each_micro_batch_or_refu
     tiny_run(packed, global_batch_size=16, accumulate=2)
     with pytest.raises(UserError, match=f"into packs of 4; take a multiple of {unit}$"):
         tiny_run(packed, **settings)
+    with pytest.raises(UserError, match="pack is 0; it must be a number of samples, as in pack = 4$"):
+        tiny_run(type("Unpacked", (Tiny,), {"pack": 0}), **settings)
