@@ -215,7 +215,7 @@ def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) ->
         raise RunError(
             f"step {done}, stage {stage}: {apart[0]} differs between the ranks{more}, and a checkpoint holds one copy "
             'for all ranks; let it depend on the step alone, make it with add_weight(..., aggregation="mean") if it is '
-            "a mean over samples, or train on one rank"
+            "a mean over samples, or declare it in state() of the recipe"
         )
 
 

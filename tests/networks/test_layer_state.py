@@ -31,6 +31,6 @@ def test_state_that_depends_on_the_samples_of_a_rank_is_refused_by_name_after_th
     assert done.returncode == 1, done.stdout + done.stderr
     named = "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs between the"
     said = [line for line in done.stderr.splitlines() if named in line]
-    assert said and all('aggregation="mean"' in line for line in said), done.stderr
+    assert said and all('aggregation="mean"' in line and "declare it in state()" in line for line in said), done.stderr
     assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
