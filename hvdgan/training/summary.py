@@ -1,6 +1,8 @@
 """Describes a run in words: for --dry-run, at its start and at its end."""
 
+import contextlib
 import dataclasses
+import inspect
 import os
 import platform
 import shlex
@@ -21,15 +23,16 @@ from hvdgan.cli.events import End, Network, Recovery, Start
 from hvdgan.cli.events import Stage as StageFacts
 from hvdgan.cli.events import Update as UpdateFacts
 from hvdgan.cli.launcher import allocated, requeued
+from hvdgan.cli.programs import git_state
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe import Recipe
 from hvdgan.recipe.stages import Update
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
-from hvdgan.training.code_state import folder_of_code, git_state
 from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
@@ -173,8 +176,17 @@ def _versions(run: Run) -> str:
     text = f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
     if run.ranks.size > 1:
         text += f", Horovod {backend.build()['version']}"
-    code = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
+    code = _code(run.recipe) if run.ranks.is_root else ""
     return f"{text}; {code}" if code else text
+
+
+def _code(recipe: Recipe) -> str:
+    """The commit of the folder of a recipe of the user's own; for a recipe of hvdgan, of the working folder."""
+    folder = Path.cwd()
+    with contextlib.suppress(TypeError, OSError):  # a class of a notebook
+        if not type(recipe).__module__.startswith("hvdgan."):
+            folder = Path(inspect.getfile(type(recipe))).absolute().parent
+    return git_state(folder)
 
 
 def _state(run: Run) -> Iterator[str]:
