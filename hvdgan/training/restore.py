@@ -25,17 +25,6 @@ from hvdgan.values import sample_values
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress", "recovered")
-# What a manifest must have besides the fields that all readers need, and of which type.
-_FACTS = {
-    "run_id": str,
-    "stage_index": int,
-    "stages": list,
-    "code": dict,
-    "frozen": dict,
-    "versions": dict,
-    "progress": dict,
-}
-_OF_DATA = {"position": int, "fingerprint": str, "num_images": int, "spec": dict}
 # For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
 # whose checkpoint lacks them.
 _TENSORS_OF = {
@@ -89,14 +78,15 @@ def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
     """The maps of the checkpoint that a run resumes, with their statistics, which need not be computed again then."""
 
     def look() -> list[Any] | None:
-        folder = folder_of(config) if resume == "auto" else Path(resume)
-        try:
-            data = {} if resume == "never" else files.read_manifest(files.find(folder))["data"]
-        except (RunError, KeyError):
+        if resume == "never":
             return None
-        spec = data.get("spec") or {}
-        values = [each.get("values") for each in spec.get("domains", {}).values() or [spec]]
-        return None if None in values else [data.get("fingerprint"), values]
+        try:
+            data = files.read_manifest(files.find(folder_of(config) if resume == "auto" else Path(resume)))["data"]
+        except RunError:
+            return None
+        spec = data["spec"]
+        values = [each["values"] for each in spec["domains"].values() or [spec]]
+        return None if None in values else [data["fingerprint"], values]
 
     found = shared_errors.from_root(look, ranks, "the value maps of the checkpoint")
     return None if found is None else KnownMaps(found[0], [sample_values.of_json(each) for each in found[1]])
@@ -186,14 +176,6 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
 
 def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
-    wrong = [
-        name
-        for facts, kinds in ((manifest, _FACTS), (manifest["data"], _OF_DATA))
-        for name, kind in kinds.items()
-        if not isinstance(facts.get(name), kind)
-    ]
-    if wrong:
-        raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
     kept = {**run.state.kept.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
