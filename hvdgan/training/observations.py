@@ -18,7 +18,6 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.changes import scale_of
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.memory import forget_peak
@@ -314,7 +313,7 @@ class Observations:
             "bad_files": dict(self._bad_files.known),
             "bad_updates": dict(self._bad_updates.counts),
             "evaluated": run.evaluator and run.evaluator.count,
-            "scale": scale_of(run),
+            "scale": run.comparison and run.comparison.scale(),
             "ranks": run.ranks.gather(mine, "progress"),
         }
 
