@@ -38,16 +38,15 @@ class Progress:
 
     def print(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
-        if self._bar.disable:
-            print(text, file=sys.stderr, flush=True)
-        else:
+        if self.has_bar:
             self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def advance(self, stage: str) -> None:
         """Advance the bar by one step of this stage."""
-        if not self._bar.disable:
-            self._bar.set_description_str(stage, refresh=False)
-            self._bar.update()
+        self._bar.set_description_str(stage, refresh=False)
+        self._bar.update()
 
     def show(self, step: int, stage: str, values: dict[str, float]) -> str:
         """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
