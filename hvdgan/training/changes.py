@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe.schedule import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
-from hvdgan.training.frozen import refuse_other_frozen
+from hvdgan.training.frozen import differing, refuse_other_frozen
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.values import sample_values
@@ -215,9 +215,7 @@ def _micro_batches(run: Run, difference: str) -> Iterator[str]:
 
 def _code(run: Run, source: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
-    before = manifest["code"]
-    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
-    if changed:
+    if changed := differing(manifest["code"], run.code):
         yield (
             f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it "
             "is now, and differs from the run that it would have been"

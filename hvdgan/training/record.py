@@ -213,13 +213,12 @@ def _drop_after(path: Path, step: int) -> dict[int, set[str]]:
         return dropped
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError):
             record = json.loads(line)
-            if isinstance(record, dict) and isinstance(at := record.get("step"), int):
-                if at <= step:
-                    kept.append(line + "\n")
-                else:
-                    dropped.setdefault(at, set()).update(_scalars(record))
+            if record["step"] <= step:
+                kept.append(line + "\n")
+            else:
+                dropped.setdefault(record["step"], set()).update(_scalars(record))
     with whole_file(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
     return dropped

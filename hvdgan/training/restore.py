@@ -65,9 +65,12 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     if resume_point.step:
         run.state.kept.take(resume_point.kept, root)
         run.state.local.take(resume_point.kept, root)
-    has_same_size = shared["saved_by"] == ranks.size
-    if has_same_size and ranks.size > 1:  # else all ranks resume with the means
-        _share_statistics(run, resume_point.statistics, root)
+    if ranks.size > 1 and shared["saved_by"] == ranks.size:  # else all ranks resume with the means
+        own = run.state.statistics.read()
+        everyones = np.zeros((ranks.size, len(own)), own.dtype)
+        if resume_point.statistics is not None:  # on the root
+            everyones = resume_point.statistics.astype(own.dtype)
+        run.state.statistics.write(ranks.broadcast_array(everyones, root)[ranks.rank])
     if resume_point.recovered:
         # The previous rank 0, which may have run on this host, may still be about to end.
         shared_errors.from_root(lambda: run_folder.lock(run, resume_point, living=True), ranks, "run folder")
@@ -279,10 +282,3 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
     kept = {name: commits.last.values[name] for name in (*run.state.kept.own(), *run.state.local.own())}
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
-
-
-def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None:
-    """Give each rank its own statistics; `everyones`, (size, n), is known on rank `root` alone."""
-    mine = run.state.statistics.read()
-    sent = np.zeros((run.ranks.size, len(mine)), mine.dtype) if everyones is None else everyones.astype(mine.dtype)
-    run.state.statistics.write(run.ranks.broadcast_array(sent, root)[run.ranks.rank])
