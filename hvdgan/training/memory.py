@@ -2,17 +2,14 @@
 
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, in_one_line
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import Stage
 from hvdgan.training.run import Run
-from hvdgan.training.step import Compute, Steps
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 
@@ -41,18 +38,12 @@ def _has_gpu() -> bool:
 
 
 class MemoryGuard:
-    """Follows the steps of a run, and describes a lack of memory in one line."""
+    """Describes a lack of memory in one line."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._where = ""
-        """the step that has begun last"""
-
-    def followed(self, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
-        """Yield steps, and note each."""
-        for step, at, compute in steps:
-            self._where = f" at step {step}, stage {at.stage.name}"
-            yield step, at, compute
+        self.where = ""
+        """the step that has begun last, in words"""
 
     def failure(self, error: Exception) -> RunError:
         """Describe a lack of memory; a batch or an evaluation finds no room beside what the steps take."""
@@ -62,7 +53,7 @@ class MemoryGuard:
         values = [value for value in range(2 * now, batch // ranks.size + 1) if divided % value == 0]
         more = f"--accumulate {values[0]}, " if values else ""
         return RunError(
-            f"rank {ranks.rank} is out of memory{self._where}: {_refused(error)}; try {more}a smaller "
+            f"rank {ranks.rank} is out of memory{self.where}: {_refused(error)}; try {more}a smaller "
             "--global-batch-size or smaller networks"
         )
 
