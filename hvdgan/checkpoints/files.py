@@ -24,7 +24,7 @@ _FIELDS = {
     **{"run_id": str, "stage": str, "stages": list},
 }
 """fields of every manifest, and their types"""
-_OF_DATA = {"source": str, "fingerprint": str, "num_images": int, "position": int, "spec": dict}
+_OF_DATA = {"source": str, "fingerprint": str, "num_images": int, "spec": dict}
 """the same of its field `data`"""
 _NAME = re.compile(r"step-(?P<step>\d{8,})|\.step-(?P<replaced>\d{8,})\.replaced")
 

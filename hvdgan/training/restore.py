@@ -184,7 +184,7 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
     resume_point.kept = copies_of(kept)
     resume_point.remarks += [*remarks, *of_tensors]
-    resume_point.step, resume_point.position = manifest["step"], manifest["data"]["position"]
+    resume_point.step, resume_point.position = manifest["step"], manifest["samples_seen"]
     resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
     run.schedule.restore(resume_point.progress)
 
@@ -279,6 +279,6 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     assert commits.last is not None
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
-    position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
+    position, run_id, progress = facts["samples_seen"], facts["run_id"], facts["progress"]
     kept = {name: commits.last.values[name] for name in (*run.state.kept.own(), *run.state.local.own())}
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)

@@ -145,7 +145,6 @@ def snapshot(
             "source": run.source.name,
             "fingerprint": run.source.fingerprint,
             "num_images": len(run.source),
-            "position": position,
             "spec": run.recipe.data.to_json(),
         },
         "code": dict(run.code),

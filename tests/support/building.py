@@ -26,7 +26,7 @@ FACTS: dict = {
     **dict.fromkeys(("stage_index", "stage_step", "samples_seen", "seed"), 0),
     **{"run_id": "r", "stage": "adversarial", "stages": [["adversarial", 8]], "ranks": 1, "best": None},
     **{"config": {}, "code": {}, "frozen": {}, "progress": {"ended": {}}},
-    "data": {"source": "a", "fingerprint": "", "num_images": 100, "position": 0, "spec": {}},
+    "data": {"source": "a", "fingerprint": "", "num_images": 100, "spec": {}},
 }
 """what a checkpoint says besides its step, its tensors and the versions"""
 
