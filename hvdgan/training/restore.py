@@ -182,7 +182,7 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
     kept = {**run.state.kept.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
-    resume_point.kept = copies_of(kept)
+    resume_point.kept = copies_of({name: each for name, each in kept.items() if name in manifest["tensors"]})
     resume_point.remarks += [*remarks, *of_tensors]
     resume_point.step, resume_point.position = manifest["step"], manifest["samples_seen"]
     resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]

@@ -135,7 +135,10 @@ class LocalNetworks:
         for name, variable in self._own.items():
             rows = self._ranks.broadcast_array(np.array([len(whole.get(name, ()))]), root)[0]
             known = whole.get(name, np.zeros((rows, *variable.shape), variable.dtype))
-            variable.assign(self._ranks.broadcast_array(known, root)[self._ranks.rank % rows])
+            everyones = self._ranks.broadcast_array(known, root)
+            # An average that the checkpoint lacks (--allow-changed ema_decay) begins at this rank's weights.
+            weights = self._own[name.replace("local/ema/", "local/networks/")]
+            variable.assign(everyones[self._ranks.rank % rows] if rows else weights)
 
 
 @dataclasses.dataclass(frozen=True)
