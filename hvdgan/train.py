@@ -35,13 +35,12 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training import session
-from hvdgan.training.as_if_ranks import as_if
 from hvdgan.training.loggers import Logger, LoggerChoice, StopRun, choice_of, find, name_of
 from hvdgan.training.page import Page
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build, folder_of
 from hvdgan.training.stopping import STOPPED, Stopping
-from hvdgan.training.summary import describe
+from hvdgan.training.summary import as_if, describe
 
 __all__ = ["Logger", "RunError", "StopRun", "TrainedRun", "UserError", "main", "train"]
 _AT_A_TIME = 16

@@ -18,8 +18,7 @@ from typing import Any
 from gpu.parts import PARTS
 from gpu.setting import ROOT, Check, Setting, TimeIsUp, in_slurm
 from hvdgan.cli.launching import count_gpus
-from hvdgan.cli.programs import output_of
-from hvdgan.training.code_state import git_state
+from hvdgan.cli.programs import git_state, output_of
 
 RECIPES = sorted(path.stem for path in (ROOT / "hvdgan" / "recipes").glob("[a-z]*.py"))
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

@@ -18,7 +18,7 @@ Facts = dict[str, Any]
 
 
 def contents(checkpoint: Path) -> Facts:
-    """Summarise a checkpoint's manifest; fields that it lacks are None.
+    """Summarise a checkpoint's manifest.
 
     Raises:
         RunError: the manifest is damaged.
@@ -30,16 +30,16 @@ def contents(checkpoint: Path) -> Facts:
         of_kind = {kind: _by_network(shapes, kind) for kind in _KINDS}
         return {
             "path": str(checkpoint),
-            **{fact: manifest.get(fact) for fact in _FACTS},
+            **{fact: manifest[fact] for fact in _FACTS},
             "recipe": manifest["config"].get("recipe"),
-            "data": {fact: data.get(fact) for fact in ("source", "num_images")},
+            "data": {fact: data[fact] for fact in ("source", "num_images")},
             "bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
             "networks": {name: _counts(paths) for name, paths in of_kind["networks"].items()},
             "averages": {name: _counts(paths) for name, paths in of_kind["ema"].items()},
             "optimizers": {
                 name: _slots(paths, of_kind["networks"].get(name, {})) for name, paths in of_kind["optimizers"].items()
             },
-            "frozen": dict(manifest.get("frozen", {})),
+            "frozen": manifest["frozen"],
             "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
         }
     except OSError as error:

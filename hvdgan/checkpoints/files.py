@@ -18,6 +18,14 @@ FORMAT_VERSION = 1
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 LATEST = "latest"
+_FIELDS = {
+    **dict.fromkeys(("step", "stage_index", "stage_step", "samples_seen", "seed", "ranks"), int),
+    **dict.fromkeys(("config", "data", "tensors", "versions", "code", "frozen", "progress"), dict),
+    **{"run_id": str, "stage": str, "stages": list},
+}
+"""fields of every manifest, and their types"""
+_OF_DATA = {"source": str, "fingerprint": str, "num_images": int, "spec": dict}
+"""the same of its field `data`"""
 _NAME = re.compile(r"step-(?P<step>\d{8,})|\.step-(?P<replaced>\d{8,})\.replaced")
 
 
@@ -108,15 +116,11 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
     if version != FORMAT_VERSION:
         raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
-    if missing := {"step", "config", "data", "tensors"} - manifest.keys():
-        raise DamagedCheckpoint(f"{path} is damaged: it lacks {list_some(sorted(missing))}")
-    for name in ("step", "stage_step", "samples_seen", "seed", "ranks"):
-        if type(manifest.get(name, 0)) is not int:
-            raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected a whole number")
-    for name in ("config", "data", "tensors", "versions", "best"):
-        absent = name in ("versions", "best") and manifest.get(name) is None
-        if not absent and not isinstance(manifest[name], dict):
-            raise DamagedCheckpoint(f"{path} is damaged: its {name} is {manifest[name]!r}; expected an object")
+    wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]
+    if "data" not in wrong:
+        wrong += [f"data/{name}" for name, kind in _OF_DATA.items() if not isinstance(manifest["data"].get(name), kind)]
+    if wrong:
+        raise DamagedCheckpoint(f"{path} is damaged: missing or of another type: {list_some(wrong)}")
     return manifest
 
 

@@ -56,7 +56,8 @@ class Retention:
         """Delete old checkpoints of the run that wrote `newest`; returns a message for each that cannot be deleted."""
         if not self.keep:
             return []
-        mine = [(path, manifest) for path, manifest in _manifests(folder) if _is_of(manifest, newest.facts)]
+        run_id = newest.facts["run_id"]
+        mine = [(path, manifest) for path, manifest in _manifests(folder) if manifest["run_id"] == run_id]
         mine.sort(key=lambda each: each[1]["step"])
         stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
         stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
@@ -84,10 +85,6 @@ def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
         except RunError:
             continue  # a folder without a readable manifest may not be of this run
     return found
-
-
-def _is_of(manifest: dict[str, Any], facts: dict[str, Any]) -> bool:
-    return "stage_index" in manifest and manifest.get("run_id") == facts["run_id"]
 
 
 class Saver:

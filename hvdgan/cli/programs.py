@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 SECONDS = 30.0
 """time after which a program counts as hanging"""
@@ -16,3 +17,13 @@ def output_of(command: Sequence[str], seconds: float = SECONDS) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
+
+
+def git_state(folder: Path) -> str:
+    """Describe the commit of a folder: `git commit 3f2a1c0d9e1b`, and whether files differ from it; "" without one."""
+    # The repository's own setting could name a program to run, and git would write its index.
+    command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", "-C", str(folder)]
+    command += ["describe", "--always", "--abbrev=12", "--exclude=*", "--dirty"]  # without the names of tags
+    commit, _, dirty = output_of(command, seconds=5.0).strip().partition("-")
+    changes = ", with changes that are not committed" if dirty else ""
+    return f"git commit {commit}{changes}" if commit else ""

@@ -123,13 +123,8 @@ def everyones_devices(ranks: Ranks) -> list[Device]:
     return [Device(**each) for each in ranks.gather(mine, "devices")]
 
 
-def check_devices(ranks: Ranks, *, share_gpu: bool = False) -> None:
-    """Refuse ranks whose devices do not fit together, on all by the same UserError; every rank calls it."""
-    check(everyones_devices(ranks), share_gpu=share_gpu)
-
-
 def check(devices: Sequence[Device], *, share_gpu: bool = False) -> None:
-    """Refuse devices that would make the run wrong or slow."""
+    """Refuse devices of all ranks that would make the run wrong or slow, on every rank by the same UserError."""
     claims = [(device.host, device.identity) for device in devices]
     for rank, device in enumerate(devices):
         if device.lost:

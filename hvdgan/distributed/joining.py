@@ -61,7 +61,7 @@ def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
     if ranks.size > 1 and not on_gpu and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         ranks = dataclasses.replace(ranks, cores=affinity.cores_of_rank(ranks))
         affinity.bind(ranks.local_rank, ranks.local_size, ranks.cores)
-    devices.check_devices(ranks, share_gpu=share_gpu)
+    devices.check(devices.everyones_devices(ranks), share_gpu=share_gpu)
     return dataclasses.replace(ranks, reduces_on_host=share_gpu)
 
 

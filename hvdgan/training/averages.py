@@ -36,27 +36,22 @@ def move_averages(
 
 
 def share_at(step: tf.Tensor, config: Config) -> tf.Tensor:
-    """The share of the weights in their new average at a step, a scalar float32 in (0, 1]; the old one has the rest."""
-    if config.ema_half_life is None:
-        assert config.ema_decay is not None
-        done = tf.cast(step, tf.float32)
-        # The weight of the old value is smaller at first, so that the initial weights are soon forgotten, as that of
-        # TensorFlow's ExponentialMovingAverage.
-        return 1.0 - tf.minimum(config.ema_decay, (1.0 + done) / (10.0 + done))
-    return share_of_images(step, config.ema_half_life, config.global_batch_size)
+    """The share of the weights in their new average at a step, a scalar float32 in (0, 1]; the old one has the rest.
 
-
-def share_of_images(step: tf.Tensor, half_life: float, batch_size: int) -> tf.Tensor:
-    """The share of the weights in their new average, 1 - 0.5 ** (batch_size / h), which is 1 in the first step.
-
-    h is the half-life or RAMP_UP times the images seen before this step, step * batch_size, whichever is less. So equal
-    images seen give the same average at any batch size, as far as the weights are the same.
-
-    0.5 ** x near 1 has few digits in float32, so 1 - 0.5 ** x is computed as one function. The average itself is
-    float32: it stops short of the weights by up to 6e-8 / share of its size, 0.01 % at a half-life of 1,000 steps.
+    With a half-life it is 1 - 0.5 ** (global_batch_size / h), where h is the half-life or RAMP_UP times the images seen
+    before this step, whichever is less. So equal images seen give the same average at any batch size, as far as the
+    weights are the same.
 
     Reference: Karras et al. 2018, arXiv:1710.10196, section A.1 (the average of the weights); Karras et al. 2021,
         arXiv:2106.12423, whose training uses the half-life in images and this ramp-up.
     """
-    half_lives = tf.maximum(batch_size / half_life, 1.0 / (RAMP_UP * tf.cast(step, tf.float32)))
+    done = tf.cast(step, tf.float32)
+    if config.ema_half_life is None:
+        assert config.ema_decay is not None
+        # The weight of the old value is smaller at first, so that the initial weights are soon forgotten, as that of
+        # TensorFlow's ExponentialMovingAverage.
+        return 1.0 - tf.minimum(config.ema_decay, (1.0 + done) / (10.0 + done))
+    half_lives = tf.maximum(config.global_batch_size / config.ema_half_life, 1.0 / (RAMP_UP * done))
+    # 0.5 ** x near 1 has few digits in float32, so 1 - 0.5 ** x is computed as one function. The average itself is
+    # float32: it stops short of the weights by up to 6e-8 / share of its size, 0.01 % at a half-life of 1,000 steps.
     return -tf.math.expm1(-math.log(2.0) * half_lives)

@@ -12,7 +12,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe.schedule import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
-from hvdgan.training.frozen import refuse_other_frozen
+from hvdgan.training.frozen import differing, refuse_other_frozen
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.values import sample_values
@@ -215,9 +215,7 @@ def _micro_batches(run: Run, difference: str) -> Iterator[str]:
 
 def _code(run: Run, source: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Name the files of the user's code that differ from those a checkpoint was made with, in at most one line."""
-    before = manifest["code"]
-    changed = [name for name, digest in run.code.items() if before.get(name, digest) != digest]
-    if changed:
+    if changed := differing(manifest["code"], run.code):
         yield (
             f"warning: {', '.join(changed)}: edited since {source.name} was made; the run resumes with the code as it "
             "is now, and differs from the run that it would have been"
@@ -275,30 +273,19 @@ def _numbers(value_map: ValueMap) -> dict[str, Any]:
     return {**value_map.to_json(), "channels": len(value_map.channels), "units": []}
 
 
-def scale_of(run: Run) -> dict[str, Any] | None:
-    """What the distances depend on besides the networks, as JSON types; None if the run compares no samples."""
-    return None if run.comparison is None else run.comparison.scale()
-
-
 def drop_incomparable(run: Run, resume_point: ResumePoint) -> None:
     """Drop saved distances that those of this run cannot be compared with; every rank calls this."""
-    progress, now = resume_point.progress, scale_of(run)
+    progress, step = resume_point.progress, resume_point.step
     before = progress.get("scale")
-    if run.comparison is None or not now or not before or before == now:
+    if run.comparison is None or not before or before == (now := run.comparison.scale()):
         return
-    names, anew = run.comparison.names, list[str]()
-    if (best := progress.get("best")) and best["metric"] in names:
-        progress = {**progress, "best": None}
-        anew.append("the best checkpoint")
-    step = resume_point.step
-    until = run.schedule.at(step).stage.until if step < run.schedule.total_steps else None
-    if until is not None and until.metric in names:
-        progress = {**progress, "ranks": [{**each, "watch": None} for each in progress["ranks"]]}
-        anew.append("the plateau that ends the stage")
-    resume_point.progress = progress
+    if progress["best"] and progress["best"]["metric"] in run.comparison.names:
+        progress["best"] = None
+    until = run.schedule.at(max(step - 1, 0)).stage.until
+    if until is not None and until.metric in run.comparison.names:
+        progress["ranks"] = [{**each, "watch": None} for each in progress["ranks"]]
     changed = ", ".join(sorted(name for name in before | now if before.get(name) != now.get(name)))
-    end = f": {' and '.join(anew)} will be sought anew" if anew else ""
     resume_point.remarks.append(
-        f"warning: samples are compared in another way than before ({changed}), so the distances up to step "
-        f"{step} have another scale than those after it{end}"
+        f"warning: samples are compared in another way than before ({changed}), so the distances up to step {step} "
+        "have another scale than those after it; the best checkpoint and a plateau by them are sought anew"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.errors import LostPeer, RunError, UserError
 from hvdgan.cli.files.lock import lock
+from hvdgan.distributed import devices
 from hvdgan.distributed.collective_errors import failures_in_words
-from hvdgan.distributed.devices import check_devices
 from hvdgan.distributed.joining import Membership
 from hvdgan.training import session
 from hvdgan.training.command import Command
@@ -67,7 +67,7 @@ def _train_with(
         run = None
         try:
             with failures_in_words(heart.explanation):
-                check_devices(ranks, share_gpu=command.config.share_gpu)
+                devices.check(devices.everyones_devices(ranks), share_gpu=command.config.share_gpu)
                 run, resume_point = session.build_and_restore(command, ranks, commits)
                 return session.train(run, resume_point, heart, stopping, commits, page, loggers=command.loggers)
         except HostsChanged:

@@ -8,21 +8,12 @@ import tensorflow as tf
 from hvdgan.cli.shared_errors import agree
 from hvdgan.data.batches import Batches
 from hvdgan.recipe.schedule import Position
+from hvdgan.training.memory import MemoryGuard
 from hvdgan.training.pending import PendingStep, PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
-from hvdgan.training.step import Compute, Steps
 from hvdgan.training.stopping import Stopping
-
-
-def steps_from(run: Run, first: int) -> Iterator[tuple[int, Position, Compute]]:
-    """Yield the steps of a run from the first that is not done, each with its position and what runs it."""
-    step = first
-    while step < run.last_step:  # a stage that ends early brings the last step forward
-        at = run.schedule.at(step)
-        yield step, at, run.steps[at.index]
-        step += 1
 
 
 class Loop:
@@ -36,37 +27,39 @@ class Loop:
         self._between_seconds = 0.0
         """time of the work between the last step and the next one"""
 
-    def train(self, batches: Batches, steps: Steps) -> bool:
+    def train(self, batches: Batches, guard: MemoryGuard) -> bool:
         """Run all steps; returns False if a request to stop came before the last one."""
         try:
             self._tasks.begin()
-            done, stop = self._run_steps(batches, steps)
+            done, stop = self._run_steps(batches, guard)
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
             self._tasks.settle()
         self._tasks.finish(done, self._stopping.reason if stop else None)
         return not stop
 
-    def _run_steps(self, batches: Batches, steps: Steps) -> tuple[int, bool]:
+    def _run_steps(self, batches: Batches, guard: MemoryGuard) -> tuple[int, bool]:
         """Run the steps; returns how many are done in all, and whether a request to stop has ended them."""
-        done, index = self._resume_point.step, -1
+        run, done, index = self._run, self._resume_point.step, -1
         if self._stopping.is_time():  # the build may have used up the time, or a signal has come meanwhile
             if not self._resume_point.recovered:
                 self._stopping.refuse_used_up_budget()
             elif done:
                 self._tasks.save(done)
             return done, True
-        with self._run.ranks.activity.beside(lambda: batches.loaded):
-            for step, at, compute in steps:
+        with run.ranks.activity.beside(lambda: batches.loaded):
+            while done < run.last_step:  # a stage that ends early brings the last step forward
+                step, at = done, run.schedule.at(done)
+                guard.where = f" at step {step}, stage {at.stage.name}"
                 if index != at.index:
                     index = at.index
                     self._begin_stage(at, step)
-                self.step(batches, step, at, compute)
+                self.step(batches, step, at)
                 done = step + 1
                 stop = self._stopping.is_time()
                 if stop or self._tasks.is_due(done, at):
                     self.read_all(step)
-                stop = stop and done < self._run.last_step
+                stop = stop and done < run.last_step
                 begin = time.perf_counter()
                 self._tasks.work(done, at, batches.bad_files, stop=stop)
                 self._between_seconds = time.perf_counter() - begin
@@ -82,13 +75,13 @@ class Loop:
             run.state.reset_optimizers(run.recipe, at.stage.owns)
         self._pending.begin_stage(at)
 
-    def step(self, batches: Iterator[dict[str, tf.Tensor]], step: int, at: Position, compute: Compute) -> None:
+    def step(self, batches: Iterator[dict[str, tf.Tensor]], step: int, at: Position) -> None:
         """Begin one step, and hand the results of an earlier one to the observations."""
         begin = time.perf_counter()
         data = next(batches)
         arrived = time.perf_counter()
         with self._run.ranks.activity.at(f"step {step}"):
-            metrics, finite = compute(step, at.stage_step, data)
+            metrics, finite = self._run.steps[at.index](step, at.stage_step, data)
             waited, between = arrived - begin, self._between_seconds
             self._pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, between))
 

@@ -2,30 +2,16 @@
 
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
 
 from hvdgan.cli.errors import RunError, in_one_line
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import Stage
 from hvdgan.training.run import Run
-from hvdgan.training.step import Compute, Steps
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
-
-
-def peak_memory() -> dict[str, int | None]:
-    """Read the peak memory of this process, on the host and on its GPU."""
-    # Not ru_maxrss, which includes the memory of the launcher that this process was forked from.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    host = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-    return {
-        "peak_rss_bytes": host,
-        "peak_gpu_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"] if _has_gpu() else None,
-    }
 
 
 def forget_peak() -> None:
@@ -36,10 +22,14 @@ def forget_peak() -> None:
 
 def used_by(stage: Stage, ranks: Ranks) -> str:
     """Describe the most memory that a rank has taken; every rank calls this at the end of a stage."""
-    mine = peak_memory()
-    gpu = mine["peak_gpu_bytes"]
-    peaks = ranks.gather(mine["peak_rss_bytes"] if gpu is None else gpu, "peak memory")
-    whose = "process" if gpu is None else "GPU"
+    if _has_gpu():
+        whose, peak = "GPU", tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    else:
+        # Not ru_maxrss, which includes the memory of the launcher that this process was forked from.
+        lines = Path("/proc/self/status").read_text().splitlines()
+        whose = "process"
+        peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    peaks = ranks.gather(peak, "peak memory")
     return f"stage {stage.name}: peak memory of a {whose} {max(peaks) / 1e9:,.3g} GB, on rank {peaks.index(max(peaks))}"
 
 
@@ -48,34 +38,24 @@ def _has_gpu() -> bool:
 
 
 class MemoryGuard:
-    """Follows the steps of a run, and describes a lack of memory in one line."""
+    """Describes a lack of memory in one line."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._where = ""
-        """the step that has begun last"""
-
-    def followed(self, steps: Steps) -> Iterator[tuple[int, Position, Compute]]:
-        """Yield steps, and note each."""
-        for step, at, compute in steps:
-            self._where = f" at step {step}, stage {at.stage.name}"
-            yield step, at, compute
+        self.where = ""
+        """the step that has begun last, in words"""
 
     def failure(self, error: Exception) -> RunError:
         """Describe a lack of memory; a batch or an evaluation finds no room beside what the steps take."""
-        less = ", ".join([*_accumulated(self._run), "a smaller --global-batch-size"])
+        batch, ranks, now = self._run.config.global_batch_size, self._run.ranks, self._run.config.accumulate
+        divided = batch if ranks.slice_unit else batch // ranks.size
+        # The next value that at least halves a rank's micro-batches, if there is one.
+        values = [value for value in range(2 * now, batch // ranks.size + 1) if divided % value == 0]
+        more = f"--accumulate {values[0]}, " if values else ""
         return RunError(
-            f"rank {self._run.ranks.rank} is out of memory{self._where}: {_refused(error)}; try {less} or smaller "
-            "networks"
+            f"rank {ranks.rank} is out of memory{self.where}: {_refused(error)}; try {more}a smaller "
+            "--global-batch-size or smaller networks"
         )
-
-
-def _accumulated(run: Run) -> list[str]:
-    """The next value of --accumulate that at least halves a rank's micro-batches, if there is one."""
-    batch, ranks, now = run.config.global_batch_size, run.ranks, run.config.accumulate
-    divided = batch if ranks.slice_unit else batch // ranks.size
-    values = (value for value in range(2 * now, batch // ranks.size + 1) if divided % value == 0)
-    return [f"--accumulate {value}" for value in [next(values, None)] if value]
 
 
 def _refused(error: Exception) -> str:

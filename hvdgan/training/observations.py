@@ -18,7 +18,6 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.changes import scale_of
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.memory import forget_peak
@@ -281,8 +280,6 @@ class Observations:
         everyones = [dict(zip(own, each, strict=True)) for each in zip(*columns, strict=True)]
         weighted = list(zip(self._weights, everyones, strict=True))
         values = {name: sum(weight * each[name] for weight, each in weighted) / ranks.size for name in own}
-        if bad := [name for name, value in values.items() if name.endswith("/loss") and not math.isfinite(value)]:
-            raise RunError(f"step {done}, stage {at.stage.name}: {bad[0]} is not finite")
         images_per_sec = config.global_batch_size / values["step_seconds"]
         self._bad_files.add(everyones_bad_files)
         extra = {"images_per_sec": images_per_sec, "bad_files": len(self._bad_files.known)}
@@ -314,7 +311,7 @@ class Observations:
             "bad_files": dict(self._bad_files.known),
             "bad_updates": dict(self._bad_updates.counts),
             "evaluated": run.evaluator and run.evaluator.count,
-            "scale": scale_of(run),
+            "scale": run.comparison and run.comparison.scale(),
             "ranks": run.ranks.gather(mine, "progress"),
         }
 

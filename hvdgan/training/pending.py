@@ -1,5 +1,6 @@
 """Steps that have begun and whose results are not read yet, so that the device computes while the host reads some."""
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,31 +28,20 @@ class PendingStep(NamedTuple):
     between: float
 
 
-class Requests:
-    """Requests of each step whether its updates were finite, as soon as it has begun.
+class PendingSteps:
+    """Reads whether the updates of steps were finite, in their order, and hands each step to the observations.
 
     TensorFlow copies a result from a GPU after all work that the GPU has been given when the copy is requested
     (CopyGPUTensorToCPU in its gpu_util.cc). A result that is requested when later steps have begun would be read when
     these have ended, with nothing left for the GPU to do. So where several steps may wait, which `most` says, each
-    step's one tensor is requested by a thread that waits for no other.
+    step's one tensor is requested at once, by a thread that waits for no other.
     """
-
-    def __init__(self, most: int) -> None:
-        # The newest step is requested before the oldest one is awaited.
-        self._threads = ThreadPoolExecutor(most + 1, "hvdgan-results") if most > 1 else None
-
-    def __call__(self, finite: tf.Tensor) -> Callable[[], list[bool]]:
-        """Request (n,) bool; the function returned waits for them."""
-        return self._threads.submit(_read, finite).result if self._threads else lambda: _read(finite)
-
-
-class PendingSteps:
-    """Reads whether the updates of steps were finite, in their order, and hands each step to the observations."""
 
     def __init__(self, observations: Observations, most: int) -> None:
         self._observations = observations
         self._most = most
-        self._request = Requests(most)
+        # The newest step is requested before the oldest one is awaited.
+        self._threads = ThreadPoolExecutor(most + 1, "hvdgan-results") if most > 1 else None
         self._steps: deque[tuple[PendingStep, Callable[[], list[bool]]]] = deque()
         """steps, each with the function that waits for its result"""
         self._ended = 0.0
@@ -62,7 +52,8 @@ class PendingSteps:
 
     def add(self, begun: PendingStep) -> None:
         """Add the newest step, and read the oldest if too many wait."""
-        self._steps.append((begun, self._request(begun.finite)))
+        read = functools.partial(_read, begun.finite)
+        self._steps.append((begun, self._threads.submit(read).result if self._threads else read))
         while len(self._steps) > self._most:
             self._read_oldest()
 

@@ -1,7 +1,6 @@
 """The variables that a recipe's state() declares: those that all ranks share, and this rank's slice of the others."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import keras
 import numpy as np
@@ -20,7 +19,7 @@ class RecipeState:
         self.declared = declared
         self._ranks, self._global_batch_size = ranks, global_batch_size
         self._first, self._past = ranks.slice_of(global_batch_size)
-        self._variables = {name: _variable(name, self._initial(state)) for name, state in declared.items()}
+        self._variables = {name: _variable(name, state, self._past - self._first) for name, state in declared.items()}
 
     def shared(self) -> dict[str, keras.Variable]:
         """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
@@ -59,7 +58,7 @@ class RecipeState:
     def whole_variables(self) -> dict[str, keras.Variable]:
         """New variables for the whole state per sample, to be read from a checkpoint."""
         return {
-            f"{_PREFIX}{name}": _variable(name, np.repeat(state.initial[None], self._global_batch_size, axis=0))
+            f"{_PREFIX}{name}": _variable(name, state, self._global_batch_size)
             for name, state in self.declared.items()
             if state.per_sample
         }
@@ -78,10 +77,8 @@ class RecipeState:
             if self.declared[name].per_sample == per_sample
         }
 
-    def _initial(self, state: State) -> np.ndarray:
-        first: Any = state.initial
-        return np.repeat(first[None], self._past - self._first, axis=0) if state.per_sample else first
 
-
-def _variable(name: str, value: np.ndarray) -> keras.Variable:
+def _variable(name: str, state: State, count: int) -> keras.Variable:
+    """A variable with the initial value, or with `count` of them if the state is per sample."""
+    value = np.repeat(state.initial[None], count, axis=0) if state.per_sample else state.initial
     return keras.Variable(value, trainable=False, dtype=value.dtype.name, name=name)

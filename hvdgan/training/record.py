@@ -38,16 +38,15 @@ class Progress:
 
     def print(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
-        if self._bar.disable:
-            print(text, file=sys.stderr, flush=True)
-        else:
+        if self.has_bar:
             self._bar.write(text, file=sys.stderr)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def advance(self, stage: str) -> None:
         """Advance the bar by one step of this stage."""
-        if not self._bar.disable:
-            self._bar.set_description_str(stage, refresh=False)
-            self._bar.update()
+        self._bar.set_description_str(stage, refresh=False)
+        self._bar.update()
 
     def show(self, step: int, stage: str, values: dict[str, float]) -> str:
         """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
@@ -214,13 +213,12 @@ def _drop_after(path: Path, step: int) -> dict[int, set[str]]:
         return dropped
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError):
             record = json.loads(line)
-            if isinstance(record, dict) and isinstance(at := record.get("step"), int):
-                if at <= step:
-                    kept.append(line + "\n")
-                else:
-                    dropped.setdefault(at, set()).update(_scalars(record))
+            if record["step"] <= step:
+                kept.append(line + "\n")
+            else:
+                dropped.setdefault(record["step"], set()).update(_scalars(record))
     with whole_file(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
     return dropped

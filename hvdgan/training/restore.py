@@ -25,17 +25,6 @@ from hvdgan.values import sample_values
 
 # The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
 _SHARED = ("step", "position", "run_id", "progress", "recovered")
-# What a manifest must have besides the fields that all readers need, and of which type.
-_FACTS = {
-    "run_id": str,
-    "stage_index": int,
-    "stages": list,
-    "code": dict,
-    "frozen": dict,
-    "versions": dict,
-    "progress": dict,
-}
-_OF_DATA = {"position": int, "fingerprint": str, "num_images": int, "spec": dict}
 # For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
 # whose checkpoint lacks them.
 _TENSORS_OF = {
@@ -76,9 +65,12 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     if resume_point.step:
         run.state.kept.take(resume_point.kept, root)
         run.state.local.take(resume_point.kept, root)
-    has_same_size = shared["saved_by"] == ranks.size
-    if has_same_size and ranks.size > 1:  # else all ranks resume with the means
-        _share_statistics(run, resume_point.statistics, root)
+    if ranks.size > 1 and shared["saved_by"] == ranks.size:  # else all ranks resume with the means
+        own = run.state.statistics.read()
+        everyones = np.zeros((ranks.size, len(own)), own.dtype)
+        if resume_point.statistics is not None:  # on the root
+            everyones = resume_point.statistics.astype(own.dtype)
+        run.state.statistics.write(ranks.broadcast_array(everyones, root)[ranks.rank])
     if resume_point.recovered:
         # The previous rank 0, which may have run on this host, may still be about to end.
         shared_errors.from_root(lambda: run_folder.lock(run, resume_point, living=True), ranks, "run folder")
@@ -89,14 +81,15 @@ def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
     """The maps of the checkpoint that a run resumes, with their statistics, which need not be computed again then."""
 
     def look() -> list[Any] | None:
-        folder = folder_of(config) if resume == "auto" else Path(resume)
-        try:
-            data = {} if resume == "never" else files.read_manifest(files.find(folder))["data"]
-        except (RunError, KeyError):
+        if resume == "never":
             return None
-        spec = data.get("spec") or {}
-        values = [each.get("values") for each in spec.get("domains", {}).values() or [spec]]
-        return None if None in values else [data.get("fingerprint"), values]
+        try:
+            data = files.read_manifest(files.find(folder_of(config) if resume == "auto" else Path(resume)))["data"]
+        except RunError:
+            return None
+        spec = data["spec"]
+        values = [each["values"] for each in spec["domains"].values() or [spec]]
+        return None if None in values else [data["fingerprint"], values]
 
     found = shared_errors.from_root(look, ranks, "the value maps of the checkpoint")
     return None if found is None else KnownMaps(found[0], [sample_values.of_json(each) for each in found[1]])
@@ -186,20 +179,12 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
 
 def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
-    wrong = [
-        name
-        for facts, kinds in ((manifest, _FACTS), (manifest["data"], _OF_DATA))
-        for name, kind in kinds.items()
-        if not isinstance(facts.get(name), kind)
-    ]
-    if wrong:
-        raise files.DamagedCheckpoint(f"{source / files.MANIFEST} lacks {', '.join(wrong)}; resume another checkpoint")
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
     kept = {**run.state.kept.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
     resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
-    resume_point.kept = copies_of(kept)
+    resume_point.kept = copies_of({name: each for name, each in kept.items() if name in manifest["tensors"]})
     resume_point.remarks += [*remarks, *of_tensors]
-    resume_point.step, resume_point.position = manifest["step"], manifest["data"]["position"]
+    resume_point.step, resume_point.position = manifest["step"], manifest["samples_seen"]
     resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
     run.schedule.restore(resume_point.progress)
 
@@ -294,13 +279,6 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     assert commits.last is not None
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
-    position, run_id, progress = facts["data"]["position"], facts["run_id"], facts["progress"]
+    position, run_id, progress = facts["samples_seen"], facts["run_id"], facts["progress"]
     kept = {name: commits.last.values[name] for name in (*run.state.kept.own(), *run.state.local.own())}
     return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
-
-
-def _share_statistics(run: Run, everyones: np.ndarray | None, root: int) -> None:
-    """Give each rank its own statistics; `everyones`, (size, n), is known on rank `root` alone."""
-    mine = run.state.statistics.read()
-    sent = np.zeros((run.ranks.size, len(mine)), mine.dtype) if everyones is None else everyones.astype(mine.dtype)
-    run.state.statistics.write(run.ranks.broadcast_array(sent, root)[run.ranks.rank])

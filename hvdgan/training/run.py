@@ -37,12 +37,11 @@ from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.training.command import to_json
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
-from hvdgan.training.local_networks import LocalNetworks
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.recipe_state import RecipeState
 from hvdgan.training.repeatable import operations, refuse_unrepeatable
 from hvdgan.training.samples import Sampler
-from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
+from hvdgan.training.state import LocalNetworks, LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
 from hvdgan.values.sample_values import SampleValues, are_pixels
 

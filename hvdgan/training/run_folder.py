@@ -109,7 +109,7 @@ def check_progress(run_dir: Path, step: int) -> None:
     if again is None or again[1] < _STARTS:
         return
     with (
-        contextlib.suppress(OSError, ValueError, RecursionError),
+        contextlib.suppress(OSError, ValueError),
         open(run_dir / events.FILE, encoding="utf-8") as lines,
     ):
         found = [events.of_json(json.loads(line)) for line in lines if '"start"' in line]
@@ -138,8 +138,6 @@ def _launch() -> str | None:
 def _read(run_dir: Path) -> dict[str, Any]:
     """Return the record; an empty one if it is missing or damaged."""
     record: dict[str, Any] = {"checkpoints": [], "job": None, "launch": None}
-    try:
-        found = json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return record
-    return {**record, **found} if isinstance(found, dict) and isinstance(found.get("checkpoints"), list) else record
+    with contextlib.suppress(OSError, ValueError):
+        record |= json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
+    return record

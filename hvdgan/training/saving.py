@@ -1,8 +1,6 @@
 """Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -147,18 +145,13 @@ def snapshot(
             "source": run.source.name,
             "fingerprint": run.source.fingerprint,
             "num_images": len(run.source),
-            "position": position,
             "spec": run.recipe.data.to_json(),
-            "beside": {
-                name: {"source": each.name, "num_images": len(each)} for name, each in run.source.beside.items()
-            },
         },
         "code": dict(run.code),
         "frozen": dict(run.frozen),
         "seed": run.config.seed,
         "ranks": run.ranks.size,
         "config": run.settings(),
-        "config_sha256": hashlib.sha256(json.dumps(run.settings(), sort_keys=True).encode()).hexdigest(),
         "best": progress.get("best"),
         "progress": progress,
     }

@@ -17,7 +17,7 @@ from hvdgan.networks import device
 from hvdgan.recipe import mistakes
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
-from hvdgan.training.loop import Loop, steps_from
+from hvdgan.training.loop import Loop
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
 from hvdgan.training.page import Page
@@ -89,7 +89,7 @@ def train(
             pending = PendingSteps(observations, device.chosen().steps_behind)
             loop = Loop(run, resume_point, stopping, pending, tasks)
             with _open_batches(run, resume_point) as batches:
-                page.is_finished = loop.train(batches, guard.followed(steps_from(run, first)))
+                page.is_finished = loop.train(batches, guard)
     return page.is_finished
 
 

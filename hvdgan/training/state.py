@@ -1,11 +1,11 @@
-"""The variables of a run by the names that a checkpoint gives them, and the statistics that differ between ranks."""
+"""The variables of a run by the names that a checkpoint gives them, and those of them that differ between ranks."""
 
 import collections
 import contextlib
 import dataclasses
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,7 +19,6 @@ from hvdgan.recipe import Recipe, mistakes
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.results import check_names, networks_of, optimizers_of
-from hvdgan.training.local_networks import LocalNetworks
 from hvdgan.training.recipe_state import RecipeState
 
 FIRST = 2.0**15
@@ -92,6 +91,54 @@ class Statistics:
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
     """The variables that can be averaged over time: the floating-point ones."""
     return [variable for variable in network.variables if is_float(variable)]
+
+
+class LocalNetworks:
+    """The networks that each rank trains for itself: all their variables, slots and averages differ between the ranks.
+
+    A checkpoint holds those of every rank, one after another, (ranks, ...) each. A run that resumes on another number
+    of ranks gives rank r those of rank r modulo the number of ranks that saved.
+
+    Args:
+        names: names of the networks.
+        tensors: all variables of the run, by the names that a checkpoint gives them, which holds those of rank 0.
+        ranks: ranks of the run.
+    """
+
+    def __init__(self, names: Collection[str], tensors: Mapping[str, keras.Variable], ranks: Ranks) -> None:
+        self.names, self._ranks = names, ranks
+        of_networks = ("networks/", "optimizers/", "ema/")  # an update's loss scale may have the name of a network
+        self._own = {
+            f"local/{key}": variable
+            for key, variable in tensors.items()
+            if key.startswith(of_networks) and key.split("/")[1] in names
+        }
+
+    def own(self) -> dict[str, keras.Variable]:
+        """This rank's variables, by the names that a checkpoint gives those of all ranks."""
+        return self._own
+
+    def whole(self) -> dict[str, np.ndarray]:
+        """The values of all ranks, by the names of own(); every rank calls this."""
+        return {name: self._ranks.concatenate(variable.numpy()[None]) for name, variable in self._own.items()}
+
+    def whole_variables(self, saved: Mapping[str, Any]) -> dict[str, keras.Variable]:
+        """New variables for the values of all ranks, to be read from a checkpoint whose manifest has these tensors."""
+        shapes = {name: saved[name]["shape"] if name in saved else (1, *v.shape) for name, v in self._own.items()}
+        return {
+            name: keras.Variable(np.zeros(shapes[name]), trainable=False, dtype=variable.dtype)
+            for name, variable in self._own.items()
+        }
+
+    def take(self, whole: Mapping[str, np.ndarray], root: int) -> None:
+        """Take this rank's part of what the root knows; the others pass nothing. Every rank calls this."""
+        for name, variable in self._own.items():
+            rows = self._ranks.broadcast_array(np.array([len(whole.get(name, ()))]), root)[0]
+            known = whole.get(name, np.zeros((rows, *variable.shape), variable.dtype))
+            everyones = self._ranks.broadcast_array(known, root)
+            # An average that the checkpoint lacks (--allow-changed ema_decay) begins at this rank's weights.
+            weights = self._own[name.replace("local/ema/", "local/networks/")]
+            variable.assign(everyones[self._ranks.rank % rows] if rows else weights)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,18 +18,12 @@ from hvdgan.networks.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe, ada
 from hvdgan.recipe.results import controlled, decision_of, grown_of
-from hvdgan.recipe.schedule import Position
 from hvdgan.recipe.stages import LEVEL, LearningRate, Stage, Update
 from hvdgan.training.averages import move_averages
 from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
 from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
 from hvdgan.training.state import TrainState
-
-Compute = Callable[[int, int, dict[str, tf.Tensor]], tuple[dict[str, Any], tf.Tensor]]
-"""what runs one step, as StageStep.__call__ does"""
-Steps = Iterable[tuple[int, Position, Compute]]
-"""steps of a run, each with its position in the schedule and what runs it"""
 
 Before = Sequence[tuple[keras.Variable, tf.Tensor]]
 """variables with their earlier values"""

@@ -1,6 +1,9 @@
-"""Describes a run in words: for --dry-run, at its start and at its end."""
+"""Describes a run in words: for --dry-run, also as if on many ranks (--as-if-ranks), at its start and at its end."""
 
+import contextlib
 import dataclasses
+import inspect
+import math
 import os
 import platform
 import shlex
@@ -21,20 +24,22 @@ from hvdgan.cli.events import End, Network, Recovery, Start
 from hvdgan.cli.events import Stage as StageFacts
 from hvdgan.cli.events import Update as UpdateFacts
 from hvdgan.cli.launcher import allocated, requeued
+from hvdgan.cli.programs import git_state
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.stages import Update
+from hvdgan.recipe import Recipe
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
-from hvdgan.training.code_state import folder_of_code, git_state
 from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run
+from hvdgan.training.run import Run, check_micro_batches, check_packs
 from hvdgan.training.step import StageStep
+
+_GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
@@ -64,6 +69,30 @@ def describe(run: Run, of_ranks: Sequence[Device]) -> str:
     """Describe what a run says at its start, given the devices of the ranks."""
     folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing; --print-config has every setting"
     return "\n".join([*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks])
+
+
+def as_if(run: Run, size: int) -> Iterator[str]:
+    """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines.
+
+    Raises:
+        UserError: this many ranks cannot share the global batch.
+    """
+    config, ranks = run.config, Ranks(size=size)
+    first, past = ranks.slice_of(config.global_batch_size)
+    check_micro_batches(ranks, config)
+    check_packs(ranks, config, run.recipe)
+    micro = f" in {config.accumulate} micro-batches" if config.accumulate > 1 else ""
+    steps = len(run.source) / config.global_batch_size
+    yield (
+        f"as if on {size} ranks: {past - first} samples of {config.global_batch_size} a rank and step{micro}; an epoch "
+        f"has {steps:,.6g} steps, in which a rank reads {len(run.source) / size:,.6g} samples"
+    )
+    held = sum(math.prod(each.shape) * each.value.dtype.size for each in run.state.tensors().values())
+    yield f"each rank holds {held / 1e6:,.1f} MB of weights, slots and averages, and what the step computes"
+    for stage in (_stage(run, step, size) for step in run.steps):
+        sent = sum(update.bytes / update.every for update in stage.updates)
+        times = (f"{2e3 * (size - 1) / size * sent / (gbits * 1.25e8):.3g} ms at {gbits} Gbit/s" for gbits in _GBITS)
+        yield f"stage {stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}, if none is late"
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
@@ -121,7 +150,7 @@ def start_of(run: Run, of_ranks: Sequence[Device], step: int) -> Start:
         slurm_job=job,
         slurm_restart=restart,
         networks=list(_networks(run)),
-        stages=[_stage(run, step) for step in run.steps],
+        stages=[_stage(run, step, run.ranks.size) for step in run.steps],
         data=list(_data(run)),
         changed=changed_flags(run.config, run.recipe.options),
         machine=[
@@ -173,8 +202,17 @@ def _versions(run: Run) -> str:
     text = f"Python {platform.python_version()}, TensorFlow {tf.__version__}, Keras {keras.__version__}"
     if run.ranks.size > 1:
         text += f", Horovod {backend.build()['version']}"
-    code = git_state(folder_of_code(run.recipe)) if run.ranks.is_root else ""
+    code = _code(run.recipe) if run.ranks.is_root else ""
     return f"{text}; {code}" if code else text
+
+
+def _code(recipe: Recipe) -> str:
+    """The commit of the folder of a recipe of the user's own; for a recipe of hvdgan, of the working folder."""
+    folder = Path.cwd()
+    with contextlib.suppress(TypeError, OSError):  # a class of a notebook
+        if not type(recipe).__module__.startswith("hvdgan."):
+            folder = Path(inspect.getfile(type(recipe))).absolute().parent
+    return git_state(folder)
 
 
 def _state(run: Run) -> Iterator[str]:
@@ -221,25 +259,20 @@ def _samples_of(source: Samples) -> str:
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
-def _stage(run: Run, step: StageStep) -> StageFacts:
-    """A stage, and the bytes of the all-reduce of its updates: 4 for each parameter, or 2 in float16."""
-    bytes_each = 0 if run.ranks.size == 1 else 2 if run.config.compression == "fp16" else 4
+def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
+    """A stage, and the bytes that its updates all-reduce over this many ranks: 4 for each parameter, 2 in float16."""
+    bytes_each = 0 if size == 1 else 2 if run.config.compression == "fp16" else 4
     updates = [
         UpdateFacts(
             name=each.name,
             owns=[*each.owns],
             every=each.every,
-            bytes=reduced_bytes(step, each, bytes_each),
+            bytes=bytes_each * each.reduce * sum(_trainable(step.networks[name]) for name in each.owns),
             reduce=each.reduce,
         )
         for each in step.stage.updates
     ]
     return StageFacts(name=step.stage.name, steps=step.stage.steps, updates=updates)
-
-
-def reduced_bytes(step: StageStep, update: Update, bytes_each: int) -> int:
-    """What an update of a stage all-reduces, with this many bytes for each parameter."""
-    return bytes_each * sum(_trainable(step.networks[name]) for name in update.owns) if update.reduce else 0
 
 
 def _update(update: UpdateFacts) -> str:

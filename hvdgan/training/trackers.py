@@ -192,8 +192,8 @@ def _name_of_run(run_dir: Path, tracker: str, make: Callable[[], str]) -> str:
     path = run_dir / "trackers.json"
     with _ONE_AT_A_TIME:
         try:
-            names = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, RecursionError):  # none yet, or damaged
+            names = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none yet, or damaged
             names = {}
         if tracker not in names:
             names[tracker] = make()

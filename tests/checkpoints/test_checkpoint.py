@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from building import changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
+from building import FACTS, changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
 from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import MANIFEST, find, newest, newest_first, step_of
@@ -21,7 +21,6 @@ from hvdgan.train import main
 from tiny import TinyOptions
 
 ALONE = np.zeros((1, 0), np.float32)
-FACTS: dict = {"config": {}, "data": {}}
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def trained():
 
 def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_path):
     saved = values_of(trained)
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, {**FACTS, "stage": "adversarial"})
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
     manifest = files.read_manifest(folder)
@@ -153,8 +152,7 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_fails_nothing(
 def test_if_the_best_could_not_be_written_the_best_before_it_stays(tmp_path):
     found = []
     for step, best in ((1, 1), (2, 2), (4, 3), (5, 3), (6, 3), (7, 7)):
-        facts = {"run_id": "r", "stage_index": 0, "data": {}, "config": {}, "best": {"step": best}}
-        snapshot = checkpoint.Snapshot(step, {}, facts)
+        snapshot = checkpoint.Snapshot(step, {}, {**FACTS, "best": {"step": best}})
         checkpoint.write(tmp_path / "checkpoints", snapshot)
         assert Retention(2).prune(tmp_path / "checkpoints", snapshot) == []
         found.append([int(name[-1]) for name in left(tmp_path)])

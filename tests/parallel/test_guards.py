@@ -40,13 +40,13 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     observations = Observations(run, found, record)
     between = PeriodicTasks(run, found, record, Commits(), observations)
     loop = Loop(run, found, Stopping(ranks, tmp_path / "stop", None), PendingSteps(observations, 1), between)
-    stage, compute = run.schedule.stages[0], run.steps[0]
+    stage = run.schedule.stages[0]
     batches = iter([data_of(run)] * 2)
-    loop.step(batches, 0, Position(0, stage, 0), compute)
+    loop.step(batches, 0, Position(0, stage, 0))
     loop.read_all(0)
     assert observations.state()["bad_updates"] == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
-        loop.step(batches, 1, Position(0, stage, 1), compute)
+        loop.step(batches, 1, Position(0, stage, 1))
         loop.read_all(1)
 
 

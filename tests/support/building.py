@@ -22,6 +22,14 @@ from tiny import Tiny, TinyOptions
 
 _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
 
+FACTS: dict = {
+    **dict.fromkeys(("stage_index", "stage_step", "samples_seen", "seed"), 0),
+    **{"run_id": "r", "stage": "adversarial", "stages": [["adversarial", 8]], "ranks": 1, "best": None},
+    **{"config": {}, "code": {}, "frozen": {}, "progress": {"ended": {}}},
+    "data": {"source": "a", "fingerprint": "", "num_images": 100, "spec": {}},
+}
+"""what a checkpoint says besides its step, its tensors and the versions"""
+
 
 def tiny_run(
     recipe: type[Recipe] = Tiny, options: TinyOptions | None = None, ranks: Ranks | None = None, **settings

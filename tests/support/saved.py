@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from safetensors.numpy import load
 
-from building import write_checkpoint
+from building import FACTS, write_checkpoint
 from hvdgan.cli.config import Config
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
@@ -59,5 +59,5 @@ def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = Non
     for variable in tensors.values():
         variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
     config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
-    facts = {"config": to_json(config, options), "data": {"spec": spec.to_json()}}
+    facts = {**FACTS, "config": to_json(config, options), "data": {**FACTS["data"], "spec": spec.to_json()}}
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)

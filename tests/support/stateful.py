@@ -53,6 +53,12 @@ class Local(Tiny):
         return [Stage("judges", 2, [judge]), Stage("fool", 2, [Update("fool", owns=["generator"], loss=self.fool)])]
 
 
+class Averaged(Local):
+    """The same with averages of the discriminators."""
+
+    ema = ("discriminator",)
+
+
 class Reduced(Local):
     """The same with one discriminator for all ranks."""
 

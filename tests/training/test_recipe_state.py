@@ -1,5 +1,5 @@
 """State of a recipe that belongs to no network, and networks that each rank trains for itself: exact after a resume.
-Modules: recipe.state, training.local_networks"""
+Modules: recipe.state"""
 
 import shutil
 
@@ -139,12 +139,12 @@ def test_a_learning_rate_may_be_a_state_that_a_controller_sets():
     assert moved == [True, False]
 
 
-def trained(folder, steps, ranks=2, recipe="Local"):
+def trained(folder, steps, ranks=2, recipe="Local", more=""):
     """The tensors after training to a step."""
     folder.mkdir(exist_ok=True)
     words = f"--recipe stateful:{recipe} --image-size 8 --global-batch-size 6 --sample-every 0 --norm batch"
     words += f" --check-ranks-every 1 --checkpoint-every 1 --keep 0 --max-steps {steps} --run-dir run"
-    train(folder, *words.split(), ranks=ranks)
+    train(folder, *words.split(), *more.split(), ranks=ranks)
     return tensors(folder / "run", steps)
 
 
@@ -179,3 +179,12 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_another_number_o
     assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
     before, _ = kernels(tensors(cut / "run", 2))
     np.testing.assert_array_equal(kernels(trained(one, 4, ranks=1))[0], before[:1])
+
+
+def test_averages_that_a_checkpoint_lacks_begin_at_the_weights_of_each_rank(tmp_path):
+    before, _ = kernels(trained(tmp_path, 1, recipe="Averaged", more="--ema-decay 0"))
+    found = trained(tmp_path, 2, recipe="Averaged", more="--ema-decay 0.9 --allow-changed ema_decay")
+    after, _ = kernels(found)
+    (averages,) = (found[n] for n in found if n.startswith("local/ema/") and found[n].shape[1:] == (64, 16))
+    # The second step's share of the weights in their average is 1 - 2 / 11.
+    np.testing.assert_allclose(averages, before * 2 / 11 + after * 9 / 11, atol=1e-6)

@@ -1,15 +1,15 @@
 """The lines with which a run begins: networks, data, stages, ranks, the commit of the code, and changed flags.
 
 With --dry-run --as-if-ranks N they say what N ranks would do, and each mistake that only N ranks have.
-Modules: training.code_state, training.as_if_ranks"""
+"""
 
 import shlex
 import subprocess
 
 import pytest
 
+from hvdgan.cli.programs import git_state
 from hvdgan.train import main
-from hvdgan.training.code_state import git_state
 from hvdgan.training.command import parse
 from hvdgan.training.summary import changed_flags
 
