@@ -1,6 +1,6 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
 Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
-training.restore, training.session, training.summary"""
+training.changes, training.restore, training.session, training.summary"""
 
 import json
 import os
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.cli.errors import RunError
+from hvdgan.evaluation.comparison import Comparison
 from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
@@ -65,6 +66,28 @@ def test_a_save_that_fails_is_reported_and_the_last_one_is_an_error(tmp_path, mo
     error = capsys.readouterr().err
     assert "warning: checkpoint cannot be written: [Errno 28]" in error
     assert error.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
+
+
+def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
+    done = iter([3.0, 1.0, 2.0, 4.0])
+    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
+    failing(monkeypatch, {4})
+    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
+    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
+    assert steps(tmp_path) == [6, 8]
+    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
+
+
+def test_a_best_of_another_scale_is_sought_anew(tmp_path, monkeypatch, capsys):
+    """As with a distance of fewer samples, which is larger."""
+    values = iter([1.0, 3.0, 2.0])
+    monkeypatch.setattr(Comparison, "__call__", lambda *_: {"eval/histogram": next(values)})
+    flags = [*TINY, "--eval-every", "2", "--best-metric", "eval/histogram", "--keep", "0"]
+    assert train(tmp_path, "--steps", "2", "--eval-samples", "16", flags=flags) == 0
+    assert manifest(tmp_path, 2)["best"]["value"] == 1.0
+    assert train(tmp_path, "--steps", "6", "--eval-samples", "12", flags=flags) == 0
+    assert "samples are compared in another way than before" in capsys.readouterr().err
+    assert [manifest(tmp_path, step)["best"]["value"] for step in (4, 6)] == [3.0, 2.0]
 
 
 @pytest.fixture
