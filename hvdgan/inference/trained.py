@@ -73,7 +73,7 @@ def load_trained(path: Path) -> TrainedNetworks:
         prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
         shared = {name: each for name, each in state_of(recipe, stages_of(recipe)).items() if not each.per_sample}
-        state = dataclasses.replace(state, kept=RecipeState(shared, Ranks(), command.config.global_batch_size))
+        state = dataclasses.replace(state, recipe_state=RecipeState(shared, Ranks(), command.config.global_batch_size))
     for name, network in state.frozen.items():  # which no checkpoint holds
         what = frozen_network(name)
         if manifest.get("frozen", {}).get(what) != digest_of_network(network):
@@ -81,7 +81,7 @@ def load_trained(path: Path) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.restore(found, manifest, used | state.kept.shared(), only=(*USED, *state.kept.shared()))
+    checkpoint.restore(found, manifest, used | state.recipe_state.shared(), only=(*USED, *state.recipe_state.shared()))
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
 
 

@@ -82,7 +82,7 @@ class Forward:
         networks, frozen = self._state.networks, self._state.frozen
         nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
         loss, measured, moved = loss_of(update.loss, nets, batch, self.where(update))
-        what, declared = f"{self.where(update)}: the loss", self._state.kept.declared
+        what, declared = f"{self.where(update)}: the loss", self._state.recipe_state.declared
         moved = new_state(moved, declared, batch.state, what, update.loss, per_sample=True)
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
@@ -107,7 +107,7 @@ class Forward:
 
     def state(self, part: "int | tf.Tensor" = 0) -> Data:
         """The values of the recipe's state for a micro-batch."""
-        return self._state.kept.values(part, self.micro_batches)
+        return self._state.recipe_state.values(part, self.micro_batches)
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""

@@ -25,7 +25,7 @@ from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
-from hvdgan.training.window import Watch, Window, merge_states
+from hvdgan.training.window import PlateauWatch, Window, merge_states
 
 _STEPS = 100
 """number of steps after which a log says whether the input keeps up, but not the first log: the queue fills first"""
@@ -225,13 +225,13 @@ class Observations:
         self._speeds = Speeds(ranks, self._weights, tell)
         self._input_from: float = resume_point.step + max(_STEPS, 2 * config.log_every)
         """step whose log says whether the input keeps up"""
-        self._watch = Watch(None)
+        self._watch = PlateauWatch(None)
         for line in source.remarks:
             record.say(line)
 
     def begin_stage(self, at: Position) -> None:
         """Follow the metric that may end the stage; a stage that is resumed continues with what was saved of it."""
-        self._watch = Watch(at.stage.until, self._saved.get("watch") if at.stage_step else None)
+        self._watch = PlateauWatch(at.stage.until, self._saved.get("watch") if at.stage_step else None)
         forget_peak()
 
     def add(

@@ -93,11 +93,9 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
                     "one out",
                     update,
                 )
-            declared = state.kept.declared.get(rate) if isinstance(rate := update.learning_rate, str) else None
-            if isinstance(rate, str) and (declared is None or declared.per_sample or declared.initial.shape):
-                known = [
-                    key for key, each in state.kept.declared.items() if not (each.per_sample or each.initial.shape)
-                ]
+            declared = state.recipe_state.declared
+            known = [key for key, each in declared.items() if not (each.per_sample or each.initial.shape)]
+            if isinstance(rate := update.learning_rate, str) and rate not in known:
                 raise Mistake(
                     f'{where}: its learning rate is "{rate}", and state() declares {", ".join(known) or "no number"}; '
                     "name a state of one number for all ranks",

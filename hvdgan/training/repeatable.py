@@ -113,7 +113,7 @@ def refuse_unrepeatable(
 
     Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
     """
-    kept = state.kept.own()
+    kept = state.recipe_state.own()
     saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
     _note_outside(function, state, saved)
     seeds = {

@@ -63,8 +63,8 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     drop_incomparable(run, resume_point)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if resume_point.step:
-        run.state.kept.take(resume_point.kept, root)
-        run.state.local.take(resume_point.kept, root)
+        run.state.recipe_state.take(resume_point.rank_parts, root)
+        run.state.local.take(resume_point.rank_parts, root)
     if ranks.size > 1 and shared["saved_by"] == ranks.size:  # else all ranks resume with the means
         own = run.state.statistics.read()
         everyones = np.zeros((ranks.size, len(own)), own.dtype)
@@ -180,9 +180,10 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
 def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
     manifest = files.read_manifest(source)
     remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
-    kept = {**run.state.kept.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
-    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, kept)
-    resume_point.kept = copies_of({name: each for name, each in kept.items() if name in manifest["tensors"]})
+    rank_parts = {**run.state.recipe_state.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
+    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, rank_parts)
+    saved = {name: each for name, each in rank_parts.items() if name in manifest["tensors"]}
+    resume_point.rank_parts = copies_of(saved)
     resume_point.remarks += [*remarks, *of_tensors]
     resume_point.step, resume_point.position = manifest["step"], manifest["samples_seen"]
     resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
@@ -190,10 +191,10 @@ def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) 
 
 
 def _restore_tensors(
-    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str], kept: checkpoint.Tensors
+    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str], rank_parts: checkpoint.Tensors
 ) -> tuple[np.ndarray | None, list[str]]:
     """Restore all tensors, except for kinds that only the checkpoint or only the run has, where that is allowed."""
-    tensors = {**run.state.tensors(), **kept}
+    tensors = {**run.state.tensors(), **rank_parts}
     theirs, own = ({_kind(name) for name in names} for names in (manifest["tensors"], tensors))
     skipped, remarks = set(), []
     for setting, (kind, what, first) in _TENSORS_OF.items():
@@ -268,7 +269,7 @@ def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
             resume_point.step,
             resume_point.position,
             resume_point.run_id,
-            (everyones, resume_point.kept),
+            (everyones, resume_point.rank_parts),
             resume_point.progress,
         ),
     )
@@ -280,5 +281,5 @@ def _from_commit(run: Run, commits: Commits) -> ResumePoint:
     statistics = checkpoint.put_back(run.state.tensors(), commits.last)
     facts = commits.last.facts
     position, run_id, progress = facts["samples_seen"], facts["run_id"], facts["progress"]
-    kept = {name: commits.last.values[name] for name in (*run.state.kept.own(), *run.state.local.own())}
-    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, kept=kept)
+    rank_parts = {name: commits.last.values[name] for name in (*run.state.recipe_state.own(), *run.state.local.own())}
+    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, rank_parts=rank_parts)

@@ -29,7 +29,7 @@ class ResumePoint:
     """lock of the run folder; None on the ranks that do not write"""
     recovered: bool = False
     """whether the run resumes from a commit of an elastic run"""
-    kept: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    rank_parts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """the recipe's state per sample of the whole global batch, and the local networks of every rank; empty on the ranks
     that do not read it"""
 

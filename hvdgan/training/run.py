@@ -82,7 +82,7 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
         declared["ada"] = ada.declared(spec, declared)
     kept = RecipeState(declared, ranks, config.global_batch_size)
     local = LocalNetworks(local_networks(stages), state.tensors(), ranks)
-    state = dataclasses.replace(state, kept=kept, local=local)
+    state = dataclasses.replace(state, recipe_state=kept, local=local)
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

@@ -81,8 +81,8 @@ class Saving:
                 self._earlier.append(self._best)
                 self._best = best
         self._measured, self._evaluated = {}, None
-        kept = self._whole()
-        self.saver.save(lambda: self._snapshot(done, statistics, kept, progress))
+        rank_parts = self._whole()
+        self.saver.save(lambda: self._snapshot(done, statistics, rank_parts, progress))
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
@@ -113,14 +113,14 @@ class Saving:
 
     def _whole(self) -> dict[str, np.ndarray]:
         """What each rank has a part of, of all ranks; every rank calls this."""
-        return {**self._run.state.kept.whole(), **self._run.state.local.whole()}
+        return {**self._run.state.recipe_state.whole(), **self._run.state.local.whole()}
 
     def _snapshot(
-        self, done: int, statistics: np.ndarray, kept: dict[str, np.ndarray], progress: dict[str, Any]
+        self, done: int, statistics: np.ndarray, rank_parts: dict[str, np.ndarray], progress: dict[str, Any]
     ) -> checkpoint.Snapshot:
         position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
         progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
-        return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, kept), progress)
+        return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, rank_parts), progress)
 
 
 def snapshot(
@@ -132,7 +132,7 @@ def snapshot(
     progress: dict[str, Any],
 ) -> checkpoint.Snapshot:
     """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks, and what each has a part of."""
-    statistics, kept = of_ranks
+    statistics, rank_parts = of_ranks
     at = run.schedule.at(max(step - 1, 0))
     facts = {
         "run_id": run_id,
@@ -156,4 +156,4 @@ def snapshot(
         "progress": progress,
     }
     with run.state.statistics.set_to_means(statistics):
-        return checkpoint.snapshot_of(step, {**copies_of(run.state.tensors()), **kept}, statistics, facts)
+        return checkpoint.snapshot_of(step, {**copies_of(run.state.tensors()), **rank_parts}, statistics, facts)

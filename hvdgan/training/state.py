@@ -196,7 +196,7 @@ class TrainState:
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
-    kept: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
+    recipe_state: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
     local: LocalNetworks = dataclasses.field(default_factory=lambda: LocalNetworks((), {}, Ranks()))
     """networks that each rank trains for itself; none outside of training"""
@@ -211,7 +211,7 @@ class TrainState:
             _add(named, f"ema/{name}", ((variable.path, average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
             _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-        return {**named, **self.kept.shared()}
+        return {**named, **self.recipe_state.shared()}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
@@ -255,7 +255,7 @@ class TrainState:
 
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
-        state = self.kept.seen_in_samples()
+        state = self.recipe_state.seen_in_samples()
         return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state)
 
 

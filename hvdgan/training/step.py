@@ -86,7 +86,7 @@ class StageStep:
         if self.stage.level is not None:
             first, last = self.stage.level
             done = tf.cast(to_device(stage_step), tf.float32) / max(self.stage.steps - 1, 1)
-            self._state.kept.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
+            self._state.recipe_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
         whole = config.accumulate == 1 and not config.jit
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
         for update in due:
@@ -108,7 +108,7 @@ class StageStep:
             # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
             with forward.scope(update):
                 finite[update.name] = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
-            self._state.kept.assign(moved, finite[update.name])
+            self._state.recipe_state.assign(moved, finite[update.name])
             apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:
                 applied = apply_or_restore(apply, finite[update.name], wanted, before)
@@ -134,7 +134,7 @@ class StageStep:
 
         def rates(rate: float | LearningRate | str) -> tf.Tensor:
             if isinstance(rate, str):
-                return factor * getattr(self._state.kept.shared_values(), rate)
+                return factor * getattr(self._state.recipe_state.shared_values(), rate)
             return rate_at(rate, stage_step, self.stage.steps, factor)
 
         apply_gradients(self._state, update, gradients, norm, rates)
@@ -147,7 +147,7 @@ class StageStep:
 
     def _control(self, step: tf.Tensor, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
-        kept, config = self._state.kept, self._config
+        kept, config = self._state.recipe_state, self._config
         sign = None if config.ada is None else ada.sign_of(metrics)
         controls = type(self._recipe).control is not Recipe.control
         if not (controls or sign):

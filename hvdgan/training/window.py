@@ -64,7 +64,7 @@ def merge_states(states: Sequence[dict[str, list[float]]], weights: Sequence[flo
     }
 
 
-class Watch:
+class PlateauWatch:
     """Follows the metric of one stage; it decides from means over all ranks, so that all decide the same."""
 
     def __init__(self, rule: Plateau | None, state: dict[str, Any] | None = None) -> None:

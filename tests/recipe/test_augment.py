@@ -109,7 +109,7 @@ def test_a_run_with_it_logs_its_probability():
     for step in range(8):
         metrics, finite = stage_step(run)(step, step, data_of(run, step))
         assert all(finite)
-    p = float(run.state.kept.shared()["state/ada"].numpy()[0])
+    p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
     assert p in (0.0, 1.0) and "ada/p" in metrics
 
 

@@ -15,7 +15,7 @@ from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
 from hvdgan.training import observations
 from hvdgan.training.observations import input_speed
-from hvdgan.training.window import Watch
+from hvdgan.training.window import PlateauWatch
 from saved import TINY, records, state, train
 from tiny import Tiny
 
@@ -110,9 +110,9 @@ RULE = Plateau("fool/loss", window=2, patience=2)
 
 def ends_at(values, rule=RULE):
     """After how many steps the stage ends, with an interruption before each; None: it does not."""
-    watch = Watch(rule)
+    watch = PlateauWatch(rule)
     for step, value in enumerate(values, start=1):
-        watch = Watch(rule, json.loads(json.dumps(watch.state())))
+        watch = PlateauWatch(rule, json.loads(json.dumps(watch.state())))
         watch.add({rule.metric: value, "other": 0.0})
         if watch.is_over(step, Ranks(), [1.0]):
             return step

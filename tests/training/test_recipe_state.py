@@ -81,13 +81,13 @@ def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
 
     run = tiny_run(faulty(judge=judge))
     stage_step(run)(0, 0, data_of(run))
-    kept = {**run.state.kept.shared(), **run.state.kept.own()}
+    kept = {**run.state.recipe_state.shared(), **run.state.recipe_state.own()}
     before = {name: variable.numpy() for name, variable in kept.items()}
     _, finite = stage_step(run)(1, 1, data_of(run))
     assert list(finite.numpy()) == [False, True]
     assert all(np.array_equal(variable.numpy(), before[name]) for name, variable in kept.items())
     stage_step(run)(2, 2, data_of(run))
-    assert not np.array_equal(run.state.kept.own()["state/pool"].numpy(), before["state/pool"])
+    assert not np.array_equal(run.state.recipe_state.own()["state/pool"].numpy(), before["state/pool"])
 
 
 @pytest.mark.parametrize(
