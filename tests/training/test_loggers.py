@@ -71,8 +71,12 @@ def events_of(run_dir, kind):
 
 
 def lose_newest(run_dir, step):
-    """As after a kill: the run has logged and drawn more than its newest checkpoint has, and the last line is cut."""
+    """As after a kill, a minute ago: the run has logged more than its newest checkpoint has; the last line is cut."""
     shutil.rmtree(run_dir / "checkpoints" / f"step-{step:08d}")
+    # TensorBoard reads files in the order of their names, in which stands the second in which each was begun.
+    for path in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
+        *first, second, host = path.name.split(".", 4)
+        path.rename(path.with_name(".".join([*first, str(int(second) - 60), host])))
     with (run_dir / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8, "sta')
 
