@@ -66,7 +66,7 @@ class Findings:
 
 
 def run_probe(run_dir: Path, max_bytes: int, seconds: float, timeout: float) -> Findings:
-    """Run the probe to its end, with all-reduces of up to max_bytes for so many seconds each.
+    """Run the probe to its end, with all-reduces of up to max_bytes for `seconds` each.
 
     It counts as hanging after `timeout` seconds without a message.
     """
