@@ -30,7 +30,7 @@ def in_one_line(error: BaseException) -> str:
 
 
 def unwritable(path: object, error: Exception) -> RunError:
-    """Return the error of a run that cannot write a file or folder, for this reason."""
+    """Return the error of a run that cannot write a file or folder, whose reason is another error."""
     if isinstance(error, RunError):
         return error
     return RunError(f"{path} cannot be written: {error}; free disk space or change the permissions, then resume")

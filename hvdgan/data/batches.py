@@ -223,7 +223,7 @@ def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
 
 
 def specs_of(source: Samples, count: int, *, on_device: bool = False) -> dict[str, tf.TensorSpec]:
-    """The shapes and types of a batch of `count` samples, to trace with."""
+    """The shapes and types of a batch, to trace with; `on_device`: it lies on a device with memory of its own."""
     specs = dict[str, tf.TensorSpec]()
     for domain, each in source.domains.items():
         facts = {"images": each.blank(1), **each.facts(np.zeros(1, np.int64))}

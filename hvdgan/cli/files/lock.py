@@ -98,7 +98,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) 
 
 
 def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE, living: bool = False) -> Lock:
-    """Lock a folder as lock() does, and wait if the process that holds its lock may be gone; it is printed at once.
+    """Lock a folder as lock() does; wait, and print that, if the process that holds its lock may be gone.
 
     `living`: whether to wait also for a living process of this host, because it is about to end.
     """
