@@ -176,7 +176,7 @@ class Ranks:
         if self.size == 1 or not values.size:
             return np.stack([values] * self.size)
         with self.activity.at("stack"), tf.device(_HOST):
-            return backend.horovod().allgather(tf.constant(values[None])).numpy()
+            return _stack(tf.constant(values)).numpy()
 
     def concatenate(self, values: np.ndarray) -> np.ndarray:
         """The arrays of all ranks, which may differ in their first dimension, one after another in rank order."""
@@ -224,7 +224,7 @@ class Ranks:
         head = len(encoded).to_bytes(8, "big") + encoded[:_HEAD].ljust(_HEAD)
         with self.activity.at(f"gather: {name}"), tf.device(_HOST):
             self.activity.wait_for_all()
-            heads = [each.tobytes() for each in hvd.allgather(tf.constant(np.frombuffer(head, np.uint8)[None])).numpy()]
+            heads = [each.tobytes() for each in _stack(tf.constant(np.frombuffer(head, np.uint8))).numpy()]
             lengths = [int.from_bytes(each[:8], "big") for each in heads]
             tails = b""
             if max(lengths) > _HEAD:
@@ -249,6 +249,18 @@ class Ranks:
         if self.size > 1:
             with self.activity.at("shutdown"):
                 backend.horovod().shutdown()
+
+
+@tf.function(autograph=False)
+def _stack(values: tf.Tensor) -> tf.Tensor:
+    """The tensors of all ranks, of one shape, stacked in rank order: (size, ...).
+
+    In a tf.function, where Horovod knows a collective by its name: if name and shape are those of an earlier one, the
+    ranks agree on it without asking rank 0.
+    """
+    name = "_".join(["stack", values.dtype.name, *map(str, values.shape)])
+    with tf.device(_HOST):
+        return backend.horovod().allgather(values[None], name=name)
 
 
 def _time_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
