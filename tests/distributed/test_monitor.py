@@ -85,6 +85,22 @@ def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():
     assert noted.ends.empty()
 
 
+def test_nobody_waits_for_a_rank_that_has_left():
+    place, noted, root = monitor_of(0, 3, SECONDS)
+    others = [monitor_of(rank, 3, SECONDS, *place)[2] for rank in (1, 2)]
+    for monitor, reached in [(root, 2), (others[0], 2), (others[1], 1)]:
+        for _ in range(reached):
+            with monitor.activity.at("a collective"):
+                pass
+    root.activity.wait(1)
+    stop(others[1])
+    waiting = threading.Thread(target=root.activity.wait_for_all, daemon=True)
+    waiting.start()
+    waiting.join(SECONDS)
+    assert not waiting.is_alive() and noted.ends.empty()
+    stop(others[0], root)
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_set_ends_nothing(tmp_path, capsys, monkeypatch, hours):
     now, jumped = time.time, threading.Event()

@@ -61,7 +61,7 @@ class Monitor(Heartbeat):
     ) -> None:
         self._words, self.activity, self._rank, self._group = words, activity, words.rank, words.group
         now = time.monotonic()
-        self._own = Peer(now)
+        self._own = self._slowest = Peer(now)
         self.peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
         self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
         self._greeting_ends = now + min(_GREETING_SECONDS, self._group.seconds)
@@ -175,8 +175,11 @@ class Monitor(Heartbeat):
         for event in events:  # after the messages, because a rank says goodbye before it closes its connection
             if not self._goodbye:
                 self._notice(event, now)
+        if self._slowest.pulse.reached <= self._together:
+            return  # it stands where it stood: of a thousand ranks this saves a look at all for each message
         heard = [peer for peer in self.peers.values() if peer.heard is not None]
-        reached = min(peer.pulse.reached for peer in (self._own, *heard))
+        self._slowest = min((self._own, *heard), key=lambda peer: peer.pulse.reached)
+        reached = self._slowest.pulse.reached
         if reached > self._together and (now > self._greeting_ends or len(heard) == len(self.peers)):
             self._know(reached)  # on rank 0: the others hear of no progress
             self._tell()
@@ -198,6 +201,7 @@ class Monitor(Heartbeat):
             self._learn(kind, *rest)
         elif kind == _GOODBYE:
             del self.peers[sender]
+            self._slowest = self._own
         elif kind == FAILED:
             self._miss(sender, FAILED)
         else:
