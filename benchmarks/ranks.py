@@ -2,9 +2,11 @@
 
     python benchmarks/ranks.py 2 8 32 --launcher gloo --json ranks.json
 
-Seconds from the launch to the first log, bytes that the TCP connections of rank 0 and of the median of the others
-receive at a step, a log, a checkpoint and an evaluation, and peak memory. Runs tell them apart: one does all but steps
-rarely, and one for each of the others does it often. MPI goes over TCP here, as between hosts.
+Seconds from the launch to the first step by part (until every rank's process runs; has loaded Python, TensorFlow and
+Horovod; has met the others, opened the data and built; has traced and done the step), bytes that the TCP connections of
+rank 0 and of the median of the others receive at a step, a log, a checkpoint and an evaluation, and peak memory. Runs
+tell them apart: one does all but steps rarely, and one for each of the others does it often. MPI goes over TCP here, as
+between hosts.
 """
 
 import argparse
@@ -45,7 +47,7 @@ def main() -> None:
 def measured(ranks: int, launcher: str) -> dict[str, object]:
     """The figures of a number of ranks."""
     runs = {kind: run(ranks, launcher, kind) for kind in EVERY}
-    found: dict[str, object] = {"first_log_seconds": round(min(each["first_log_seconds"] for each in runs.values()), 1)}
+    found: dict[str, object] = {"start_seconds": runs["log"]["start_seconds"]}  # it logs its first step
     for who in ("root", "others"):
         for what in ("bytes", "messages"):
             rates = {kind: each[who][what] for kind, each in runs.items()}
@@ -68,20 +70,22 @@ def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
         words += ["--checkpoint-every", str(every["checkpoint"])]
         words += ["--eval-samples", str(8 * ranks), "--eval-every", str(every["evaluation"])]
         command = [sys.executable, "-m", "hvdgan.launch", f"--{launcher}", "-np", str(ranks), "train", *words]
-        begin, seen, peaks, first = time.monotonic(), [], {}, None
+        begin, seen, peaks, start = time.monotonic(), [], {}, {}
         environment = {**os.environ, "OMPI_MCA_btl": "tcp,self", "CUDA_VISIBLE_DEVICES": ""}
         with (Path(folder) / "said").open("w") as said:
             process = psutil.Popen(command, stdout=said, stderr=said, env=environment)
             try:
                 while process.poll() is None:
                     steps = logged(run_dir / "metrics.jsonl")
-                    if steps and first is None:
-                        first = time.monotonic() - begin
+                    if "step" not in start:
+                        now = time.monotonic() - begin
+                        for part in reached(process, ranks, run_dir):
+                            start.setdefault(part, now)
                     if steps and (not seen or steps > seen[-1][0]):
                         numbers = ranks_below(process)
                         seen.append((steps, received(numbers)))
                         peaks |= {rank: max(peaks.get(rank, 0.0), peak) for rank, peak in memory(numbers).items()}
-                    time.sleep(0.02)
+                    time.sleep(0.02 if steps else 0.2)
             finally:
                 if process.poll() is None:
                     process.terminate()
@@ -94,7 +98,10 @@ def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
     others = [rank for rank in rates if rank] or [0]
     who = {"root": [0], "others": others}
     return {
-        "first_log_seconds": first,
+        "start_seconds": {
+            part: round(until - since, 1)
+            for (part, until), since in zip(start.items(), [0.0, *start.values()], strict=False)
+        },
         **{
             name: {
                 "bytes": statistics.median(rates[rank][0] for rank in group),
@@ -108,8 +115,26 @@ def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
 
 def logged(metrics: Path) -> int:
     """The last step of a metrics.jsonl; 0 if there is none."""
-    lines = metrics.read_text(encoding="utf-8").split("\n")[:-1] if metrics.exists() else []
+    lines = text_of(metrics).split("\n")[:-1]
     return json.loads(lines[-1])["step"] if lines else 0
+
+
+def reached(process: psutil.Process, ranks: int, run_dir: Path) -> list[str]:
+    """The parts of the start that are behind all ranks."""
+    numbers = ranks_below(process)
+    has_loaded = [b"horovod" in Path(f"/proc/{pid}/maps").read_bytes() for pid in numbers.values()]
+    facts = {
+        "launch": len(numbers) == ranks,
+        "load": len(numbers) == ranks and all(has_loaded),
+        "build": '"start"' in text_of(run_dir / "events.jsonl"),
+        "step": logged(run_dir / "metrics.jsonl") > 0,
+    }
+    return [part for part, is_behind in facts.items() if is_behind]
+
+
+def text_of(path: Path) -> str:
+    """The text of a file; "" if there is none."""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def ranks_below(process: psutil.Process) -> dict[int, int]:
