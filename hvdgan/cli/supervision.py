@@ -21,6 +21,8 @@ _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
 _RULE = re.compile(rb"-{60,}\s*$")
 # What horovodrun ends its traceback with, and Open MPI's notices begin with, after a failure.
 _END = re.compile(rb"RuntimeError: Horovod detected that|Primary job +terminated|\w+run detected that one or more proc")
+# What Horovod adds to an error that a rank has said itself.
+_ECHO = re.compile(rb"Terminating remaining workers|.*Horovod background loop uncaught exception|\s*$")
 # What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
 _CAUSES = {
     rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
@@ -177,8 +179,8 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback and
-    Open MPI's notice that a rank has failed.
+    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback,
+    Open MPI's notice that a rank has failed, and what Horovod adds to a rank's own error.
     """
 
     def __init__(self, said: Said, after_tag: bytes = b"") -> None:
@@ -220,6 +222,8 @@ class Lines:
             known = error[2] in self._said.errors
             self._said.errors.add(error[2])
             return b"" if known else line
+        if self._said.errors and _ECHO.match(line):
+            return b""
         if rank == b"":
             return self._launchers(line)
         if rank == b"0":

@@ -5,6 +5,9 @@ import pytest
 from hvdgan.cli.supervision import Lines, Said
 
 RULE = f"{74 * '-'}\n"
+ECHO = (
+    "[x: E] Horovod background loop uncaught exception: closed\nTerminating remaining workers after failure of 1.\n\n"
+)
 
 
 def shown(*parts, after_tag=b""):
@@ -32,6 +35,9 @@ def shown(*parts, after_tag=b""):
         ("[1]<stderr>:hvdgan: rank 1: no data\n", "hvdgan: rank 1: no data\n"),
         ("[1]<stderr>:hvdgan: rank 1: no\n[0]<stderr>:hvdgan: rank 0: no\n", "hvdgan: rank 1: no\n"),
         ("[1]<stderr>:hvdgan: rank 12 is lost\n", "rank 1: hvdgan: rank 12 is lost\n"),
+        # What Horovod adds to it; without an error it is shown.
+        (f"[1]<stderr>:hvdgan: rank 1: no\n[0]<stdout>:{ECHO}", "hvdgan: rank 1: no\n"),
+        (f"[0]<stdout>:{ECHO}", ECHO),
         # horovodrun's own end of a run that has failed, and an error of its own.
         (
             'Traceback (most recent call last):\n  File "x"\nRuntimeError: Horovod detected that one or more processes '
