@@ -93,7 +93,7 @@ class Launch:
                 most = [(max(each[20 : 20 + half]), max(each[20 + half :])) for each in zip(*counts, strict=True)]
                 threads, files, memory = (later - earlier for earlier, later in most)
                 print(f"pid {rank.pid}: {len(counts)} s, threads, files, MiB (first half, second half): {most}")
-                assert threads <= 2 and files <= 4 and memory <= 0.1 * most[2][0], (most, self.said())
+                assert threads <= 2 and files <= 4 and memory <= 0.02 * most[2][0], (most, self.said())
 
     def _count(self) -> None:
         while not self.wait(1):

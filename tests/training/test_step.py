@@ -1,7 +1,9 @@
 """A step changes only the networks that its updates own, by their gradients, rates and clipping, and their averages.
 Modules: training.averages, training.optimizers"""
 
+import ctypes
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
@@ -16,6 +18,16 @@ from hvdgan.training.step import StageStep
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
 pytestmark = pytest.mark.core
+
+
+class Mallinfo2(ctypes.Structure):
+    """Of the C library: numbers of bytes and of pieces, in the order of its mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena pieces small maps mapped _ freed used free top".split()]
+
+
+MALLINFO2 = ctypes.CDLL(None).mallinfo2
+MALLINFO2.restype = Mallinfo2
 
 
 def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
@@ -41,6 +53,20 @@ def test_an_update_applies_the_gradient_that_a_plain_tape_gives():
         moved = after[f"networks/discriminator/{variable.path}"] - before[f"networks/discriminator/{variable.path}"]
         large = np.abs(gradient) > 1e-3  # where Adam's epsilon does not count, the first step is the learning rate
         np.testing.assert_allclose(moved[large], -1e-3 * np.sign(gradient)[large], rtol=0.01)
+
+
+def test_a_step_keeps_no_memory():
+    run = tiny_run(Tiny)
+    step, data = stage_step(run), data_of(run)
+
+    def used_after(numbers):
+        for number in numbers:
+            step(number, number + 1, data)[1].numpy()
+        gc.collect()
+        return MALLINFO2().used
+
+    before = used_after(range(10**6, 10**6 + 300))
+    assert used_after(range(2 * 10**6, 2 * 10**6 + 1000)) - before < 200_000  # 200 bytes a step
 
 
 def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
