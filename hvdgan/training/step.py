@@ -55,7 +55,7 @@ class StageStep:
         """
         due = self.stage.due(stage_step)
         with tf.device("cpu:0"):  # where the graph reads them; on a GPU they would have to be waited for
-            # By NumPy: TensorFlow keeps each number of Python that it has converted, 700 bytes a step (tensorflow#68196).
+            # By NumPy: TensorFlow keeps each number of Python that it has converted, 700 bytes (tensorflow#68196).
             numbers = tf.constant(np.int64(step)), tf.constant(np.int64(stage_step))
         arguments = *numbers, used(data)
         # Call the concrete function: the tf.function would take a millisecond per step to find it.
