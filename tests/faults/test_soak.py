@@ -51,7 +51,7 @@ FULL = "No space left on device"
 
 
 class Launch:
-    """Ranks that train into a folder; a thread counts their threads, descriptors and memory (MiB) every second."""
+    """Ranks that train into a folder; a thread counts their threads, descriptors and memory (MiB) each second of steps."""
 
     def __init__(self, run_dir: Path) -> None:
         self._said = run_dir.with_suffix(".txt")
@@ -88,7 +88,7 @@ class Launch:
         _, alive = psutil.wait_procs([*self._counts], timeout=30)
         assert not alive, (alive, self.said())
         for rank, counts in self._counts.items():
-            half = len(counts[20:]) // 2  # the first 20 s are the start
+            half = len(counts[20:]) // 2  # the first 20 s evaluate, sample and save for the first time
             if half >= 20:
                 most = [(max(each[20 : 20 + half]), max(each[20 + half :])) for each in zip(*counts, strict=True)]
                 threads, files, memory = (later - earlier for earlier, later in most)
@@ -96,8 +96,10 @@ class Launch:
                 assert threads <= 2 and files <= 4 and memory <= 0.02 * most[2][0], (most, self.said())
 
     def _count(self) -> None:
+        has_begun = False
         while not self.wait(1):
-            for each in self.ranks():
+            has_begun = has_begun or "\nstep " in self.said()
+            for each in self.ranks() if has_begun else ():
                 with contextlib.suppress(psutil.Error):
                     counts = each.num_threads(), each.num_fds(), each.memory_info().rss / 2**20
                     self._counts[each].append(counts)
