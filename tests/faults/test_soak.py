@@ -51,7 +51,7 @@ FULL = "No space left on device"
 
 
 class Launch:
-    """Ranks that train into a folder; a thread counts their threads, descriptors and memory (MiB) each second of steps."""
+    """Ranks that train into a folder; a thread counts threads, descriptors and memory (MiB) each second of steps."""
 
     def __init__(self, run_dir: Path) -> None:
         self._said = run_dir.with_suffix(".txt")
