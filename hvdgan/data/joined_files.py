@@ -3,14 +3,14 @@
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.sharing import share_out
+from hvdgan.data.sharing import pack, share_out, unpack
 from hvdgan.data.store import Container, Store, aligned, failed
 
 MOST_OPEN = 64
@@ -55,7 +55,8 @@ class JoinedFiles(Container):
                     f"--data {self.data}: {name} of {file} has {what} {facts[what]}, and that of {self._files[0]} "
                     f"{found[0][what]}; expected the same apart from the number of samples"
                 )
-        return JoinedArray(f"{self.data}:{name}", first, self._files, counts, lambda file: self._opener(file).get(name))
+        parts = zip(self._files, counts, strict=True)
+        return JoinedArray(f"{self.data}:{name}", first, parts, lambda file: self._opener(file).get(name), self._peers)
 
     def find_constant(self, name: str, flag: str) -> Store:
         stored = self._first.find_constant(name, flag)
@@ -83,16 +84,17 @@ class JoinedArray(Store):
     """Arrays of several files, joined along the first axis."""
 
     def __init__(
-        self, name: str, first: Store, files: Sequence[str], counts: Sequence[int], opener: Callable[[str], Store]
+        self, name: str, first: Store, parts: Iterable[tuple[str, int]], opener: Callable[[str], Store], peers: Peers
     ) -> None:
-        self._opener = opener
+        self._opener, self._peers = opener, peers
+        self.file_counts = list(parts)
+        files, counts = zip(*self.file_counts, strict=True)
         self._past = np.cumsum(counts)
         self._folder = os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files])
-        self._part = functools.lru_cache(MOST_OPEN)(self._open)
+        self._part = functools.lru_cache(MOST_OPEN)(lambda number: self._open(*self.file_counts[number]))
         same = {each: getattr(first, each) for each in ("dtype", "units", "channels", "axes", "prepared")}
         super().__init__(name, (int(self._past[-1]), *first.shape[1:]), **same)
         self.dims, self.unclear = first.dims, first.unclear
-        self.file_counts = list(zip(files, counts, strict=True))
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         out = aligned((len(indices), *self.shape[1:]), self.dtype)
@@ -104,25 +106,29 @@ class JoinedArray(Store):
         return out
 
     def whole(self) -> np.ndarray:
-        """All of it; each file is closed again, since arrays such as conditions are read once."""
-        return np.concatenate([self._open(number).whole() for number in range(len(self.file_counts))])
+        """All of it, on every rank; each file is read by one, which closes it, since such arrays are read once."""
+
+        def read(parts: Sequence[tuple[str, int]]) -> list[str]:
+            return [pack(self._open(file, count).whole()) for file, count in parts]
+
+        found = share_out(self.file_counts, read, self._peers, f"--data {self.name}")
+        return np.concatenate([unpack(each, self.dtype) for each in found]).reshape(self.shape)
 
     def named(self, index: int) -> str:
-        return "{}[{}]".format(*self._place_of(index))
+        return "{}[{}]".format(*self.place_of(index))
 
     def key(self, index: int) -> bytes:
-        file, within = self._place_of(index)
+        file, within = self.place_of(index)
         return os.fsencode(f"{os.path.relpath(file, self._folder)}[{within}]")
 
-    def _place_of(self, index: int) -> tuple[str, int]:
+    def place_of(self, index: int) -> tuple[str, int]:
         """The file of a sample, and its place in it."""
         number = int(np.searchsorted(self._past, index, "right"))
         file, count = self.file_counts[number]
         return file, index - int(self._past[number]) + count
 
-    def _open(self, number: int) -> Store:
+    def _open(self, file: str, count: int) -> Store:
         """The array of a file."""
-        file, count = self.file_counts[number]
         try:
             part = self._opener(file)
         except (OSError, RunError, KeyError) as error:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
@@ -21,6 +23,7 @@ from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.samples import Samples
+from hvdgan.data.sharing import pack, unpack
 from hvdgan.data.store import Container
 from hvdgan.values.sample_values import Layout
 
@@ -57,7 +60,7 @@ def open_source(
         UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
         RunError: the ranks do not see the same files.
     """
-    source = _with_table(_opened(config, paired, peers, unmapped, in_order), config)
+    source = _with_table(_opened(config, paired, peers, unmapped, in_order), config, peers)
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
     if config.arrays.crop:
@@ -81,7 +84,7 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
             paired=paired,
             peers=peers,
         )
-    if files := files_named(data):
+    if files := from_root(lambda: files_named(data), peers, f"--data {data}: its files"):
         how: dict[str, Any] = {"paired": paired, "unmapped": unmapped, "in_order": in_order}
         return open_records(config, files, size=size, peers=peers, **how)
     problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
@@ -152,8 +155,8 @@ def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers
     return JoinedFiles(data, files, opener, peers) if len(files) > 1 else opener(files[0])
 
 
-def _with_table(source: Samples, config: Config) -> Samples:
-    """The source with the conditions of --condition-table, if there is one."""
+def _with_table(source: Samples, config: Config, peers: Peers) -> Samples:
+    """The source with the conditions of --condition-table, if there is one; rank 0 reads it, and the samples' names."""
     settings = config.arrays
     if settings.condition_table is None:
         if settings.conditions and source.conditions is None:
@@ -161,9 +164,16 @@ def _with_table(source: Samples, config: Config) -> Samples:
         if settings.condition_values is not None and source.conditions is None:
             raise UserError("--condition-values: there are no conditions; name them with --conditions")
         return source
-    numbers, names, unused = conditions.of_table(settings.condition_table, settings.conditions, source)
+    table, chosen = settings.condition_table, settings.conditions
+
+    def read() -> tuple[str, list[str], str]:
+        numbers, names, unused = conditions.of_table(table, chosen, source)
+        return pack(numbers), names, unused
+
+    numbers, names, unused = from_root(read, peers, f"--condition-table {table}")
     value_map = conditions.map_of(settings.condition_values, names)
-    return source.described(numbers, value_map, *names).replace(remarks=[*source.remarks, *filter(None, [unused])])
+    together = unpack(numbers, np.float64).reshape(-1, len(names))
+    return source.described(together, value_map, *names).replace(remarks=[*source.remarks, *filter(None, [unused])])
 
 
 def refuse_array_flags(source: Samples, config: Config) -> None:

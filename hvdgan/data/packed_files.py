@@ -121,20 +121,25 @@ class PackedFiles(JoinedFiles):
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
                 "with python -m hvdgan.prepare --conditions, or give --condition-table"
             )
-        stored = self.joined("conditions")
+        stored, numbers = self._conditions
         units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
-        return NumpyArray(f"{self.data}: {name}", stored.whole()[:, places], units=units)
+        return NumpyArray(f"{self.data}: {name}", numbers[:, places], units=units)
 
-    def _read_beside(self, what: str) -> np.ndarray:
-        """The names of all samples, or the digests by which they are held out; read when first needed."""
-        found = []
-        for file in self._files:
-            try:
-                with h5py.File(file, "r", locking="best-effort") as opened:
-                    found.append(opened[what][()])
-            except (OSError, RuntimeError, KeyError) as error:
-                raise failed(f"{file}:{what}", error) from error
-        return np.concatenate(found)
+    @functools.cached_property
+    def _conditions(self) -> tuple[Store, np.ndarray]:
+        """All conditions, of which each name has some columns; every rank asks for them."""
+        stored = self.joined("conditions")
+        return stored, stored.whole()
+
+    @staticmethod
+    def _read_beside(file: str, what: str) -> np.ndarray:
+        """The names of a file's samples, or the digests by which they are held out; read when first needed."""
+        try:
+            with h5py.File(file, "r", locking="best-effort") as opened:
+                found: np.ndarray = opened[what][()]
+        except (OSError, RuntimeError, KeyError) as error:
+            raise failed(f"{file}:{what}", error) from error
+        return found
 
     @staticmethod
     def _complete(folder: str) -> dict[str, Any]:
@@ -150,9 +155,9 @@ class PackedFiles(JoinedFiles):
 class _PackedArray(DerivedStore):
     """An array of all files, with the names of its samples."""
 
-    def __init__(self, joined: JoinedArray, beside: Callable[[str], np.ndarray]) -> None:
+    def __init__(self, joined: JoinedArray, beside: Callable[[str, str], np.ndarray]) -> None:
         super().__init__(joined, axes=_AXES.get(len(joined.shape) - 1, ""))
-        self._beside = beside
+        self._place_of, self._beside = joined.place_of, beside
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         try:
@@ -167,7 +172,11 @@ class _PackedArray(DerivedStore):
         return f"{self._stored.named(index)} ({printable(os.fsdecode(self.key(index)))})"
 
     def key(self, index: int) -> bytes:
-        return bytes(self._beside("names")[index])
+        return bytes(self._of("names", index))
 
     def digest(self, index: int) -> bytes:
-        return bytes(self._beside("digests")[index].tobytes())
+        return bytes(self._of("digests", index).tobytes())
+
+    def _of(self, what: str, index: int) -> Any:
+        file, within = self._place_of(index)
+        return self._beside(file, what)[within]

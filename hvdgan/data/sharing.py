@@ -42,9 +42,9 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
 
 def pack(values: np.ndarray) -> str:
     """The bytes of an array of numbers as text, for share_out()."""
-    return base64.b85encode(np.ascontiguousarray(values).tobytes()).decode()
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
 def unpack(text: str, dtype: type) -> np.ndarray:
     """The flat array whose bytes pack() has turned into text."""
-    return np.frombuffer(base64.b85decode(text), dtype)
+    return np.frombuffer(base64.b64decode(text), dtype)
