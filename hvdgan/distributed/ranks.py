@@ -160,6 +160,7 @@ class Ranks:
         """Seconds in the collectives of the step that is being traced, in which a rank waits for slower ones.
 
         None if they are not known. Those inside of a loop, as with --sync-batch-norm and --accumulate, do not count.
+        If the clock is set forward meanwhile, they are too many.
         """
         graph, last, seconds = tf.compat.v1.get_default_graph(), None, []
         for begin, end in self._times:

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from hvdgan import __version__
 from hvdgan.cli.config import Config
+from hvdgan.cli.errors import UserError
 from hvdgan.cli.events import End, Network, Recovery, Start
 from hvdgan.cli.events import Stage as StageFacts
 from hvdgan.cli.events import Update as UpdateFacts
@@ -27,19 +28,21 @@ from hvdgan.cli.launcher import allocated, requeued
 from hvdgan.cli.programs import git_state
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
+from hvdgan.data.batches import specs_of
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import Recipe
+from hvdgan.recipe import Recipe, mistakes
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
 from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run, check_micro_batches, check_packs
+from hvdgan.training.run import Run, check_micro_batches, check_packs, make_parts
 from hvdgan.training.step import StageStep
 
 _GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
+_HOP_SECONDS = 20e-6  # of a small TCP message over 10-Gbit/s Ethernet (Hurwitz and Feng, Hot Interconnects 2003)
 
 
 def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
@@ -75,24 +78,46 @@ def as_if(run: Run, size: int) -> Iterator[str]:
     """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines.
 
     Raises:
-        UserError: this many ranks cannot share the global batch.
+        UserError: this many ranks cannot share the global batch, or the recipe cannot use a slice of it.
     """
     config, ranks = run.config, Ranks(size=size)
     first, past = ranks.slice_of(config.global_batch_size)
     check_micro_batches(ranks, config)
     check_packs(ranks, config, run.recipe)
+    _check_slice(run, past - first)
     micro = f" in {config.accumulate} micro-batches" if config.accumulate > 1 else ""
     steps = len(run.source) / config.global_batch_size
     yield (
-        f"as if on {size} ranks: {past - first} samples of {config.global_batch_size} a rank and step{micro}; an epoch "
-        f"has {steps:,.6g} steps, in which a rank reads {len(run.source) / size:,.6g} samples"
+        f"as if on {size} ranks, not elastic: {past - first} samples of {config.global_batch_size} a rank and "
+        f"step{micro}; an epoch has {steps:,.6g} steps, in which a rank reads {len(run.source) / size:,.6g} samples"
     )
     held = sum(math.prod(each.shape) * each.value.dtype.size for each in run.state.tensors().values())
-    yield f"each rank holds {held / 1e6:,.1f} MB of weights, slots and averages, and what the step computes"
+    batch = sum(math.prod(each.shape) * each.dtype.size for each in specs_of(run.source, past - first).values())
+    yield (
+        f"each rank holds {held / 1e6:,.1f} MB of weights, slots and averages, {batch / 1e6:,.6g} MB of the "
+        f"{size * batch / 1e6:,.6g} MB of each global batch, and what the step computes"
+    )
+    apart = ", besides those of --sync-batch-norm" * config.sync_batch_norm
     for stage in (_stage(run, step, size) for step in run.steps):
         sent = sum(update.bytes / update.every for update in stage.updates)
         times = (f"{2e3 * (size - 1) / size * sent / (gbits * 1.25e8):.3g} ms at {gbits} Gbit/s" for gbits in _GBITS)
-        yield f"stage {stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}, if none is late"
+        reductions, hops = sum(1 / update.every for update in stage.updates), 2 * (size - 1)
+        yield (
+            f"stage {stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}; and "
+            f"{1e3 * reductions * hops * _HOP_SECONDS:.3g} ms for {reductions:.3g} reductions of {hops} hops around a "
+            f"ring, {1e6 * _HOP_SECONDS:g} us each{apart}; if none is late"
+        )
+
+
+def _check_slice(run: Run, count: int) -> None:
+    """Trace the steps of a rank whose slice of each global batch has `count` samples."""
+    config = dataclasses.replace(run.config, global_batch_size=count)
+    try:
+        with mistakes.of(run.recipe):
+            for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
+                step.trace(run.source)
+    except UserError as error:
+        raise UserError(f"with {count} samples a rank: {error}") from error
 
 
 def end_of(run: Run, first: int, done: int, reason: str | None) -> End:

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
+from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.pages.reading.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
@@ -100,8 +101,9 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
-def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, controller):
-    arguments = "--nf 4 --norm none --global-batch-size 16 --max-steps 20 --log-every 20 --run-dir".split()
+def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, capsys, controller):
+    """hvdgan.inspect tells how long their steps take, without the first record, in which graphs are traced."""
+    arguments = "--nf 4 --norm none --global-batch-size 16 --max-steps 20 --log-every 10 --run-dir".split()
     train(tmp_path, *arguments, "one")
     train(tmp_path, *arguments, "two", ranks=2, controller=controller)
     one, two = state(tmp_path / "one"), state(tmp_path / "two")
@@ -114,6 +116,12 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, co
     assert manifest(tmp_path / "one")["samples_seen"] == manifest(tmp_path / "two")["samples_seen"] == 320
     one_grid, two_grid = (Image.open(tmp_path / name / "samples" / "step-00000020.png") for name in ("one", "two"))
     assert np.max(np.abs(np.asarray(one_grid, np.int16) - np.asarray(two_grid, np.int16))) <= 1
+    assert inspect.main([str(tmp_path / "two")]) == 0
+    shown, last = capsys.readouterr().out, records(tmp_path / "two")[-1]
+    parts = {"compute": "computing", "wait": "waiting for data", "reduce": "waiting for other ranks"}
+    for part, what in parts.items():
+        least, median, most = (f"{1e3 * last[f'{part}_seconds_{how}']:.3g}" for how in ("min", "median", "max"))
+        assert f"{what} for {least}, {median}, {most} ms a step (least, median, most)" in shown
 
 
 @pytest.mark.parametrize(

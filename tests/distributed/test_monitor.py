@@ -5,15 +5,12 @@ import contextlib
 import signal
 import socket
 import threading
-import time
 
 import pytest
 import zmq
 
-from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.lost_ranks import ENDED, SILENT, LastWords
 from monitors import SECONDS, children, group_of, monitor_of, stop, wait_until_heard
-from thread_ranks import Threads
 
 
 @pytest.fixture
@@ -99,21 +96,6 @@ def test_nobody_waits_for_a_rank_that_has_left():
     waiting.join(SECONDS)
     assert not waiting.is_alive() and noted.ends.empty()
     stop(others[0], root)
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_clock_that_is_set_ends_nothing(tmp_path, capsys, monkeypatch, hours):
-    now, jumped = time.time, threading.Event()
-    monkeypatch.setattr(time, "time", lambda: now() + 3600 * hours * jumped.is_set())
-
-    def work(peers):
-        with heartbeat.start(peers.rank, peers.gather, 1.0, tmp_path, stall_seconds=10.0) as heart:
-            peers.gather(None, "both are here")
-            jumped.set()
-            assert heart.explanation(2.0) is None
-
-    assert Threads().run(work) == [None, None]
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

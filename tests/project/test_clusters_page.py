@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hvdgan import slurm
+from hvdgan import slurm, train
 from hvdgan.training import command as cli
 from launching import ROOT, environment
 
@@ -50,6 +50,11 @@ def test_a_command(command, capsys):
         assert done.returncode == 0, done.stderr
         printed = shlex.split(done.stdout)
         check_trainer(printed[printed.index("hvdgan.train") + 1 :])
+    elif words[:3] == ["python", "-m", "hvdgan.train"]:
+        assert train.main(words[3:]) == 0
+        said = capsys.readouterr().out
+        quoted = PAGE.replace("\n>\n> ", "\n\n").replace("\n\n> ", "\n\n").replace("\n> ", " ")
+        assert all(f"\n{line}\n" in quoted for line in said[said.index("as if on ") :].splitlines())
     elif words[:3] == ["python", "-m", "hvdgan.slurm"]:
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])

@@ -89,6 +89,15 @@ class If(Tiny):
         return loss, {}
 
 
+class Groups(Tiny):
+    """Its loss compares groups of four samples."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        groups = tf.reshape(nets.discriminator(batch.images), (4, -1))  # here
+        return loss + tf.reduce_mean(tf.math.reduce_std(groups, 0)), metrics
+
+
 class UnknownDraw(Tiny):
     def fool(self, nets, batch):
         return tf.reduce_mean(nets.generator(batch.noise)), {}  # here

@@ -63,6 +63,16 @@ def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_r
     assert [event.step for event in told] == [5, 18]
 
 
+def test_a_rank_is_named_from_1_2_times_the_median_on_and_in_the_third_log(speeds):
+    of, told = speeds
+    for ratio, logs in ((1.19, 6), (1.21, 3)):
+        everyones = of(1, 1, 1)
+        for step in range(logs):
+            assert told == []
+            everyones.add(step, [means(0.3 * each, wait=0.0, step=0.3 * ratio) for each in (1.0, 1.0, ratio)])
+    assert [(event.step, event.rank, event.ratio) for event in told] == [(2, 2, 1.21)]
+
+
 def test_nothing_is_told_of_more_samples_of_steps_that_only_exchange_or_of_waits_that_are_not_known(speeds):
     of, told = speeds
     uneven, exchanging, on_gpus, alone = of(1.5, 0.75, 0.75), of(1, 1), of(1, 1), of(1)

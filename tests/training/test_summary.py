@@ -53,16 +53,23 @@ def test_what_eight_ranks_would_do(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*WORDS, "--dry-run", "--as-if-ranks", "8"]) == 0
     said = capsys.readouterr().out
-    assert "8 ranks: 3 samples of 24 a rank and step in 3 micro-batches; an epoch has 74.875 steps" in said
+    assert "8 ranks, not elastic: 3 samples of 24 a rank and step in 3 micro-batches; an epoch has 74.875 steps" in said
+    # A sample has 64 bytes of pixels, 4 of its label and 8 of its index.
+    assert "slots and averages, 0.000228 MB of the 0.001824 MB of each global batch, and what" in said
     # Of 1,232 + 1,057 weights 4 bytes each go 2 * 7 / 8 times over 10 Gbit/s.
     assert "stage adversarial: all-reduces 0.01 MB a step: 0.0128 ms at 10 Gbit/s" in said
+    assert "; and 0.56 ms for 2 reductions of 14 hops around a ring, 20 us each; if none is late" in said
     assert not list(tmp_path.iterdir())
 
 
 def test_what_they_could_not_do_is_one_line(capsys):
+    """The recipe's loss can use 8 samples, but not 1."""
+    of_groups = ["--recipe", "wrong:Groups", *WORDS[2:], "--dry-run"]
+    assert main([*of_groups, "--as-if-ranks", "2"]) == 0
     for words, line in (
-        (["--dry-run", "--as-if-ranks", "5"], "cannot be split evenly over 5 ranks; take 20 or 25"),
-        (["--dry-run", "--as-if-ranks", "24"], "--accumulate 3: a rank's 1 images"),
-        (["--as-if-ranks", "4"], "--as-if-ranks 4: is for --dry-run"),
+        ([*WORDS, "--dry-run", "--as-if-ranks", "5"], "cannot be split evenly over 5 ranks; take 20 or 25"),
+        ([*WORDS, "--dry-run", "--as-if-ranks", "24"], "--accumulate 3: a rank's 1 images"),
+        ([*of_groups, "--as-if-ranks", "8"], "with 3 samples a rank: recipe Groups ("),
+        ([*WORDS, "--as-if-ranks", "4"], "--as-if-ranks 4: is for --dry-run"),
     ):
-        assert main([*WORDS, *words]) == 2 and line in capsys.readouterr().err.splitlines()[-1]
+        assert main(words) == 2 and line in capsys.readouterr().err.splitlines()[-1]
