@@ -54,7 +54,7 @@ class Launch:
     """Ranks that train into a folder; a thread counts threads, descriptors and memory (MiB) each second of steps."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._said = run_dir.with_suffix(".txt")
+        self._said = run_dir.parent.with_name(f"{run_dir.name}.txt")  # beside the disk, which is full at times
         with self._said.open("w") as output:
             words = [*map(str, TRAIN), "--run-dir", str(run_dir)]
             self.process = subprocess.Popen(
@@ -182,9 +182,11 @@ def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> st
 @pytest.fixture
 def disk(tmp_path):
     """A small disk of its own, which only root can make."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", tmp_path], check=True)
-    yield tmp_path
-    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.mark.soak
