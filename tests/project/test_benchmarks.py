@@ -3,6 +3,7 @@
 gpu.sh runs on the CPU here; its results and its page say what was found."""
 
 import json
+import shutil
 import signal
 import sys
 
@@ -18,6 +19,7 @@ import calo3d_quality
 import keras_peers
 import processes
 import quality
+import ranks
 import work
 from gpu import parts
 
@@ -59,6 +61,16 @@ def test_the_benchmark_of_reading_runs(tmp_path):
     arrays = {f"array, {kind}, hvdgan, 1 cores" for kind in ("npy", "hdf5", "gzip", "contiguous", "packed")}
     assert pictures | arrays | {"array, packed, bare, 1 cores", "array, npy, generator, 1 cores"} <= found.keys()
     assert all(rate > 0 for rates in found.values() for each in rates for rate in each)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("ss") is None, reason="needs ss: apt-get install iproute2")
+def test_what_ranks_receive_is_measured():
+    """Of 28 kB of gradients each of two ranks receives as much, and less than that again of all else."""
+    found = ranks.run(2, "gloo", "log")
+    assert [*found["start_seconds"]] == ["launch", "load", "build", "step"]
+    for who in ("root", "others"):
+        assert 27_000 < found[who]["bytes"] < 56_000 and found[who]["messages"] > 2 and found[who]["peak_mib"] > 100
 
 
 def test_every_peer_trains_the_same_networks():
