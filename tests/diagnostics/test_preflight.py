@@ -101,7 +101,7 @@ def test_a_slow_node_is_doubtful(checked, change, reason):
             {1: "a message of 64 MiB to the next node takes 0.016 s, on the median node 0.005 s"},
         ),
         ([0.2] * 4, [0.016, 0.005, 0.005, 0.005], {}),  # one link may be either node's, so it names none
-        ([0.2] * 4, [0.0, 0.0, 0.0, 0.05], {}),  # what could not be sent is no time
+        ([0.2] * 5, [0.0, 0.0, 0.05, 0.05, 0.0], {}),  # what could not be sent is no time
         ([0.2, 0.9], [0.01, 0.9], {}),  # of two nodes neither is the median
     ],
 )
