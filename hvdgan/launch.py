@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hvdgan.cli import launching
+from hvdgan.cli import events, launching
 from hvdgan.cli.app import main_of
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.launcher import requeued
 from hvdgan.cli.programs import output_of
 from hvdgan.cli.supervision import Supervised
 from hvdgan.diagnostics import preflight
@@ -79,6 +80,7 @@ _FLAGS = {
     for names, kind in re.findall(r"^  (-[\w, -]*?)(?: ([A-Z][A-Z,]*))? {2,}", _HELP, re.M)
     for flag in names.split(", ")
 }
+_REQUEUES = 3  # of a job whose ranks do not start, after which it ends
 # horovodrun's ssh waits for ever for a host that is cut off.
 _SSH = """#!/bin/sh
 exec {ssh} -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=30 "$@"
@@ -100,10 +102,16 @@ def main(arguments: list[str]) -> int:
         check_flags(words)
     is_job = "--max-requeues" in given
     most, broken = int(given.get("--max-requeues", 0)), list[str]()
+    if is_job and "--elastic" not in given and os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
+        given.setdefault("--spare-nodes", "0")
     if "--spare-nodes" in given and "--print" not in given:
         broken, is_enough = _leave_out(given, words)
         if not is_enough:
-            _back_into_the_queue(f"{', '.join(broken)} broken, spare nodes: {given['--spare-nodes']}", most, broken)
+            why = f"{', '.join(broken)} broken, spare nodes: {given['--spare-nodes']}"
+            if (vain := _vain_requeues(words)) < _REQUEUES:
+                _back_into_the_queue(why, most, broken)
+            else:
+                _say_of_job(f"{why}; the ranks have not started since {vain} requeues, so the job ends")
             return 1
     with tempfile.TemporaryDirectory(prefix="hvdgan-launch-") as scratch:
         starter = _starter(given, Path(scratch))
@@ -352,6 +360,14 @@ def _run_dir(words: list[str]) -> Path:
     """The run folder that the trainer's words name, or the folder in which it makes one."""
     found = re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words]))
     return Path((found and found[-1]) or "runs")
+
+
+def _vain_requeues(words: list[str]) -> int:
+    """How many times this job was requeued since its ranks last started."""
+    job, restarts = requeued() or ("", 0)
+    files = [path for pattern in (events.FILE, f"*/{events.FILE}") for path in _run_dir(words).glob(pattern)]
+    starts = [start for path in files for start in events.starts(path)]
+    return restarts - max((start.slurm_restart for start in starts if start.slurm_job == job), default=0)
 
 
 def _refuse(words: list[str], flag: str, why: str) -> None:

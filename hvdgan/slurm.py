@@ -147,7 +147,7 @@ class Job:
 
     @property
     def is_checked(self) -> bool:
-        """Whether the nodes are checked before the ranks start; an elastic job may lose nodes."""
+        """Whether nodes may be spare, because they are checked before the ranks start; an elastic job may lose some."""
         return self.launcher != "elastic" and self.nodes + self.spare_nodes > 1
 
     @property

@@ -4,11 +4,13 @@ A line of the file is a JSON object with `time`, a local date and time, `event`,
 of its class.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
 import time
 import typing
+from pathlib import Path
 from typing import Any, ClassVar
 
 FILE = "events.jsonl"
@@ -294,6 +296,14 @@ def of_json(record: dict[str, Any]) -> Event | None:
         return _as(KINDS[kind], record) if isinstance(kind, str) and kind in KINDS else None
     except (TypeError, KeyError):
         return None
+
+
+def starts(path: Path) -> list[Start]:
+    """The starts that a file of events tells of; none if it is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as lines:
+        found = [of_json(json.loads(line)) for line in lines if '"start"' in line]
+        return [each for each in found if isinstance(each, Start)]
+    return []
 
 
 def _now() -> str:

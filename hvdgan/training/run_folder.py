@@ -108,17 +108,12 @@ def check_progress(run_dir: Path, step: int) -> None:
     again = requeued()
     if again is None or again[1] < _STARTS:
         return
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open(run_dir / events.FILE, encoding="utf-8") as lines,
-    ):
-        found = [events.of_json(json.loads(line)) for line in lines if '"start"' in line]
-        if [each.step for each in found if isinstance(each, events.Start)][-_STARTS:] == [step] * _STARTS:
-            raise RunError(
-                f"job {again[0]} was requeued {again[1]} times, and began at step {step} the last {_STARTS} times, so "
-                f"no checkpoint was written since; {run_dir / events.LOG} says how each ended; raise --time-limit, or "
-                "lower --checkpoint-every, and submit it again"
-            )
+    if [each.step for each in events.starts(run_dir / events.FILE)][-_STARTS:] == [step] * _STARTS:
+        raise RunError(
+            f"job {again[0]} was requeued {again[1]} times, and began at step {step} the last {_STARTS} times, so "
+            f"no checkpoint was written since; {run_dir / events.LOG} says how each ended; raise --time-limit, or "
+            "lower --checkpoint-every, and submit it again"
+        )
 
 
 def _job() -> str | None:

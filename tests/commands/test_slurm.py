@@ -130,7 +130,7 @@ class Cluster:
     def job(self, name, *arguments, **more):
         """Run a job's script, as sbatch would have it run: a copy, elsewhere, in the folder of the submission."""
         (self.folder / "script").write_text(file_of(name) if name in FILES else name)
-        env = self.environment(**more)
+        env = self.environment(**{"SLURM_JOB_NUM_NODES": str(FILES[name][0].nodes) if name in FILES else "1", **more})
         command = ["bash", self.folder / "script", *arguments]
         return subprocess.run(command, env=env, cwd=self.here, capture_output=True, text=True, timeout=100)
 
@@ -214,8 +214,28 @@ def test_without_a_spare_node_the_job_waits_for_others(cluster):
     assert done.returncode == 1 and "hvdgan: n2: execve(): No such file or directory\n" in done.stderr
     assert "n2 broken, spare nodes: 0; requeueing without n2, 1 of at most 20 times\n" in done.stderr
     assert cluster.called()[0] == ["scontrol", "requeue", "5"] and cluster.called() == []
+    done = cluster.job("multi_node", SLURM_RESTART_COUNT="3")
+    assert done.returncode == 1 and cluster.called() == []
+    assert "n2 broken, spare nodes: 0; the ranks have not started since 3 requeues, so the job ends\n" in done.stderr
     done = cluster.job("multi_node", SPARE_NODES="2")
     assert done.returncode == 2 and "--spare-nodes 2: the job has 2 node(s); ask for more with --nodes" in done.stderr
+
+
+def test_a_job_whose_ranks_have_started_meanwhile_waits_for_others(cluster):
+    cluster.has("srun", 'shift 3; exec "$@"')
+    tiny = [*"--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 2".split(), "--run-dir", "its runs/a"]
+    assert cluster.job("single_node", *tiny, SLURM_RESTART_COUNT="7").returncode == 0
+    cluster.has("srun", f"{BROKEN}; note ranks")
+    for restarts, said in ("9", "requeueing without n2, 10 of at most 20 times"), ("10", "have not started since 3"):
+        for words in tiny, ["--run-dir", "its runs"]:
+            assert said in cluster.job("multi_node", *words, SLURM_RESTART_COUNT=restarts).stderr
+
+
+@pytest.mark.parametrize(("name", "checked"), [("container", True), ("array", True), ("elastic", False)])
+def test_what_checks_the_nodes_of_a_job(cluster, name, checked):
+    cluster.has("apptainer", 'while [ "$1" != python ]; do shift; done; exec "$@"')
+    done = cluster.job(name, "--recipe", "dcgan", SLURM_JOB_NUM_NODES="2", SLURM_ARRAY_TASK_ID="0")
+    assert ("hvdgan: checked 2 nodes in " in done.stderr) == checked
 
 
 def test_an_array_of_seeds(cluster):

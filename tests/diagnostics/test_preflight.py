@@ -17,6 +17,17 @@ CHANGED = (
     f"exec {PYTHON} -c 'import sys, time; from hvdgan.diagnostics import preflight; {{}}; "
     'preflight.main(*sys.argv[3:])\' "$@"'
 )
+# A node that says made-up facts.
+SAYS = """
+echo '{{"versions": {{}}, "addresses": [], "port": 1, "problem": "", "product": {product}}}'; read -r places
+echo '{{"links": {{}}, "nameless": [], "sent": {sent}, "time": '$(date +%s.%N)'}}'; read -r end
+"""
+# Its work is six times as much; its kernel sends slowly, and receives by four KiB (SO_MAX_PACING_RATE, SO_RCVBUF).
+WORKS = "real = preflight._seconds; preflight._seconds = lambda work: real(lambda: [work() for _ in range(6)])"
+NETWORK = (
+    "preflight._Receiver.setup = lambda self: self.request.setsockopt(1, 8, 4096); send = preflight._send; "
+    "preflight._send = lambda link: (link.setsockopt(1, 47, 20_000_000), send(link))"
+)
 SHOWS_3 = "for n in 0 1 2; do echo GPU $n: H100; done"
 
 
@@ -56,11 +67,11 @@ def test_healthy_nodes(checked):
             f'SLURM_GPUS_ON_NODE=4 PATH="$0.d:$PATH" exec {PYTHON} "$@"',
             "nvidia-smi shows 3 of its 4 GPUs",
         ),
-        (CHANGED.format("preflight._product = lambda: time.sleep(60)"), "no answer in 8 s while multiplying matrices"),
+        (CHANGED.format("preflight._product = lambda: time.sleep(60)"), "no answer in 15 s while multiplying matrices"),
     ],
 )
 def test_a_broken_node_is_named_with_the_reason(checked, monkeypatch, script, reason):
-    monkeypatch.setattr(preflight, "_START_SECONDS", 8.0)
+    monkeypatch.setattr(preflight, "_START_SECONDS", 15.0)
     broken, _ = checked(script)
     assert broken.keys() == {BAD} and reason in broken[BAD]
 
@@ -68,14 +79,36 @@ def test_a_broken_node_is_named_with_the_reason(checked, monkeypatch, script, re
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("preflight._product = lambda: 9.0", "a product of matrices takes 9.000 s, on the median node 0."),
+        (WORKS, "a product of matrices takes "),
+        (NETWORK, "a message of 64 MiB to the next node takes "),
         ("now = time.time; time.time = lambda: now() + 3600", "its clock is +3,600.0 s off: run NTP"),
-        ("preflight._send = lambda link: time.sleep(0.5)", ""),  # its next node is fast, so one of the two links is
     ],
 )
 def test_a_slow_node_is_doubtful(checked, change, reason):
     broken, doubtful = checked(CHANGED.format(change))
     assert not broken and reason in doubtful.get(BAD, "")
+
+
+@pytest.mark.parametrize(
+    ("products", "sent", "named"),
+    [
+        ([0.18, 0.28, 0.2, 0.2], [0.05] * 4, {}),  # 1.4 times the median is noise
+        ([0.18, 0.31, 0.2, 0.2], [0.05] * 4, {1: "a product of matrices takes 0.310 s, on the median node 0.200 s"}),
+        ([0.2] * 4, [0.014, 0.014, 0.005, 0.005], {}),  # 2.8 times
+        (
+            [0.2] * 4,
+            [0.016, 0.016, 0.005, 0.005],  # the first and the second node send slowly, so the second receives slowly
+            {1: "a message of 64 MiB to the next node takes 0.016 s, on the median node 0.005 s"},
+        ),
+        ([0.2] * 4, [0.016, 0.005, 0.005, 0.005], {}),  # one link may be either node's, so it names none
+        ([0.2] * 5, [0.0, 0.0, 0.05, 0.05, 0.0], {}),  # what could not be sent is no time
+        ([0.2, 0.9], [0.01, 0.9], {}),  # of two nodes neither is the median
+    ],
+)
+def test_how_slow_a_doubtful_node_is(tmp_path, products, sent, named):
+    facts = dict(zip(map(str, range(len(sent))), zip(products, sent, strict=True), strict=True))
+    says = lambda node: ["sh", "-c", SAYS.format(product=facts[node][0], sent=facts[node][1])]  # noqa: E731
+    assert check(says, [*facts], tmp_path) == ({}, {str(place): reason for place, reason in named.items()})
 
 
 def test_a_name_without_an_address(tmp_path):
