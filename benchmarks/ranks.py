@@ -122,14 +122,21 @@ def logged(metrics: Path) -> int:
 def reached(process: psutil.Process, ranks: int, run_dir: Path) -> list[str]:
     """The parts of the start that are behind all ranks."""
     numbers = ranks_below(process)
-    has_loaded = [b"horovod" in Path(f"/proc/{pid}/maps").read_bytes() for pid in numbers.values()]
     facts = {
         "launch": len(numbers) == ranks,
-        "load": len(numbers) == ranks and all(has_loaded),
+        "load": len(numbers) == ranks and all(map(has_loaded, numbers.values())),
         "build": '"start"' in text_of(run_dir / "events.jsonl"),
         "step": logged(run_dir / "metrics.jsonl") > 0,
     }
     return [part for part, is_behind in facts.items() if is_behind]
+
+
+def has_loaded(pid: int) -> bool:
+    """Whether a process has loaded Horovod; one that has ended has not."""
+    try:
+        return b"horovod" in Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
 
 
 def text_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A Slurm of two or three nodes on this machine, each in namespaces of its own, with ssh between them.
+"""A Slurm of two to eight nodes on this machine, each in namespaces of its own, with ssh between them.
 
 All of it lives in one namespace of processes: when its first process ends, also because the tests were killed, the
 kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left.
@@ -18,7 +18,7 @@ import psutil
 from launching import ROOT, SECONDS, Done, environment, wait_until
 
 HEAD = "head"
-ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12", "node3": "10.93.0.13"}
+ADDRESSES = {HEAD: "10.93.0.1"} | {f"node{number}": f"10.93.0.1{number}" for number in range(1, 9)}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 """the states of a job that has ended"""
 PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support"]))
@@ -99,7 +99,7 @@ def install() -> None:
 
 
 class Cluster:
-    """Nodes, at most 3, a head, a folder that all of them see; after the `with` nothing of it is there."""
+    """Nodes, at most 8, a head, a folder that all of them see; after the `with` nothing of it is there."""
 
     def __init__(self, nodes: int = 2) -> None:
         self._nodes = [f"node{number}" for number in range(1, nodes + 1)]
