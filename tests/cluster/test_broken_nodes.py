@@ -40,6 +40,7 @@ def test_spare_nodes_replace_one_without_the_shared_folder(cluster, folder, one_
 
 
 def test_a_job_without_a_spare_node_comes_back_on_others(cluster, folder, on):
+    cluster.wait_idle()  # so that it gets the first two
     folder.mkdir()
     on("node2", "mount", "-t", "tmpfs", "tmpfs", folder)
     try:
@@ -48,10 +49,11 @@ def test_a_job_without_a_spare_node_comes_back_on_others(cluster, folder, on):
     finally:
         on("node2", "umount", folder)
     assert "node2 broken, spare nodes: 0; requeueing without node2, 1 of at most 20 times" in job.said()
-    assert (facts["NodeList"], facts["ExcNodeList"], facts["Restarts"]) == ("node[1,3]", "node2", "1")
+    assert (facts["ExcNodeList"], facts["Restarts"]) == ("node2", "1") and "2" not in facts["NodeList"]
 
 
 def test_a_firewall_between_two_nodes(cluster, folder, on):
+    cluster.wait_idle()
     route = "prohibit", f"{ADDRESSES['node2']}/32"
     on("node3", "ip", "route", "add", *route)
     try:
