@@ -79,7 +79,7 @@ def run(ranks: int, launcher: str, kind: str) -> dict[str, object]:
                     steps = logged(run_dir / "metrics.jsonl")
                     if "step" not in start:
                         now = time.monotonic() - begin
-                        for part in reached(process, ranks, run_dir):
+                        for part in reached(process, ranks, run_dir, steps):
                             start.setdefault(part, now)
                     if steps and (not seen or steps > seen[-1][0]):
                         numbers = ranks_below(process)
@@ -119,14 +119,14 @@ def logged(metrics: Path) -> int:
     return json.loads(lines[-1])["step"] if lines else 0
 
 
-def reached(process: psutil.Process, ranks: int, run_dir: Path) -> list[str]:
-    """The parts of the start that are behind all ranks."""
+def reached(process: psutil.Process, ranks: int, run_dir: Path, steps: int) -> list[str]:
+    """The parts of the start that are behind all ranks, which have logged this step."""
     numbers = ranks_below(process)
     facts = {
         "launch": len(numbers) == ranks,
         "load": len(numbers) == ranks and all(map(has_loaded, numbers.values())),
         "build": '"start"' in text_of(run_dir / "events.jsonl"),
-        "step": logged(run_dir / "metrics.jsonl") > 0,
+        "step": steps > 0,
     }
     return [part for part, is_behind in facts.items() if is_behind]
 

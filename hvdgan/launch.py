@@ -20,7 +20,7 @@ from pathlib import Path
 from hvdgan.cli import events, launching
 from hvdgan.cli.app import main_of
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.launcher import requeued
+from hvdgan.cli.launcher import VAIN_REQUEUES, requeued
 from hvdgan.cli.programs import output_of
 from hvdgan.cli.supervision import Supervised
 from hvdgan.diagnostics import preflight
@@ -80,7 +80,6 @@ _FLAGS = {
     for names, kind in re.findall(r"^  (-[\w, -]*?)(?: ([A-Z][A-Z,]*))? {2,}", _HELP, re.M)
     for flag in names.split(", ")
 }
-_REQUEUES = 3  # of a job whose ranks do not start, after which it ends
 # horovodrun's ssh waits for ever for a host that is cut off.
 _SSH = """#!/bin/sh
 exec {ssh} -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=30 "$@"
@@ -108,7 +107,7 @@ def main(arguments: list[str]) -> int:
         broken, is_enough = _leave_out(given, words)
         if not is_enough:
             why = f"{', '.join(broken)} broken, spare nodes: {given['--spare-nodes']}"
-            if (vain := _vain_requeues(words)) < _REQUEUES:
+            if (vain := _vain_requeues(words)) < VAIN_REQUEUES:
                 _back_into_the_queue(why, most, broken)
             else:
                 _say_of_job(f"{why}; the ranks have not started since {vain} requeues, so the job ends")
@@ -363,7 +362,7 @@ def _run_dir(words: list[str]) -> Path:
 
 
 def _vain_requeues(words: list[str]) -> int:
-    """How many times this job was requeued since its ranks last started."""
+    """How many times this job was requeued since its ranks last started, in the run folder or in one just below."""
     job, restarts = requeued() or ("", 0)
     files = [path for pattern in (events.FILE, f"*/{events.FILE}") for path in _run_dir(words).glob(pattern)]
     starts = [start for path in files for start in events.starts(path)]

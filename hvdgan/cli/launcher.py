@@ -15,6 +15,8 @@ _VARIABLES = (
     ("mpiexec", "PMI_SIZE", "PMI_RANK"),
     ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
+VAIN_REQUEUES = 3
+"""requeues of a job after which it ends, if it has not got further"""
 
 
 def launched() -> tuple[str, int, int]:

@@ -21,7 +21,7 @@ _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
 _RULE = re.compile(rb"-{60,}\s*$")
 # What horovodrun ends its traceback with, and Open MPI's notices begin with, after a failure.
 _END = re.compile(rb"RuntimeError: Horovod detected that|Primary job +terminated|\w+run detected that one or more proc")
-# What Horovod adds to an error that a rank has said itself.
+# What Horovod and horovodrun add to an error that a rank has said itself; empty lines, too.
 _ECHO = re.compile(rb"Terminating remaining workers|.*Horovod background loop uncaught exception|\s*$")
 # What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
 _CAUSES = {

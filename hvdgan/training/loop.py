@@ -82,7 +82,7 @@ class Loop:
         arrived = time.perf_counter()
         with self._run.ranks.activity.at(f"step {step}"):
             metrics, finite = self._run.steps[at.index](step, at.stage_step, data)
-            if "reduce_seconds" in metrics:  # between times of day; the clock may have been set meanwhile
+            if "reduce_seconds" in metrics:  # by the clock, which may have been set meanwhile
                 metrics["reduce_seconds"] = min(float(metrics["reduce_seconds"]), time.perf_counter() - arrived)
             waited, between = arrived - begin, self._between_seconds
             self._pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, between))

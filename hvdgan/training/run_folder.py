@@ -13,14 +13,12 @@ from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.in_place import check_regular
 from hvdgan.cli.files.lock import wait_for_lock
 from hvdgan.cli.files.outputs import write_json
-from hvdgan.cli.launcher import requeued
+from hvdgan.cli.launcher import VAIN_REQUEUES, requeued
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.run import Run
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"
-_STARTS = 3
-"""starts of a requeued job at one step, after which it ends"""
 
 
 def is_new(run: Run) -> bool:
@@ -106,12 +104,12 @@ def check_progress(run_dir: Path, step: int) -> None:
         RunError: the last three starts were at this step; Slurm does not requeue a job that fails so.
     """
     again = requeued()
-    if again is None or again[1] < _STARTS:
+    if again is None or again[1] < VAIN_REQUEUES:
         return
-    if [each.step for each in events.starts(run_dir / events.FILE)][-_STARTS:] == [step] * _STARTS:
+    if [each.step for each in events.starts(run_dir / events.FILE)][-VAIN_REQUEUES:] == [step] * VAIN_REQUEUES:
         raise RunError(
-            f"job {again[0]} was requeued {again[1]} times, and began at step {step} the last {_STARTS} times, so "
-            f"no checkpoint was written since; {run_dir / events.LOG} says how each ended; raise --time-limit, or "
+            f"job {again[0]} was requeued {again[1]} times, and began at step {step} the last {VAIN_REQUEUES} times, "
+            f"so no checkpoint was written since; {run_dir / events.LOG} says how each ended; raise --time-limit, or "
             "lower --checkpoint-every, and submit it again"
         )
 
