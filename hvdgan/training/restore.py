@@ -202,8 +202,6 @@ def _restore_tensors(
             skipped |= {kind, f"local/{kind}"}
             then = "are dropped" if kind in theirs else f"are not there, and begin at {first}"
             remarks.append(f"warning: the {what} of {source} {then}")
-    if "ema" in skipped:
-        skipped.add("ranks")  # averages are among the statistics of each rank, so all ranks resume with the means
     only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
     wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
     saved = checkpoint.restore(source, manifest, wanted, only)

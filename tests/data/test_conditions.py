@@ -8,7 +8,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE
-from hvdgan.data import open_source
+from hvdgan.data import hold_out, open_source
 from hvdgan.data.statistics import with_statistics
 
 RNG = np.random.default_rng(0)
@@ -45,6 +45,15 @@ def test_arrays_beside_the_samples(tmp_path):
     assert seen.conditions.dtype == np.float32
     np.testing.assert_allclose(seen.conditions, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(seen.values.conditions.inverse(seen.conditions)[:, 0], ENERGY, rtol=1e-6)
+
+
+def test_held_out_samples_keep_their_conditions(tmp_path):
+    energy = np.arange(60.0)
+    np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (60, 4, 4)), energy=energy)
+    training, held = hold_out(opened(tmp_path / "a.npz:x", conditions=("energy",)), 0.3)
+    for part in (training, held.samples):
+        known = part.facts(np.arange(len(part)))
+        np.testing.assert_array_equal(known["conditions"][:, 0], energy[known["numbers"]])
 
 
 def test_a_table_in_the_order_of_the_samples(array, tmp_path):

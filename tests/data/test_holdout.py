@@ -53,6 +53,13 @@ def test_files_are_chosen_by_name_wherever_they_lie_and_adding_some_moves_none(t
     assert held[0] and held[0] == {name for name in held[1] if not name.startswith(b"c/")}
 
 
+def test_a_smaller_choice_is_not_the_first_ones(tmp_path):
+    """Files are in the order of their classes, so the first ones would be of one class."""
+    names = [f"{letter}/{number}.png" for letter in "ab" for number in range(60)]
+    held = hold_out(folder(tmp_path / "two", names), 0.5)[1]
+    assert set(held.some(12).labels) == {0, 1} and len(held.some(12)) == 12
+
+
 def held_names(source):
     held = hold_out(source, 0.2)[1].samples
     return {held.key(index) for index in range(len(held))}

@@ -95,6 +95,8 @@ def test_neighbours_on_a_line():
     assert found["density"] == pytest.approx((distances < FIFTH[:, None]).sum() / (5 * 8), rel=1e-12)
     assert found["coverage"] == np.mean((distances < FIFTH[:, None]).any(axis=1))
     assert set(neighbours(LINE + 100, LINE).values()) == {0.0}
+    # A point at the distance of the radius itself is outside for density.
+    assert neighbours(LINE, LINE)["density"] == pytest.approx((abs(LINE - LINE.T) < FIFTH[:, None]).sum() / (5 * 10))
 
 
 def column(*numbers):

@@ -55,6 +55,30 @@ def test_any_number_of_ranks_augments_equally_and_each_step_and_key_otherwise(ki
         assert np.mean(np.any(other.numpy() != whole, axis=(1, 2, 3))) > 0.9
 
 
+def test_colours_shifts_and_holes_have_the_sizes_of_the_paper():
+    """Zhao et al. 2020: shifts by up to an eighth of the side, holes of half the side that lie anywhere."""
+    given = np.random.default_rng(0).uniform(-1, 1, (512, 16, 16, 3)).astype(np.float32)
+    brightness, saturation, contrast = random(count=512).uniform("real/color", (3,)).numpy().T[..., None, None, None]
+    bright = given + brightness - 0.5
+    grey = bright.mean(axis=-1, keepdims=True)
+    coloured = grey + (bright - grey) * saturation * 2
+    mean = coloured.mean(axis=(1, 2, 3), keepdims=True)
+    found = diff_augment(tf.constant(given), ("color",), random(count=512), "real")
+    np.testing.assert_allclose(found, mean + (coloured - mean) * (contrast + 0.5), atol=1e-5)
+    ones = tf.ones((512, 16, 16, 1))
+    shifted = diff_augment(ones, ("translation",), random(count=512), "real").numpy()[..., 0]
+    holes = 1 - diff_augment(ones, ("cutout",), random(count=512), "real").numpy()[..., 0]
+    for axis in (1, 2):
+        left = shifted.max(axis=axis).sum(axis=1) - 16  # the shift's length, below 0
+        begins = shifted.max(axis=axis)[:, 0] == 0
+        assert {int(length) if first else -int(length) for length, first in zip(left, begins, strict=True)} == set(
+            range(-2, 3)
+        )
+        lengths, at_first = holes.max(axis=axis).sum(axis=1), holes.max(axis=axis)[:, 0] == 1
+        assert set(lengths) == set(range(4, 9)) and set(lengths[at_first]) == set(lengths)
+        assert set(lengths[holes.max(axis=axis)[:, -1] == 1]) == set(lengths)
+
+
 PICTURES = np.random.default_rng(0).uniform(-1, 1, (6, 8, 8, 3)).astype(np.float32)
 
 

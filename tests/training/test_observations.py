@@ -14,7 +14,7 @@ from hvdgan.pages.verdict import judge
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
 from hvdgan.training import observations
-from hvdgan.training.observations import input_speed
+from hvdgan.training.observations import BadUpdates, input_speed, without_skipped
 from hvdgan.training.window import PlateauWatch
 from saved import TINY, records, state, train
 from tiny import Tiny
@@ -115,6 +115,16 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     assert "step 3, " not in error
 
 
+def test_a_good_step_ends_a_row_of_bad_ones_and_a_lowered_loss_scale_counts_for_none():
+    bad = BadUpdates({})
+    rows = [list(bad.add("fit", {}, {"judge": skipped})) for skipped in (True, True, False, True)]
+    assert rows == [[("judge", 1)], [("judge", 2)], [], [("judge", 1)]]
+    assert not list(bad.add("fit", {"judge/loss_scale": 2.0}, {"judge": True}))
+    metrics = {"judge/loss": 1.0, "judge/applied": 0.0, "judge/loss_scale": 2.0, "fool/loss": 1.0}
+    kept = without_skipped(metrics, {"judge": True, "fool": False})
+    assert kept.keys() == metrics.keys() - {"judge/loss"}
+
+
 RULE = Plateau("fool/loss", window=2, patience=2)
 
 
@@ -166,7 +176,7 @@ def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp
     assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
     verdict = judge(run_folder.read(tmp_path / "whole"))
     assert (verdict.sentence, verdict.resume) == ("Finished at step 9", "")
-    assert train_ending(tmp_path, "cut", "--max-steps", "3") == 0
-    assert train_ending(tmp_path, "cut", "--max-steps", "100") == 0
+    for last in ("3", "7", "100"):  # within the first stage, and after its early end
+        assert train_ending(tmp_path, "cut", "--max-steps", last) == 0
     assert [record["stage"] for record in records(tmp_path / "cut")] == ["first"] * 6 + ["second"] * 3
     assert state(tmp_path / "whole", 9) == state(tmp_path / "cut", 9)

@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.saver import Best
 from hvdgan.cli.errors import RunError
 from hvdgan.evaluation.comparison import Comparison
 from hvdgan.evaluation.held_out import Evaluator
@@ -46,6 +48,12 @@ def test_the_best_is_saved_at_the_step_that_was_evaluated(tmp_path, monkeypatch)
     assert steps(tmp_path) == [2, 3, 6, 8]
     bests = [manifest(tmp_path, step)["best"] for step in steps(tmp_path)]
     assert {(best["step"], best["value"]) for best in bests} == {(2, 3.0), (6, 1.0)} and bests[-1]["step"] == 6
+
+
+def test_a_metric_that_is_nan_is_not_the_best():
+    """No later value would be better."""
+    best = Best.of("eval/error", "min", None).after(2, float("nan"))
+    assert best.step is None and best.after(4, 3.0).step == 4
 
 
 def failing(monkeypatch, bad):
@@ -195,3 +203,19 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
     assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
+
+
+class ScheduleFree(Tiny):
+    """Its optimizers keep copies of the weights, from which the weights are computed in each step."""
+
+    def optimizers(self):
+        return {name: keras.optimizers.ScheduleFreeAdamW(1e-12) for name in ("generator", "discriminator")}
+
+
+def test_an_optimizers_copy_of_the_weights_is_that_of_the_networks_that_are_taken(tmp_path):
+    assert train(tmp_path / "first", "--seed", "5", "--max-steps", "1") == 0
+    flags = ["--recipe", "test_saving:ScheduleFree", *TINY[2:], "--init-from", str(tmp_path / "first")]
+    assert train(tmp_path / "second", "--max-steps", "2", flags=flags) == 0
+    before, after = tensors(tmp_path / "first", 1), tensors(tmp_path / "second", 2)
+    for name in (name for name in before if name.startswith("networks/")):
+        np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)

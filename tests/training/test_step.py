@@ -103,6 +103,16 @@ def test_a_step_in_which_nothing_is_due_is_traced_as_the_others_and_changes_noth
     assert changed(before, values_of(run))
 
 
+@pytest.mark.parametrize(("settings", "moves"), [({"ema_decay": 0.5}, False), ({"ema_half_life": 16.0}, True)])
+def test_by_a_half_life_in_images_an_average_moves_in_steps_without_an_update_too(settings, moves):
+    run = tiny_run(Seldom, **settings)
+    step = stage_step(run)
+    step(1, 1, data_of(run))
+    before = values_of(run)
+    step(2, 2, data_of(run))
+    assert {name.split("/")[0] for name in changed(before, values_of(run))} == ({"ema"} if moves else set())
+
+
 class Waiting(Tiny):
     """The judge steps only while its own loss, the mean over all ranks, is above a bound."""
 
@@ -120,12 +130,13 @@ class WaitingForEver(Waiting):
 
 def test_an_update_is_applied_only_if_its_metrics_say_so():
     for recipe, applied in ((Waiting, 1.0), (WaitingForEver, 0.0)):
-        run = tiny_run(recipe)
+        run = tiny_run(recipe, options=TinyOptions(norm="batch"))
         before = values_of(run)
         metrics, finite = stage_step(run)(0, 0, data_of(run))
         assert float(metrics["judge/applied"]) == applied and all(finite)
         moved = {name for name in changed(before, values_of(run)) if "/discriminator/" in name}
-        assert bool(moved) == bool(applied)
+        of_calls = {name for name in moved if "/moving_" in name}  # the networks were called all the same
+        assert of_calls and bool(moved - of_calls) == bool(applied)
         assert any("/generator/" in name for name in changed(before, values_of(run)))
 
 

@@ -45,6 +45,12 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
     np.testing.assert_array_equal(seen.constants, 1.0 - LAND)  # of the cloud it does not tell
 
 
+def test_a_place_that_lacks_one_of_two_channels_counts_as_missing():
+    mask = np.zeros((2, 3, 2), bool)
+    mask[0, 1, 1] = True
+    np.testing.assert_array_equal(missing.Missing(0.0, mask).field[..., 0], [[1, 0, 1], [1, 1, 1]])
+
+
 def test_without_the_flag_the_error_names_it(sst):
     with pytest.raises(UserError, match="none of its 40 samples has finite images only; --missing fill:0"):
         with_statistics(opened(), ALONE)
