@@ -163,7 +163,7 @@ def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine
     ],
 )
 def test_lists_of_hosts(machine, words, hosts, ranks):
-    machine.has("hosts", "# ours\n a slots=4\n\nb:2   # the old one\nc\n")
+    machine.has("hosts", "\ufeff# ours\r\n a slots=4\r\n\nb:2   # the old one\nc\n")
     words = [str(machine.bin / word) if word == "hosts" else word for word in words]
     expected = ["horovodrun", "--gloo", "-np", ranks, "-H", hosts, "--disable-cache"]
     assert machine.printed("--gloo", *words)[:7] == expected
