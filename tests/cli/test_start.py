@@ -128,6 +128,11 @@ def test_a_python_without_packages_is_one_line(tmp_path, name):
     assert re.match(r"hvdgan: (cyclopts|numpy) is not installed for this Python; pip install ", done.stderr)
 
 
+def test_an_older_python_is_one_line(tmp_path):
+    done = run([sys.executable, "-c", "import sys; sys.version_info = (3, 10, 13); import hvdgan.train"], tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "needs Python 3.11 or newer" in done.stderr
+
+
 HELP = """Add two numbers, in one process
 and without a launcher.
 

@@ -309,7 +309,7 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
     assert ranks.keys() == {0, 1}
     ranks[1].kill()
     assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
-    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]
+    assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

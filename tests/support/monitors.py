@@ -10,7 +10,7 @@ from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.lost_ranks import Group
 from launching import environment, wait_until
 
-SECONDS = 30  # far more than anything here takes
+SECONDS = 60  # far more than anything here takes
 # The command line of a rank in a process of its own. Each line that it reads names a rank to wait for.
 _CHILD = """
 import sys, time
