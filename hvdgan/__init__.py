@@ -2,8 +2,14 @@
 
 import importlib
 import os
+import sys
 from typing import Any
 
+if sys.version_info < (3, 11):  # noqa: UP036  # python -m finds hvdgan in the working folder
+    print(f"hvdgan: needs Python 3.11 or newer; {sys.executable} is an older one", file=sys.stderr)
+    sys.exit(2)
+if "inline" in os.environ.get("MPLBACKEND", "") and "IPython" not in sys.modules:
+    os.environ["MPLBACKEND"] = "agg"  # a notebook's own, which `!python ...` inherits, may be missing in this Python
 # Before anyone imports Keras: Horovod is built for TensorFlow, whatever a user's ~/.keras/keras.json says.
 os.environ["KERAS_BACKEND"] = "tensorflow"
 

@@ -153,6 +153,8 @@ def _refuse_foreign(network: keras.Model, request: Request) -> None:
 
 def _write(out: Path, form: Format, *saves: Callable[[Path], Any]) -> None:
     def save(path: Path) -> None:
+        for name in ("assets", "variables") if form == "savedmodel" else ():  # TensorFlow's would not heed the umask
+            (path / name).mkdir(parents=True)
         try:
             for each in saves:
                 each(path)

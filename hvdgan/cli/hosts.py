@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-"""where the control groups v2 are mounted"""
+"""where the control groups are mounted"""
 _SIOCGIFADDR = 0x8915
 _RESERVE_OF_FILES = 512
 
@@ -26,9 +26,10 @@ def allotted_cores() -> int:
 
     A process that may run on fewer of them has been bound by its launcher.
     """
-    for group in control_groups():
+    groups = [group / "cpuset.cpus.effective" for group in control_groups()]
+    for path in [*groups, *(group / "cpuset.effective_cpus" for group in control_groups("cpuset"))]:
         with contextlib.suppress(OSError, ValueError):  # not limited by this group
-            ends = [part.split("-") for part in (group / "cpuset.cpus.effective").read_text().strip().split(",")]
+            ends = [part.split("-") for part in path.read_text().strip().split(",")]
             return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
     return os.cpu_count() or len(cores())
 
@@ -44,21 +45,25 @@ def core_quota() -> int | None:
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max": no quota
             quota, period = map(int, (group / "cpu.max").read_text().split())
             quotas.append(max(1, quota // period))
+    for group in control_groups("cpu"):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (int((group / f"cpu.cfs_{each}_us").read_text()) for each in ("quota", "period"))
+            quotas += [max(1, quota // period)] * (quota > 0)  # -1: no quota
     return min(quotas, default=None)
 
 
-def control_groups() -> list[Path]:
-    """The folders of the control groups (v2) of this process, its own first, then those that hold it."""
+def control_groups(kind: str = "") -> list[Path]:
+    """The folders of this process's control groups, v2 or one kind of v1: its own first, then those that hold it."""
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:
         return []
-    own = next((line[3:] for line in groups if line.startswith("0::")), "/").strip("/")
-    return [CGROUPS / own, *(CGROUPS / above for above in Path(own).parents)] if own else [CGROUPS]
+    own = next((path for _, kinds, path in groups if kind in kinds.split(",")), "/").strip("/")
+    return [CGROUPS / kind / each for each in (Path(own), *Path(own).parents)]
 
 
 def free_memory() -> int | None:
-    """Bytes that this process may still take, within the limits of a scheduler or container (control groups v2).
+    """Bytes that this process may still take, within the limits of a scheduler or container (control groups).
 
     None if the system does not report them.
     """
@@ -68,15 +73,17 @@ def free_memory() -> int | None:
         left = [1024 * facts["MemAvailable"]]
     except (OSError, KeyError, ValueError, IndexError):
         return None
-    for group in control_groups():
+    v2 = [(group, "memory.max", "memory.current") for group in control_groups()]
+    v1 = [(group, "memory.limit_in_bytes", "memory.usage_in_bytes") for group in control_groups("memory")]
+    for group, limit_file, taken_file in [*v2, *v1]:
         try:
-            limit = int((group / "memory.max").read_text())
-            taken = int((group / "memory.current").read_text())
+            limit, taken = (int((group / name).read_text()) for name in (limit_file, taken_file))
             statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # no such file, or "max": no limit
             continue
         # Inactive pages of files count as taken, but the kernel frees them on demand.
-        left.append(max(0, limit - taken + int(statistics.get("inactive_file", 0))))
+        inactive = statistics.get("total_inactive_file", statistics.get("inactive_file", 0))
+        left.append(max(0, limit - taken + int(inactive)))
     return min(left)
 
 

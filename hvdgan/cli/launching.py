@@ -71,7 +71,7 @@ def read_hosts(text: str, where: str, slots: int = 1) -> Slots:
 def hosts_of_file(path: str, slots: int = 1) -> Slots:
     """Read a file of hosts, one per line: "host slots=4", "host:4" or "host"; # begins a comment."""
     try:
-        text = re.sub("#.*", "", Path(path).read_text(encoding="utf-8"))
+        text = re.sub("#.*", "", Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UserError(f"--hostfile {path}: cannot be read: {error}") from error
     return read_hosts(re.sub(r"[ \t]+slots[ \t]*=[ \t]*", ":", text), "--hostfile", slots)

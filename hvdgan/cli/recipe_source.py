@@ -21,7 +21,7 @@ def options_in_source(recipe: str) -> type | None:
         sys.path.insert(0, os.getcwd())
     try:
         spec = importlib.util.find_spec(module if name else f"hvdgan.recipes.{module}")
-        body = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8")).body
+        body = ast.parse(Path(str(spec and spec.origin)).read_bytes()).body
         options = _named(_named(body, name or "RECIPE").body, "Options", body)
         if options.bases:
             return None

@@ -41,7 +41,7 @@ def read_runs(path: Path, named: str) -> list[dict[str, Any]]:
 def _read(path: Path, named: str) -> Any:
     form, parse = _FORMATS.get(path.suffix.lower(), ("JSON", json.loads))
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{named}: cannot be read as {form}: {in_one_line(error)}") from error
 

@@ -43,6 +43,7 @@ def begin(module: str) -> None:
     if module != "__main__":
         return
     _open_closed_streams()
+    os.environ["MPLBACKEND"] = "agg"  # no command shows a window, whatever a recipe imports
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's warnings and errors, not its news
     if os.uname().machine == "x86_64":
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -77,13 +78,13 @@ def _open_closed_streams() -> None:
 
 
 def _say_what_is_missing(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End with one line if TensorFlow, which no package of Python can ask for by one name, is not installed."""
-    if not (isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"):
+    """End with one line if TensorFlow, which no package of Python can ask for by one name, or another is missing."""
+    if not (isinstance(error, ModuleNotFoundError) and (error.name or "").isidentifier()):
         sys.__excepthook__(kind, error, trace)
         return
     print(
-        "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]', or 'hvdgan[gpu]', or activate "
-        "the environment that has it",
+        f"hvdgan: {'TensorFlow' if error.name == 'tensorflow' else error.name} is not installed for this Python; pip "
+        "install 'hvdgan[cpu]', or 'hvdgan[gpu]', or activate the environment that has it",
         file=sys.stderr,
         flush=True,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files.pictures import picture
@@ -26,6 +26,8 @@ _MAX_PIXELS = 2**27
 """Larger images are refused by their header. The limit admits photographs of 108 megapixels, bounds the memory of each
 thread that decodes to 400 MB, and is below Pillow's own limit of 179 megapixels."""
 
+# Texts, which are not used, and colour profiles do not make a PNG file broken, unless they would fill the memory.
+PngImagePlugin.MAX_TEXT_CHUNK = PngImagePlugin.MAX_TEXT_MEMORY = 2**28
 # Pillow would warn, for each file, of damaged metadata and of images above 89 megapixels, which are accepted here.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)

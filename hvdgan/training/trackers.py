@@ -34,6 +34,7 @@ class TensorBoard:
         folder = run_dir / "tensorboard"
         if folder.exists():
             _purge_after(str(folder), step)
+        folder.mkdir(parents=True, exist_ok=True)  # TensorFlow would not heed the umask
         self._writer = tf.summary.create_file_writer(str(folder))
 
     def settings(self, values: Mapping[str, Any]) -> None:

@@ -43,6 +43,8 @@ FLAGS = (
 @pytest.mark.parametrize("name", FORMS)
 def test_each_format_gives_what_the_flags_give_and_flags_win(tmp_path, name):
     path = tmp_path / name
+    path.write_text(FORMS[name].replace("\n", "\r\n"), encoding="utf-8-sig", newline="")  # as editors on Windows do
+    assert parse(["--config", str(path)]) == parse(FLAGS.split())
     path.write_text(FORMS[name])
     assert parse(["--config", str(path)]) == parse(FLAGS.split())
     changed = parse(["--config", str(path), "--no-flip", "--widths", "7", "--pipeline.threads=1"])

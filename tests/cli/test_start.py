@@ -1,15 +1,17 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them.
 
 A function becomes a command: its parameters are the flags; an error is one line and an exit code.
-Modules: cli.app, cli.errors, cli.types"""
+Modules: cli.app, cli.errors, cli.types, cli.files.field_pictures"""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from hvdgan import __main__ as commands
 from hvdgan.cli.app import command, main_of
@@ -48,12 +50,20 @@ from tiny import Tiny as Theirs
 """
 
 
-def at_the_end_of(folder: Path, *words: str) -> dict:
+DRAWS = """
+import pathlib, sys
+import numpy as np
+from hvdgan.cli.files.field_pictures import Fields, save_panels
+save_panels(pathlib.Path(sys.argv[1]), [Fields("a", np.eye(8)[None], (0, 1))])
+"""
+
+
+def at_the_end_of(folder: Path, *words: str, **env: str) -> dict:
     """What a Python process has loaded when it ends."""
     (folder / "sitecustomize.py").write_text(AT_THE_END)
     (folder / "theirs.py").write_text(RECIPE)
     path = f"{folder}:{environment()['PYTHONPATH']}"
-    done = run([sys.executable, *words], folder, PYTHONPATH=path)
+    done = run([sys.executable, *words], folder, PYTHONPATH=path, **env)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -64,10 +74,18 @@ def test_a_command_leaves_out_what_no_training_needs(tmp_path):
     assert found == {"loaded": ["tensorflow", "keras"], "collects": True, "set_aside": True}
 
 
-def test_a_recipe_may_import_it(tmp_path):
+def test_a_recipe_may_import_it_whatever_windows_it_would_draw_into(tmp_path):
     words = "-m hvdgan.train --recipe theirs:Theirs --data synthetic --image-size 8 --global-batch-size 8 --dry-run"
-    found = at_the_end_of(tmp_path, *words.split())
+    found = at_the_end_of(tmp_path, *words.split(), MPLBACKEND="of no matplotlib")
     assert found["loaded"] == ["tensorflow", "keras", "sklearn", "matplotlib"]
+
+
+def test_a_process_that_a_notebook_starts_draws_arrays(tmp_path):
+    """It inherits the notebook's backend, which need not be installed for this Python."""
+    words = [sys.executable, "-c", DRAWS, str(tmp_path / "a.png")]
+    done = run(words, tmp_path, MPLBACKEND="module://matplotlib_inline.backend_inline")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Image.open(tmp_path / "a.png").size[0] > 8
 
 
 def test_help_and_a_missing_path_need_no_tensorflow(tmp_path):
@@ -100,6 +118,19 @@ def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path):
     done = run([sys.executable, "-m", "hvdgan.train"], tmp_path, PYTHONPATH=path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "hvdgan: TensorFlow is not installed for this Python; pip install 'hvdgan[cpu]'" in done.stderr
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_a_python_without_packages_is_one_line(tmp_path, name):
+    """As the system's is in the folder of a checkout."""
+    done = run([sys.executable, "-S", "-m", f"hvdgan.{name}", "--help"], tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert re.match(r"hvdgan: (cyclopts|numpy) is not installed for this Python; pip install ", done.stderr)
+
+
+def test_an_older_python_is_one_line(tmp_path):
+    done = run([sys.executable, "-c", "import sys; sys.version_info = (3, 10, 13); import hvdgan.train"], tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "needs Python 3.11 or newer" in done.stderr
 
 
 HELP = """Add two numbers, in one process

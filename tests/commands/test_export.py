@@ -19,7 +19,7 @@ from hvdgan.values import sample_values
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
-from saved import untrained
+from saved import shared_by_a_group, untrained
 from small import small, spec
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,8 @@ def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, caps
     """Read as docs/using.md says, from copies."""
     monkeypatch.chdir(tmp_path)
     for out in ("g.keras", "g"):
-        assert export.main([str(runs / "calo3d"), "--only", "generator", "--out", out]) == 0
+        with shared_by_a_group(tmp_path):
+            assert export.main([str(runs / "calo3d"), "--only", "generator", "--out", out]) == 0
         assert capsys.readouterr().out.endswith("the maps of the numbers are listed in its value_maps.json\n")
     shutil.copy("g.keras", "generator.keras")
     shutil.copytree("g", "generator")

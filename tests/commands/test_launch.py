@@ -163,7 +163,7 @@ def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine
     ],
 )
 def test_lists_of_hosts(machine, words, hosts, ranks):
-    machine.has("hosts", "# ours\n a slots=4\n\nb:2   # the old one\nc\n")
+    machine.has("hosts", "\ufeff# ours\r\n a slots=4\r\n\nb:2   # the old one\nc\n")
     words = [str(machine.bin / word) if word == "hosts" else word for word in words]
     expected = ["horovodrun", "--gloo", "-np", ranks, "-H", hosts, "--disable-cache"]
     assert machine.printed("--gloo", *words)[:7] == expected
@@ -309,7 +309,7 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
     assert ranks.keys() == {0, 1}
     ranks[1].kill()
     assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
-    assert not psutil.wait_procs(ranks.values(), timeout=20)[1]
+    assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.pages.reading.metrics import OF_SPEED
-from launching import EACH_CONTROLLER, HAS_MPI, ROOT, environment, launcher, run, train
+from launching import EACH_CONTROLLER, HAS_MPI, ROOT, SECONDS, environment, launcher, run, train
 from saved import records, tensors
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
@@ -52,7 +52,7 @@ def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(t
         while piece := os.read(master, 4096):
             shown += piece
     os.close(master)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=SECONDS) == 0
     bars = [line for line in shown.decode().replace("\n", "\r").split("\r") if " left, " in line]
     assert bars and max(map(len, bars)) <= 80
     assert re.match(r"adversarial 300/300 100% \S+ left, [\d.]+ images/s fool [\d.]+ judg [\d.]+ ", bars[-1])

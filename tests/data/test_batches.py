@@ -128,11 +128,12 @@ def test_the_order_is_the_one_of_earlier_versions():
     assert sample_indices(2**31 - 1, 12 * 10**9, 12, 10).tolist() == [7, 6, 1, 8, 9, 0, 2, 3, 4, 5, 2, 3]
 
 
-def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_after_resuming():
-    source = joined({"A": numbered(9), "B": numbered(5)})
+@pytest.mark.parametrize("counts", [(9, 5), (5, 9)])
+def test_each_domain_has_its_own_order_and_epochs_for_any_number_of_ranks_also_after_resuming(counts):
+    source = joined(dict(zip("AB", map(numbered, counts), strict=True)))
     alone = first(5, source)
     assert {"images", "labels", "index", "B/images", "B/labels", "B/index"} <= alone.keys()
-    for name, number, count in (("index", 0, 9), ("B/index", 1, 5)):
+    for number, (name, count) in enumerate(zip(("index", "B/index"), counts, strict=True)):
         np.testing.assert_array_equal(alone[name].ravel(), sample_indices(seed_of(1, number), 0, 5 * G, count))
         np.testing.assert_array_equal(
             alone[name][..., None, None, None] + np.zeros((2, 2, 1)), alone[name.replace("index", "images")]

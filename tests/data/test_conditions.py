@@ -65,6 +65,7 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     one = opened(array, condition_table=path, conditions=("theta",))
     np.testing.assert_allclose(one.conditions[:, 0], ENERGY / 10)
     table(path, "energy, theta", *(f"{value}, {value / 20}" for value in ENERGY))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))  # as spreadsheets write it
     others = (one, opened(array), opened(array, condition_table=path))
     assert len({source.fingerprint, *(each.fingerprint for each in others)}) == 4
 

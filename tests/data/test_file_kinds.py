@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
@@ -65,6 +65,16 @@ def colour_png_of_16_bits():
 
 
 RED_BLUE = halves(RED, BLUE)
+
+
+def texts():
+    """What programs that make pictures store with them, with or without compression."""
+    found = PngImagePlugin.PngInfo()
+    for zipped in (True, False):
+        found.add_text("workflow", "x" * 2_000_000, zip=zipped)
+    return found
+
+
 ANIMATED = {"save_all": True, "append_images": [halves(GREEN, GREEN)]}
 
 
@@ -110,6 +120,8 @@ USED = [
     ("colour of 16 bits.png", content(colour_png_of_16_bits()), RED, BLUE),
     ("turned.jpg", lambda path: (given := turned()).pop("image").save(path, **given), RED, BLUE),
     ("progressive.jpg", image(RED_BLUE, progressive=True, **JPEG), RED, BLUE),
+    ("texts.png", image(RED_BLUE, pnginfo=texts()), RED, BLUE),
+    ("profile.png", image(RED_BLUE, icc_profile=bytes(2_000_000)), RED, BLUE),
     ("one pixel.png", image(Image.new("RGB", (1, 1), PINK)), PINK, PINK),
     ("moving.gif", image(RED_BLUE, **ANIMATED), RED, BLUE),
     ("über uns/größe  %20 ☃.png", image(RED_BLUE), RED, BLUE),

@@ -71,7 +71,8 @@ def test_healthy_nodes(checked):
     ],
 )
 def test_a_broken_node_is_named_with_the_reason(checked, monkeypatch, script, reason):
-    monkeypatch.setattr(preflight, "_START_SECONDS", 15.0)
+    if reason.startswith("no answer in 15 s"):  # the others wait as long as ever for a busy machine
+        monkeypatch.setattr(preflight, "_START_SECONDS", 15.0)
     broken, _ = checked(script)
     assert broken.keys() == {BAD} and reason in broken[BAD]
 

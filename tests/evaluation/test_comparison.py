@@ -14,6 +14,7 @@ from hvdgan.evaluation import results, tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
 from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.frechet import frechet_distance
+from hvdgan.evaluation.neighbours import neighbours
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleBatch
 from hvdgan.evaluation.tally import Plan, Tally
 from hvdgan.recipe import DataSpec
@@ -53,6 +54,10 @@ def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_di
     for name in ("frechet", "sliced_wasserstein", "histogram", "spectrum", "intra_sliced_wasserstein"):
         assert found[f"eval/{name}"] == pytest.approx(0, abs=1e-9)
     assert found["eval/precision"] == found["eval/recall"] == found["eval/coverage"] == 1
+    found = distances_of(run.source.chosen(np.flatnonzero(labels == 0)), run)  # precise, and recalls one class of ten
+    expected = neighbours(blocks[labels == 0], blocks[halves[1]])
+    assert {name: found[f"eval/{name}"] for name in expected} == pytest.approx(expected)
+    assert found["eval/precision"] > 0.9 and found["eval/recall"] < 0.3
 
 
 def test_more_samples_than_are_kept_are_summed(monkeypatch):

@@ -21,7 +21,7 @@ def evaluator_of(made):
 def test_every_held_out_image_counts_once_and_the_averages_are_evaluated():
     """100 images in batches of 16: the last is filled up, and the filling must not count."""
     made = tiny_run(Measured)
-    evaluator = evaluator_of(made)
+    evaluator = made.evaluator
     assert len(made.held_out) == 100 and len(made.source) == 1697
     values, images = evaluator(), made.held_out.fetch_batch(np.arange(100)) / 127.5 - 1
     assert values["eval/brightness"] == pytest.approx(images.mean(), rel=1e-5)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
-from launching import ROOT, run, started, wait_until
+from launching import ROOT, SECONDS, run, started, wait_until
 
 sys.path.extend(str(ROOT / folder) for folder in ("examples/data", "benchmarks", "benchmarks/peers"))
 import bench
@@ -137,11 +137,11 @@ def test_the_end_of_a_job_ends_the_running_command(tmp_path):
     words = [GPU, *"--cpu --quick --only demo --out out".split()]
     with started(words, tmp_path) as process:
         log = tmp_path / "out" / "logs" / "demo.txt"
-        wait_until(log.exists, 60, (tmp_path / "said").read_text)
+        wait_until(log.exists, SECONDS, (tmp_path / "said").read_text)
         below = process.children(recursive=True)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 130 and below
-        assert not psutil.wait_procs(below, timeout=10)[1]
+        assert process.wait(SECONDS) == 130 and below
+        assert not psutil.wait_procs(below, timeout=SECONDS)[1]
     assert (tmp_path / "out" / "results.jsonl").read_text().startswith('{"machine"')
 
 

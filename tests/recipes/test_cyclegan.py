@@ -9,6 +9,7 @@ from building import data_of, tiny_run
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
+from hvdgan.training.gradients import Forward
 from launching import train
 from saved import records, tensors
 
@@ -97,8 +98,27 @@ def test_a_pool_is_filled_then_gives_one_of_its_own_for_the_new_one_in_half_of_t
     assert 0.35 < swapped / ((40 - POOL) * G) < 0.65
 
 
-def test_losses_are_those_of_the_paper():
-    run = tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), data="digits", other_data=("synthetic",), channels=1)
+@pytest.fixture(scope="module")
+def run():
+    settings = {"data": "digits", "other_data": ("synthetic",), "channels": 1, "flip": True}
+    return tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), **settings)
+
+
+def test_half_of_the_pictures_of_each_domain_are_mirrored_by_draws_of_its_own(run):
+    data = data_of(run)
+    forward = Forward(run.recipe, run.state, run.schedule.stages[0], run.ranks, run.config)
+    batch, ways = forward.prepare(tf.constant(0, tf.int64), data), set()
+    for name, key in (("A", "images"), ("B", "B/images")):
+        given, seen = data[key].numpy() / 127.5 - 1, batch.domains[name].images.numpy()
+        stays = [np.allclose(one, other, atol=1e-5) for one, other in zip(seen, given, strict=True)]
+        expected = [one if stay else one[:, ::-1] for one, stay in zip(given, stays, strict=True)]
+        np.testing.assert_allclose(seen, expected, atol=1e-5)
+        assert 3 <= sum(stays) <= 13
+        ways.add(tuple(stays))
+    assert len(ways) == 2
+
+
+def test_losses_are_those_of_the_paper(run):
     data = data_of(run)
     images = {name: tf.cast(data[key], tf.float32) / 127.5 - 1.0 for name, key in (("A", "images"), ("B", "B/images"))}
     batch = Batch(

@@ -10,14 +10,16 @@ from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
 from hvdgan.distributed.liveness.lost_ranks import Group
 from launching import environment, wait_until
 
-SECONDS = 30  # far more than anything here takes
-# The command line of a rank in a process of its own.
+SECONDS = 60  # far more than anything here takes
+# The command line of a rank in a process of its own. Each line that it reads names a rank to wait for.
 _CHILD = """
-import sys
-from monitors import monitor_of, stop
+import sys, time
+from monitors import monitor_of, stop, wait_until_heard
 place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
 print(*place, flush=True)
-sys.stdin.read()
+for line in iter(sys.stdin.readline, ""):
+    wait_until_heard(monitor, int(line), after=time.monotonic())
+    print("heard", line, end="", flush=True)
 stop(monitor)
 """
 
@@ -79,6 +81,13 @@ def children():
             return child, child.stdout.readline().split()
 
         yield start
+
+
+def has_heard(child, rank):
+    """Whether a child gets a heartbeat of a rank from now on, before it says anything else."""
+    child.stdin.write(f"{rank}\n")
+    child.stdin.flush()
+    return child.stdout.readline() == f"heard {rank}\n"
 
 
 def wait_until_heard(monitor, *ranks, after=0.0):

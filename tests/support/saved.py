@@ -1,6 +1,9 @@
 """Runs that are made in this process: trained ones of a tiny recipe, what they hold, and untrained ones of any."""
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -22,6 +25,18 @@ def train(run_dir: Path, *arguments: str, flags: list[str] = TINY) -> int:
     """Run the command; the arguments override the flags."""
     kept = [word for pair in zip(flags[::2], flags[1::2], strict=True) if pair[0] not in arguments for word in pair]
     return main([*kept, "--run-dir", str(run_dir), *arguments])
+
+
+@contextlib.contextmanager
+def shared_by_a_group(folder: Path) -> Iterator[None]:
+    """What the block writes to a folder must be the group's to write, too, as a umask of 002 says."""
+    before = os.umask(0o002)
+    try:
+        yield
+    finally:
+        os.umask(before)
+    modes = {path: (path.stat().st_mode & 0o777, 0o775 if path.is_dir() else 0o664) for path in folder.rglob("*")}
+    assert {path: f"{mode:o}" for path, (mode, wanted) in modes.items() if mode != wanted} == {}
 
 
 def steps(run_dir: Path) -> list[int]:

@@ -13,7 +13,7 @@ class Threads:
     size: int = 2
 
     def __post_init__(self):
-        self.barrier, self.values = threading.Barrier(self.size, timeout=30), [None] * self.size
+        self.barrier, self.values = threading.Barrier(self.size, timeout=60), [None] * self.size
 
     def run(self, work):
         """Do the work on each rank; returns the error of each, or None."""

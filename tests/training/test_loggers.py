@@ -103,6 +103,17 @@ def test_ones_own_gets_settings_numbers_and_pictures_and_nothing_twice_after_a_r
     assert "_hparams_/session_start_info" in shown.PluginTagToContent("hparams")
 
 
+@pytest.mark.reports
+def test_a_group_that_shares_a_run_folder_may_write_all_of_it(tmp_path):
+    """Files and folders follow the umask, whichever library makes them; a resume adds some."""
+    np.save(tmp_path / "some.npy", np.random.default_rng(0).integers(0, 256, (64, 8, 8), np.uint8))
+    flags = ["--data", str(tmp_path / "some.npy"), "--eval-samples", "16", "--eval-every", "4", *EVERY]
+    with saved.shared_by_a_group(tmp_path / "run"):
+        assert [saved.train(tmp_path / "run", *flags, "--max-steps", last) for last in "48"] == [0, 0]
+    found = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"cache", "checkpoints", "report.html", "samples", "tensorboard"} <= found
+
+
 def test_one_that_fails_is_named_once_and_the_run_goes_to_its_end(tmp_path, capfd):
     assert saved.train(tmp_path / "run", "--logger", "mine:Failing,mine:Lines") == 0
     (event,) = events_of(tmp_path / "run", "lost_logger")

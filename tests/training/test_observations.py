@@ -10,6 +10,7 @@ from hvdgan.cli.config import Config
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages.reading import run_folder
+from hvdgan.pages.reading.metrics import OF_SPEED
 from hvdgan.pages.verdict import judge
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.train import main
@@ -123,6 +124,20 @@ def test_a_good_step_ends_a_row_of_bad_ones_and_a_lowered_loss_scale_counts_for_
     metrics = {"judge/loss": 1.0, "judge/applied": 0.0, "judge/loss_scale": 2.0, "fool/loss": 1.0}
     kept = without_skipped(metrics, {"judge": True, "fool": False})
     assert kept.keys() == metrics.keys() - {"judge/loss"}
+
+
+def test_the_means_of_the_first_log_after_a_resume_are_those_of_all_its_steps(tmp_path):
+    """Two of the four steps that it covers came before the resume."""
+    for name, stops in (("whole", ["8"]), ("parts", ["2", "8"])):
+        for last in stops:
+            assert train(tmp_path / name, "--log-every", "4", "--max-steps", last) == 0
+    whole, parts = (
+        {each["step"]: {key: value for key, value in each.items() if key not in OF_SPEED} for each in logged}
+        for logged in (records(tmp_path / "whole"), records(tmp_path / "parts"))
+    )
+    assert [*whole] == [4, 8] and [*parts] == [2, 4, 8] and "judge/loss" in whole[4]
+    assert {step: parts[step] for step in whole} == whole
+    assert parts[2]["judge/loss"] != parts[4]["judge/loss"]
 
 
 RULE = Plateau("fool/loss", window=2, patience=2)

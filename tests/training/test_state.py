@@ -1,13 +1,15 @@
-"""Mixed precision with its loss scale, and statistics that are means over the ranks."""
+"""Mixed precision with its loss scale, statistics that are means over the ranks, and averaged weights."""
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.cli.files.pictures import save_grid
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.showing import to_uint8
 from hvdgan.train import main
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
@@ -15,7 +17,7 @@ from hvdgan.training.resume_point import Commits
 from hvdgan.training.run import build
 from launching import train
 from saved import records
-from tiny import TinyOptions
+from tiny import Tiny, TinyOptions
 
 
 @pytest.mark.parametrize(("precision", "accumulate"), [("mixed_bfloat16", 2), ("mixed_float16", 1)])
@@ -59,6 +61,25 @@ def test_a_loss_that_overflows_is_in_no_record_and_ends_nothing_while_the_scale_
     logged = records(tmp_path)
     assert [record["judge/applied"] for record in logged] == [1.0, 0.5]
     assert all(np.isfinite(record[name]) for record in logged for name in ("judge/loss", "judge/real", "fool/loss"))
+
+
+class Fixed(Tiny):
+    """Draws every sample from the same latents."""
+
+    def sample(self, nets, batch):
+        return nets.generator(tf.ones_like(batch.latents))
+
+
+def test_a_grid_shows_what_the_averaged_weights_make():
+    run, random = tiny_run(Fixed), np.random.default_rng(0)
+    for trained, average in run.state.sampling_values()["generator"]:
+        trained.assign(random.normal(size=trained.shape))
+        average.assign(random.normal(size=average.shape))
+    grid = run.sampler()
+    for trained, average in run.state.sampling_values()["generator"]:
+        trained.assign(average)
+    expected = to_uint8(run.state.networks["generator"](tf.ones((len(grid), 8))).numpy())
+    np.testing.assert_allclose(grid.astype(int), expected, atol=1)
 
 
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
