@@ -24,6 +24,7 @@ from hvdgan.checkpoints.files import (
     DamagedCheckpoint,
     aside,
     describe,
+    is_among,
     list_some,
     newest_first,
     read_tensors,
@@ -121,15 +122,15 @@ def mend(folder: Path) -> None:
 
 
 def restore(
-    checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
+    checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ()
 ) -> np.ndarray | None:
-    """Verify the tensors whose names begin with one of `only`, and assign them to exactly these variables.
+    """Verify the tensors among `only` (see files.is_among), and assign them to exactly these variables.
 
     Returns each rank's statistics, (size, n), or None: the run had one rank, or `only` excludes them. A RunError says
     that a tensor is missing, unknown, damaged, or has another shape or dtype than its variable.
     """
     values = dict(read_tensors(checkpoint, only))
-    recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
+    recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
     if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
         raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)

@@ -26,7 +26,7 @@ from hvdgan.training.state import TrainState, build_state, prepare_keras
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
 USED = ("networks/", "ema/")
-"""beginnings of the names of the tensors that are restored"""
+"""folders of the tensors that are restored"""
 
 
 @dataclasses.dataclass(frozen=True)
