@@ -125,7 +125,7 @@ def trace(
     for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
         if is_set and not any(step.forward.augments for step in parts.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
-    if config.ada is not None and not any(ada.sign_of(dict.fromkeys(step.metrics)) for step in parts.steps):
+    if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in parts.steps):
         raise UserError(
             f"--ada: no loss of the recipe reports the metric {ada.METRIC}, the mean sign of the discriminator's "
             "logits of augmented real pictures; add it to the metrics that the loss returns"
