@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -53,6 +54,20 @@ def split(
     with contextlib.suppress(_TooFew):
         return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0, peers)
     return source, None
+
+
+def split_domains(
+    parts: Mapping[str, Samples], fraction: float | None, peers: Peers, *, is_evaluated: bool
+) -> "tuple[dict[str, Samples], dict[str, HeldOut]]":
+    """Split each domain as split() does; where one is too small, hold out nothing of any, and say so in a remark."""
+    found = {name: split(each, fraction, peers, is_evaluated=is_evaluated) for name, each in parts.items()}
+    held_out = {name: held for name, (_, held) in found.items() if held is not None}
+    if len(held_out) == len(parts):
+        return {name: training for name, (training, _) in found.items()}, held_out
+    first, small = next(iter(parts.values())), [parts[name].name for name in parts if name not in held_out]
+    line = f"--data {', '.join(small)}: too few samples to hold some out, so evaluate() is not called"
+    said = [line] if is_evaluated and fraction is None else []
+    return {**parts, next(iter(parts)): first.replace(remarks=[*first.remarks, *said])}, {}
 
 
 def _places_of(source: Samples, peers: Peers) -> np.ndarray:
