@@ -54,8 +54,8 @@ class TrainedNetworks:
 def load_trained(path: Path) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    A UserError says that the recipe cannot be found, or that a frozen network or a function of a value map is another
-    than in training; a RunError that the checkpoint is damaged, or that the recipe now makes other networks.
+    A UserError says that the recipe cannot be found, that it now makes other networks, or that a frozen network or a
+    function of a value map is another than in training; a RunError that the checkpoint is damaged.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
