@@ -13,7 +13,7 @@ from typing import TypeVar
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
-from hvdgan.data.bad_files import BadFile, printable
+from hvdgan.data.bad_files import BadFile
 from hvdgan.data.balance import LABELS
 from hvdgan.data.conditions import is_in_order
 from hvdgan.data.samples import Samples, fingerprint_of
@@ -67,25 +67,16 @@ def _inside(data: str, name: str) -> str | None:
 
 def refuse_unclear(config: Config, parts: Mapping[str, Samples], peers: Peers) -> None:
     """Refuse numbers of samples that do not say of which domain they are, and would count for each of their length."""
-    table, names = config.arrays.condition_table, " and ".join(parts)
+    table = config.arrays.condition_table
 
     def look() -> None:
-        if config.balance not in (None, LABELS):
-            raise UserError(
-                f"--balance {config.balance}: its numbers are in the order of one data set, and the recipe takes "
-                f"samples of {names}; give --balance labels, or leave it out"
-            )
-        if table is not None and is_in_order(table):
-            raise UserError(
-                f"--condition-table {table}: its rows are in the order of one data set, and the recipe takes samples "
-                f"of {names}; give it a column `file` with the paths of all"
-            )
         keys = (each.key(index) for each in parts.values() if table for index in range(len(each)))
-        if shared := next((key for key, count in collections.Counter(keys).items() if count > 1), None):
-            raise UserError(
-                f"--condition-table {table}: {printable(os.fsdecode(shared))} is a sample of {names}, which would "
-                "share its row; give the files of each other names"
-            )
+        flag = "" if config.balance in (None, LABELS) else f"--balance {config.balance}"
+        if table is not None and (is_in_order(table) or max(collections.Counter(keys).values()) > 1):
+            flag = f"--condition-table {table}"
+        if flag:
+            cure = "give --balance labels, or a table with a column `file` of names that no two of them have"
+            raise UserError(f"{flag}: does not say which numbers are of {' and which of '.join(parts)}; {cure}")
 
     if len(parts) > 1:
         from_root(look, peers, "numbers of the domains' samples")

@@ -1,6 +1,5 @@
 """Holds images out of training: the choice depends on the data alone and is the same on every machine."""
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 
@@ -41,33 +40,24 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
 
 
 def split(
-    source: Samples, fraction: float | None, peers: Peers, *, is_evaluated: bool
-) -> "tuple[Samples, HeldOut | None]":
-    """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
+    parts: Mapping[str, Samples], fraction: float | None, peers: Peers, *, is_evaluated: bool
+) -> "tuple[dict[str, Samples], dict[str, HeldOut]]":
+    """Split the domains of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
 
-    Without --holdout, too few images are not an error.
+    Without --holdout, too few images are not an error: nothing is held out of any domain, and a remark says so.
     """
     if fraction and not is_evaluated:
         raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
-    if fraction is not None:
-        return hold_out(source, fraction, peers)
-    with contextlib.suppress(_TooFew):
-        return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0, peers)
-    return source, None
-
-
-def split_domains(
-    parts: Mapping[str, Samples], fraction: float | None, peers: Peers, *, is_evaluated: bool
-) -> "tuple[dict[str, Samples], dict[str, HeldOut]]":
-    """Split each domain as split() does; where one is too small, hold out nothing of any, and say so in a remark."""
-    found = {name: split(each, fraction, peers, is_evaluated=is_evaluated) for name, each in parts.items()}
+    share = fraction if fraction is not None else _DEFAULT_FRACTION * is_evaluated
+    try:
+        found = {name: hold_out(each, share, peers) for name, each in parts.items()}
+    except _TooFew as error:
+        if fraction is not None:
+            raise
+        (first, source), line = next(iter(parts.items())), f"no evaluations: {str(error).partition(';')[0]}"
+        return {**parts, first: source.replace(remarks=[*source.remarks, line])}, {}
     held_out = {name: held for name, (_, held) in found.items() if held is not None}
-    if len(held_out) == len(parts):
-        return {name: training for name, (training, _) in found.items()}, held_out
-    first, small = next(iter(parts.values())), [parts[name].name for name in parts if name not in held_out]
-    line = f"--data {', '.join(small)}: too few samples to hold some out, so evaluate() is not called"
-    said = [line] if is_evaluated and fraction is None else []
-    return {**parts, next(iter(parts)): first.replace(remarks=[*first.remarks, *said])}, {}
+    return {name: training for name, (training, _) in found.items()}, held_out
 
 
 def _places_of(source: Samples, peers: Peers) -> np.ndarray:

@@ -50,11 +50,10 @@ def next_state(
     `sign` is r_t of the step over all ranks, and counts if the step is `finite`. Where the mean sign is above `target`,
     p grows, else it shrinks, by `change` for each step since its last change.
     """
-    p, total, count, steps = tf.unstack(state)
-    total, signs, steps = total + sign, count + 1.0, steps + float(every)
+    p, total, signs, steps = tf.unstack(state + tf.stack([0.0, sign, 1.0, float(every)]))
     changed = tf.clip_by_value(p + tf.sign(total / signs - target) * steps * change, 0.0, 1.0)
     after = tf.where(steps >= _PERIOD, tf.stack([changed, 0.0, 0.0, 0.0]), tf.stack([p, total, signs, steps]))
-    return tf.where(finite, after, tf.stack([p, state[1], count, steps]))
+    return tf.where(finite, after, state + tf.constant([0.0, 0.0, 0.0, float(every)]))
 
 
 def with_places(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:

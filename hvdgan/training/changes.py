@@ -173,15 +173,13 @@ def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun
         return
     read = f"; a loss that reads {key} differs from before, too" if key != "stages" else ""
     yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}{read}"
-    rates = {update.name: update.learning_rate for update in last.updates}
-    decaying = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
-    moving = [f"the learning rate of {', '.join(decaying)}"] if decaying else []
-    if last.level is not None and last.level[0] != last.level[1]:
-        moving.append("the level")
+    rates = {f"learning rate of {update.name}": update.learning_rate for update in last.updates}
+    moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
+    moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
     if begun and moving:
         yield (
-            f"warning: {' and '.join(moving)} moves over the steps of stage {last.name}, so that it differs from "
-            "before at the same step"
+            f"warning: what moves over the steps of stage {last.name} differs from before at the same step: "
+            f"{', '.join(moving)}"
         )
 
 

@@ -19,7 +19,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.data import Samples, cached, open_source
 from hvdgan.data.balance import balanced
 from hvdgan.data.domains import joined, refuse_unclear, settings_of
-from hvdgan.data.holdout import split_domains
+from hvdgan.data.holdout import split
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
@@ -295,7 +295,7 @@ def _open(
         opened = open_source(settings, paired=recipe_class.paired, peers=ranks)
         sources[name] = cached(opened, config.pipeline.cache, ranks)
     refuse_unclear(config, sources, ranks)
-    sources, held_out = split_domains(sources, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
+    sources, held_out = split(sources, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
     if config.balance:
         sources = {name: balanced(each, config.balance) for name, each in sources.items()}
     are_known = known is not None and known.fingerprint == joined(sources).fingerprint
