@@ -9,7 +9,6 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import json
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from hvdgan.cli.app import at_once, leave, main_of
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.events import json_lines
 from hvdgan.cli.settings_file import as_words
 from hvdgan.training.command import Command, answer, parse
 
@@ -229,10 +229,8 @@ def _name_of_recipe(recipe: str | type[Recipe]) -> str:
 def _last_metrics(run_dir: Path) -> dict[str, float | None]:
     """The latest value of each number of a run, and the step of the last record."""
     metrics: dict[str, float | None] = {}
-    path = run_dir / "metrics.jsonl"
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            metrics |= json.loads(line)
+    for record in json_lines(run_dir / "metrics.jsonl"):
+        metrics |= record
     return {name: value for name, value in metrics.items() if name not in ("stage", "stage_step")}
 
 

@@ -24,12 +24,13 @@ from hvdgan.checkpoints.files import (
     DamagedCheckpoint,
     aside,
     describe,
+    is_among,
     list_some,
     newest_first,
     read_tensors,
     step_of,
 )
-from hvdgan.cli.errors import RunError, unwritable
+from hvdgan.cli.errors import UserError, unwritable
 from hvdgan.cli.files.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
@@ -123,13 +124,13 @@ def mend(folder: Path) -> None:
 def restore(
     checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
 ) -> np.ndarray | None:
-    """Verify the tensors whose names begin with one of `only`, and assign them to exactly these variables.
+    """Verify the tensors among `only` (see files.is_among), and assign them to exactly these variables.
 
     Returns each rank's statistics, (size, n), or None: the run had one rank, or `only` excludes them. A RunError says
-    that a tensor is missing, unknown, damaged, or has another shape or dtype than its variable.
+    that a tensor is damaged; a UserError that one is missing, unknown, or has another shape or dtype than its variable.
     """
     values = dict(read_tensors(checkpoint, only))
-    recorded = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(only)}
+    recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
     if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
         raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
     statistics = values.pop(_RANKS, None)
@@ -141,16 +142,16 @@ def restore(
 
 def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tensors) -> None:
     missing, unknown = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
-    problems = [f"it lacks {list_some(missing)}"] if missing else []
-    problems += [f"this run has no {list_some(unknown)}"] if unknown else []
+    problems = [f"it lacks {list_some(missing, 1)}"] if missing else []
+    problems += [f"this run has no {list_some(unknown, 1)}"] if unknown else []
     if problems:
-        raise RunError(
+        raise UserError(
             f"{checkpoint} does not fit this run's networks: {'; '.join(problems)}; give the recipe and options it was "
-            "saved with"
+            "saved with, or take its networks into a new run with --init-from"
         )
     for name, variable in tensors.items():
         if values[name].shape != tuple(variable.shape) or str(values[name].dtype) != variable.dtype:
-            raise RunError(
+            raise UserError(
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
                 f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was saved with"
             )

@@ -131,13 +131,18 @@ def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
     return sorted([*wrong, *recorded])
 
 
+def is_among(name: str, only: tuple[str, ...]) -> bool:
+    """Check that a tensor's name is one of `only`, or lies below one that ends with a slash; "" stands for all."""
+    return name in only or name.startswith(tuple(each for each in only if each[-1:] in ("", "/")))
+
+
 def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tuple[str, np.ndarray]]:
-    """Read tensors one at a time, without verifying them."""
+    """Read the tensors of which is_among() is true one at a time, without verifying them."""
     path = checkpoint / STATE
     try:
         with safe_open(path, "numpy") as file:
             for name in file.keys():  # noqa: SIM118
-                if name.startswith(only):
+                if is_among(name, only):
                     yield name, file.get_tensor(name)
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: of a type that NumPy does not have
         raise DamagedCheckpoint(f"{path} cannot be read: {error}") from error
@@ -149,6 +154,6 @@ def describe(value: np.ndarray) -> dict[str, Any]:
     return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
 
 
-def list_some(names: list[str]) -> str:
-    """Join the first five names, and count the rest."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def list_some(names: list[str], most: int = 5) -> str:
+    """Join the first names, and count the rest."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -10,6 +10,7 @@ import functools
 import json
 import time
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -298,11 +299,19 @@ def of_json(record: dict[str, Any]) -> Event | None:
         return None
 
 
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file, one a line; damaged lines are skipped. A missing file has none."""
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            with contextlib.suppress(ValueError, RecursionError):
+                if isinstance(record := json.loads(line), dict):
+                    yield record
+
+
 def starts(path: Path) -> list[Start]:
-    """The starts that a file of events tells of; none if it is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as lines:
-        found = [of_json(json.loads(line)) for line in lines if '"start"' in line]
-        return [each for each in found if isinstance(each, Start)]
+    """The starts that a file of events tells of; none if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return [each for each in map(of_json, json_lines(path)) if isinstance(each, Start)]
     return []
 
 

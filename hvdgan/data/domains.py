@@ -4,6 +4,7 @@ A batch of them has the samples of the first domain under the names of all batch
 same names after its own: images, labels, B/images, B/labels.
 """
 
+import collections
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data.bad_files import BadFile
+from hvdgan.data.balance import LABELS
+from hvdgan.data.conditions import is_in_order
 from hvdgan.data.samples import Samples, fingerprint_of
 
 _ARRAYS = (".npz", ".h5", ".hdf5", ".nc", ".zarr")
@@ -60,6 +63,23 @@ def _inside(data: str, name: str) -> str | None:
         return f"{data}:{name}"
     folders = (os.path.join(data, folder) for folder in (name, f"train{name}"))
     return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def refuse_unclear(config: Config, parts: Mapping[str, Samples], peers: Peers) -> None:
+    """Refuse numbers of samples that do not say of which domain they are, and would count for each of their length."""
+    table = config.arrays.condition_table
+
+    def look() -> None:
+        keys = (each.key(index) for each in parts.values() if table for index in range(len(each)))
+        flag = "" if config.balance in (None, LABELS) else f"--balance {config.balance}"
+        if table is not None and (is_in_order(table) or max(collections.Counter(keys).values()) > 1):
+            flag = f"--condition-table {table}"
+        if flag:
+            cure = "give --balance labels, or a table with a column `file` of names that no two of them have"
+            raise UserError(f"{flag}: does not say which numbers are of {' and which of '.join(parts)}; {cure}")
+
+    if len(parts) > 1:
+        from_root(look, peers, "numbers of the domains' samples")
 
 
 def joined(parts: Mapping[str, Samples]) -> Samples:

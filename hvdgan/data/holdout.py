@@ -1,7 +1,7 @@
 """Holds images out of training: the choice depends on the data alone and is the same on every machine."""
 
-import contextlib
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -40,19 +40,24 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
 
 
 def split(
-    source: Samples, fraction: float | None, peers: Peers, *, is_evaluated: bool
-) -> "tuple[Samples, HeldOut | None]":
-    """Split the data of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
+    parts: Mapping[str, Samples], fraction: float | None, peers: Peers, *, is_evaluated: bool
+) -> "tuple[dict[str, Samples], dict[str, HeldOut]]":
+    """Split the domains of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
 
-    Without --holdout, too few images are not an error.
+    Without --holdout, too few images are not an error: nothing is held out of any domain, and a remark says so.
     """
     if fraction and not is_evaluated:
         raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
-    if fraction is not None:
-        return hold_out(source, fraction, peers)
-    with contextlib.suppress(_TooFew):
-        return hold_out(source, _DEFAULT_FRACTION if is_evaluated else 0, peers)
-    return source, None
+    share = fraction if fraction is not None else _DEFAULT_FRACTION * is_evaluated
+    try:
+        found = {name: hold_out(each, share, peers) for name, each in parts.items()}
+    except _TooFew as error:
+        if fraction is not None:
+            raise
+        (first, source), line = next(iter(parts.items())), f"no evaluations: {str(error).partition(';')[0]}"
+        return {**parts, first: source.replace(remarks=[*source.remarks, line])}, {}
+    held_out = {name: held for name, (_, held) in found.items() if held is not None}
+    return {name: training for name, (training, _) in found.items()}, held_out
 
 
 def _places_of(source: Samples, peers: Peers) -> np.ndarray:

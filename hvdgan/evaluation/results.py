@@ -7,12 +7,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hvdgan import __version__
 from hvdgan.cli.config import Config
+from hvdgan.cli.events import json_lines
 from hvdgan.cli.files.in_place import in_place
 from hvdgan.cli.files.lock import Lock, wait_for_lock
 from hvdgan.recipe import Recipe
@@ -53,21 +53,9 @@ def append(run_dir: Path, record: dict[str, Any]) -> None:
         file.write((b"" if whole else b"\n") + json.dumps(record).encode() + b"\n")
 
 
-def records(run_dir: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a run folder; lines that are not whole are skipped."""
-    try:
-        lines = (run_dir / FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            if isinstance(record := json.loads(line), dict):
-                yield record
-
-
 def found(run_dir: Path, key: str) -> dict[str, Any] | None:
     """The latest record with this identity; None if there is none."""
-    return next((each for each in reversed(list(records(run_dir))) if each.get("identity") == key), None)
+    return next((each for each in reversed(list(json_lines(run_dir / FILE))) if each.get("identity") == key), None)
 
 
 def lock_evaluations(run_dir: Path) -> Lock:

@@ -151,9 +151,10 @@ class Evaluating:
             if asked.data is not None:
                 self._sources = everything.mapped(maps), everything.mapped(maps)
             else:
-                training, held_out = split(everything, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
-                some = held_out.some(config.evaluation.eval_held_out).mapped(maps) if held_out else None
-                self._sources = training.mapped(maps), some
+                own = {"": everything}
+                training, held_out = split(own, config.holdout, self._ranks, is_evaluated=recipe.evaluates())
+                some = held_out[""].some(config.evaluation.eval_held_out).mapped(maps) if held_out else None
+                self._sources = training[""].mapped(maps), some
         return self._sources
 
     def _stand(self, trained: TrainedNetworks) -> None:

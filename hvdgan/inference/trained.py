@@ -26,7 +26,7 @@ from hvdgan.training.state import TrainState, build_state, prepare_keras
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
 USED = ("networks/", "ema/")
-"""beginnings of the names of the tensors that are restored"""
+"""folders of the tensors that are restored"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +54,8 @@ class TrainedNetworks:
 def load_trained(path: Path) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    A UserError says that the recipe cannot be found, or that a frozen network or a function of a value map is another
-    than in training; a RunError that the checkpoint is damaged, or that the recipe now makes other networks.
+    A UserError says that the recipe cannot be found, that it now makes other networks, or that a frozen network or a
+    function of a value map is another than in training; a RunError that the checkpoint is damaged.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()

@@ -5,7 +5,7 @@ interpolated bilinearly, without the paper's oversampling by wavelets.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ import tensorflow as tf
 from hvdgan.cli.errors import UserError
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.stages import Update
 from hvdgan.recipe.state import State
 
 METRIC = "real_sign"
 """metric of a loss: the mean sign of the discriminator's logits for augmented real pictures, r_t of equation 1"""
-_PERIOD = 4  # steps between two changes of p
+_PERIOD = 4  # steps between two changes of p, or more where no update that reports the metric is due
 _SHIFT = 0.125  # of the picture's side
 
 
@@ -28,27 +29,31 @@ def adaptive(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Te
 
 
 def declared(data: DataSpec, others: Collection[str]) -> State:
-    """The state of --ada: p, and the sum of the signs since its last change."""
+    """The state of --ada: p, and since its last change the sum and the number of the signs, and the number of steps."""
     if not data.is_pictures:
         raise UserError(f"--ada: changes pictures, and samples of shape {tuple(data.shape)} are none; leave it out")
     if "ada" in others:
         raise UserError("--ada: the recipe has a state of the name ada; rename it")
-    return State(np.zeros(2, np.float32))
+    return State(np.zeros(4, np.float32))
 
 
-def sign_of(metrics: Mapping[str, Any]) -> str | None:
-    """The name of the metric that --ada follows, of those of the updates that are due; None: there is none."""
-    return next((name for name in metrics if name.endswith(f"/{METRIC}")), None)
+def sign_of(updates: Iterable[Update], metrics: Collection[str]) -> tuple[str, int] | None:
+    """The name of the metric that --ada follows and the steps from one to the next; None: these updates report none."""
+    return next(((name, each.every) for each in updates if (name := f"{each.name}/{METRIC}") in metrics), None)
 
 
-def next_state(state: tf.Tensor, sign: tf.Tensor, step: tf.Tensor, *, target: float, change: float) -> tf.Tensor:
-    """The state [p, sum of the signs since the last change of p] after a step.
+def next_state(
+    state: tf.Tensor, sign: tf.Tensor, finite: tf.Tensor, *, target: float, change: float, every: int = 1
+) -> tf.Tensor:
+    """The state of declared() after a step with a sign, which comes `every` steps.
 
-    `sign` is r_t of the step over all ranks; above `target` p grows, below it shrinks, by `change` per step.
+    `sign` is r_t of the step over all ranks, and counts if the step is `finite`. Where the mean sign is above `target`,
+    p grows, else it shrinks, by `change` for each step since its last change.
     """
-    p, total = state[0], state[1] + sign
-    changed = tf.clip_by_value(p + tf.sign(total / _PERIOD - target) * _PERIOD * change, 0.0, 1.0)
-    return tf.where((step + 1) % _PERIOD == 0, tf.stack([changed, 0.0]), tf.stack([p, total]))
+    p, total, signs, steps = tf.unstack(state + tf.stack([0.0, sign, 1.0, float(every)]))
+    changed = tf.clip_by_value(p + tf.sign(total / signs - target) * steps * change, 0.0, 1.0)
+    after = tf.where(steps >= _PERIOD, tf.stack([changed, 0.0, 0.0, 0.0]), tf.stack([p, total, signs, steps]))
+    return tf.where(finite, after, state + tf.constant([0.0, 0.0, 0.0, float(every)]))
 
 
 def with_places(images: tf.Tensor, p: tf.Tensor, random: Random, key: str) -> tf.Tensor:

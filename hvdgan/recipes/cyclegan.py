@@ -84,6 +84,8 @@ class CycleGAN(Recipe):
     def networks(self) -> dict[str, keras.Model]:
         """generator_B makes pictures of B from those of A, and discriminator_B judges them; the others the reverse."""
         o, shape = self.options, self.data.shape
+        if not all(each.is_pictures for each in self.data.domains.values()):
+            raise UserError("cyclegan takes 8-bit pictures, and --data has other arrays; store them as uint8")
         others = {name: each.shape for name, each in self.data.domains.items() if each.shape != shape}
         if others or len(shape) != 3 or shape[0] % MULTIPLE or shape[1] % MULTIPLE or min(shape[:2]) < 2 * MULTIPLE:
             raise UserError(

@@ -171,13 +171,15 @@ def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun
     if key != "stages" and run.config.stages is not None:
         yield f"{difference}: without effect on the steps, which --stages gives"
         return
-    yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}"
-    rates = {update.name: update.learning_rate for update in last.updates}
-    decaying = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
-    if begun and decaying:
+    read = f"; a loss that reads {key} differs from before, too" if key != "stages" else ""
+    yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}{read}"
+    rates = {f"learning rate of {update.name}": update.learning_rate for update in last.updates}
+    moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
+    moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
+    if begun and moving:
         yield (
-            f"warning: the learning rate of {', '.join(decaying)} decays over the steps of stage {last.name}, so "
-            "that it differs from before at the same step"
+            f"warning: what moves over the steps of stage {last.name} differs from before at the same step: "
+            f"{', '.join(moving)}"
         )
 
 

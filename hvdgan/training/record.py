@@ -207,18 +207,16 @@ def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _drop_after(path: Path, step: int) -> dict[int, set[str]]:
-    """Drop the records after a step, and a half-written last line; returns the names of the numbers by their steps."""
+    """Drop the records after a step, and damaged lines; returns the names of the numbers by their steps."""
     dropped: dict[int, set[str]] = {}
     if not path.exists():
         return dropped
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if record["step"] <= step:
-                kept.append(line + "\n")
-            else:
-                dropped.setdefault(record["step"], set()).update(_scalars(record))
+    for record in events.json_lines(path):
+        if isinstance(at := record.get("step"), int) and at <= step:
+            kept.append(json.dumps(record) + "\n")
+        elif isinstance(at, int):
+            dropped.setdefault(at, set()).update(_scalars(record))
     with whole_file(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
     return dropped

@@ -1,7 +1,9 @@
 """Restores a run on every rank: from its last commit in memory, from its folder, or from another checkpoint."""
 
+import itertools
+import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -237,16 +239,36 @@ def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
             f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
             f"{', '.join(run.state.networks)}; name some that both have"
         )
-    own = run.state.tensors()
+    own, saved, moved = run.state.tensors(), manifest["tensors"], dict[str, str]()
     for kind in ("networks", "ema"):
-        prefixes = tuple(f"{kind}/{name}/" for name in sorted(chosen))
-        wanted = {name: variable for name, variable in own.items() if name.startswith(prefixes)}
-        if kind == "ema" and wanted.keys() - manifest["tensors"].keys():
-            _begin_averages(run, chosen & run.state.ema.keys())  # the other run has no averages
-        elif wanted:
-            checkpoint.restore(source, manifest, wanted, only=prefixes)
+        wanted = dict[str, Any]()
+        for name in sorted(chosen):
+            wanted |= _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
+        if kind == "ema":
+            _begin_averages(run, chosen & run.state.ema.keys())  # which stay where the other run has none
+        checkpoint.restore(source, manifest, wanted, only=tuple(wanted))
     run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
-    return f"{', '.join(sorted(chosen))} taken from {source}"
+    remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
+    return f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"
+
+
+def _by_their_names(
+    where: str, own: checkpoint.Tensors, saved: Mapping[str, Any], folder: str, moved: dict[str, str]
+) -> checkpoint.Tensors:
+    """The variables of a folder by their names in another run, where Keras may have numbered the layers otherwise."""
+    mine, theirs = ([key for key in some if key.startswith(folder)] for some in (own, saved))
+    if not (mine and theirs):
+        return {}
+    if mine != theirs:
+        moved[folder.split("/")[1]], mine = ("in order", mine) if {*mine} ^ {*theirs} else ("by name", theirs)
+    for here, there in itertools.zip_longest(mine, theirs, fillvalue=""):
+        now = here and f"{own[here].dtype} {tuple(own[here].shape)}"
+        was = there and f"{saved[there]['dtype']} {tuple(saved[there]['shape'])}"
+        words = [re.sub(r"_\d+$", "", key.rpartition("/")[2]) for key in (here, there)]  # such as kernel
+        if now != was or words[0] != words[1]:
+            it = f"it has {there or 'nothing'} {was} where this run has {here or 'nothing'} {now}"
+            raise UserError(f"{where}: {it}; take other networks with --init-networks")
+    return dict(zip(theirs, (own[key] for key in mine), strict=True))
 
 
 def _begin_averages(run: Run, networks: Iterable[str]) -> None:

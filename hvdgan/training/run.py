@@ -16,9 +16,9 @@ from hvdgan.checkpoints.saver import check_best_metric
 from hvdgan.cli import shared_errors
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
-from hvdgan.data import HeldOut, Samples, cached, open_source
+from hvdgan.data import Samples, cached, open_source
 from hvdgan.data.balance import balanced
-from hvdgan.data.domains import joined, settings_of
+from hvdgan.data.domains import joined, refuse_unclear, settings_of
 from hvdgan.data.holdout import split
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
@@ -125,7 +125,7 @@ def trace(
     for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
         if is_set and not any(step.forward.augments for step in parts.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
-    if config.ada is not None and not any(ada.sign_of(dict.fromkeys(step.metrics)) for step in parts.steps):
+    if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in parts.steps):
         raise UserError(
             f"--ada: no loss of the recipe reports the metric {ada.METRIC}, the mean sign of the discriminator's "
             "logits of augmented real pictures; add it to the metrics that the loss returns"
@@ -290,20 +290,19 @@ def _open(
             f"--eval-samples {config.evaluation.eval_samples}: samples are compared with those of one data set, and "
             f"the recipe has the domains {', '.join(recipe_class.domains)}; leave the flag out, its evaluate() measures"
         )
-    sources, held_out = dict[str, Samples](), dict[str, HeldOut]()
+    sources = dict[str, Samples]()
     for name, settings in settings_of(config, recipe_class.domains, ranks).items():
-        everything = open_source(settings, paired=recipe_class.paired, peers=ranks)
-        everything = cached(everything, config.pipeline.cache, ranks)
-        sources[name], held = split(everything, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
-        if config.balance:
-            sources[name] = balanced(sources[name], config.balance)
-        if held is not None:
-            held_out[name] = held
+        opened = open_source(settings, paired=recipe_class.paired, peers=ranks)
+        sources[name] = cached(opened, config.pipeline.cache, ranks)
+    refuse_unclear(config, sources, ranks)
+    sources, held_out = split(sources, config.holdout, ranks, is_evaluated=recipe_class.evaluates())
+    if config.balance:
+        sources = {name: balanced(each, config.balance) for name, each in sources.items()}
     are_known = known is not None and known.fingerprint == joined(sources).fingerprint
     maps = known.values if known and are_known else [None] * len(sources)
     for (name, source), values in zip(sources.items(), maps, strict=True):
         sources[name] = source.mapped(with_statistics(source, ranks, values))
-    if held_out.keys() != sources.keys():
+    if not held_out:
         return joined(sources), None, None
     most = config.evaluation.eval_held_out
     evaluated = {name: held.some(most).mapped(sources[name].values) for name, held in held_out.items()}

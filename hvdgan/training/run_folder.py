@@ -131,6 +131,6 @@ def _launch() -> str | None:
 def _read(run_dir: Path) -> dict[str, Any]:
     """Return the record; an empty one if it is missing or damaged."""
     record: dict[str, Any] = {"checkpoints": [], "job": None, "launch": None}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         record |= json.loads((run_dir / _FILE).read_text(encoding="utf-8"))
     return record

@@ -122,7 +122,7 @@ class StageStep:
                 measured["loss_scale"] = scale.adapt(finite[update.name])
             metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
         if due:
-            self._control(to_device(step), metrics, tf.reduce_all(list(finite.values())))
+            self._control(metrics, tf.reduce_all(list(finite.values())))
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         # Averages are of whole networks, also where the stage sees parts of them.
@@ -147,22 +147,22 @@ class StageStep:
             return tf.constant(True)
         return decision_of(update.only_if, self._means(measured), self.forward.where(update))
 
-    def _control(self, step: tf.Tensor, metrics: Metrics, finite: tf.Tensor) -> None:
+    def _control(self, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
         kept, config = self._state.recipe_state, self._config
-        sign = None if config.ada is None else ada.sign_of(metrics)
+        reported = None if config.ada is None else ada.sign_of(self.stage.updates, metrics)
         controls = type(self._recipe).control is not Recipe.control
-        if not (controls or sign):
+        if not (controls or reported):
             return
         with tf.name_scope(f"{self.stage.name}/control"):
             means, values = self._means(metrics), kept.shared_values()
             if controls:
                 kept.assign(controlled(self._recipe, kept.declared, values, means, f"stage {self.stage.name}"), finite)
-            if sign:
+            if reported:
                 assert config.ada is not None
-                change = config.global_batch_size / config.ada_images
-                after = ada.next_state(values.ada, means[sign], step, target=config.ada, change=change)
-                kept.assign({"ada": after}, finite)
+                change, (sign, every) = config.global_batch_size / config.ada_images, reported
+                how: dict[str, Any] = {"target": config.ada, "change": change, "every": every}
+                kept.assign({"ada": ada.next_state(values.ada, means[sign], finite, **how)}, tf.constant(True))
                 metrics["ada/p"] = values.ada[0]
 
     def _means(self, measured: Metrics) -> Metrics:

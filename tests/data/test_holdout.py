@@ -65,9 +65,28 @@ def held_names(source):
     return {held.key(index) for index in range(len(held))}
 
 
-def test_fractions_of_none_and_of_all_are_refused_and_the_default_of_few_images_holds_out_none(tmp_path):
+def test_fractions_of_none_and_of_all_are_refused(tmp_path):
     for fraction in (1e-9, 0.999999999):
         with pytest.raises(UserError, match="--holdout .* of 1797 images of digits would be held out"):
             digits(fraction)
     three = folder(tmp_path / "few", ["a.png", "b.png", "c.png"])
-    assert split(three, None, ALONE, is_evaluated=True) == (three, None)
+    assert split({"": three}, None, ALONE, is_evaluated=False) == ({"": three}, {})
+
+
+@pytest.mark.parametrize(("evaluated", "lines"), [(True, 1), (False, 0)])
+def test_where_one_domain_is_too_small_nothing_of_the_others_is_held_out(tmp_path, evaluated, lines):
+    parts = {
+        name: folder(tmp_path / name, [f"{number}.png" for number in range(count)])
+        for name, count in (("A", 60), ("B", 3))
+    }
+    training, held = split(parts, None, ALONE, is_evaluated=evaluated)
+    assert held == {} and [len(each) for each in training.values()] == [60, 3]
+    remarks = [line for each in training.values() for line in each.remarks]
+    assert len(remarks) == lines and all(
+        line == f"no evaluations: --holdout 0.05: 0 of 3 images of {tmp_path / 'B'} would be held out"
+        for line in remarks
+    )
+    with pytest.raises(UserError, match="--holdout 0.05: 0 of 3 images"):
+        split(parts, 0.05, ALONE, is_evaluated=True)
+    whole, held = split({"A": parts["A"], "B": parts["A"]}, None, ALONE, is_evaluated=True)
+    assert len(held["B"]) > 0 and len(whole["A"]) + len(held["A"]) == 60

@@ -1,6 +1,7 @@
 """Records become samples, with crops, flips, the augmentations of --diff-augment, and those of --ada.
 Modules: recipe.ada, recipe.batch"""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
 from hvdgan.cli.errors import UserError
-from hvdgan.recipe import DataSpec, ada, losses
+from hvdgan.recipe import DataSpec, Stage, ada, losses
 from hvdgan.recipe.ada import adaptive, next_state
 from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Parts, unpack
@@ -113,12 +114,19 @@ def test_places_are_those_of_numpy():
 
 
 def test_the_probability_moves_every_fourth_step_towards_the_target():
-    state = tf.constant([0.0, 0.0])
+    state = tf.zeros(4)
     seen = []
-    for step, sign in enumerate([0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.1, 0.1, -1.0, -1.0, -1.0, -1.0]):
-        state = next_state(state, tf.constant(sign), tf.constant(step, tf.int64), target=0.6, change=0.01)
+    for sign in [0.9, 0.9, 0.5, 0.5, 0.1, 0.1, 0.1, 0.1, -1.0, -1.0, -1.0, -1.0]:
+        state = next_state(state, tf.constant(sign), tf.constant(True), target=0.6, change=0.01)
         seen.append(round(float(state[0]), 4))
     assert seen == [0, 0, 0, 0.04, 0.04, 0.04, 0.04, 0, 0, 0, 0, 0]
+
+
+def test_a_step_that_was_skipped_has_no_sign_and_its_images_count():
+    state = tf.zeros(4)
+    for sign, finite in [(0.8, True), (np.nan, False), (0.8, True), (0.8, False), (0.5, True)]:
+        state = next_state(state, tf.constant(sign), tf.constant(finite), target=0.65, change=0.01)
+    np.testing.assert_allclose(state, [0.05, 0, 0, 0], atol=1e-6)  # the mean is 0.7
 
 
 class Adaptive(Tiny):
@@ -135,6 +143,33 @@ def test_a_run_with_it_logs_its_probability():
         assert all(finite)
     p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
     assert p in (0.0, 1.0) and "ada/p" in metrics
+
+
+class Sure(Adaptive):
+    """The discriminator steps in some steps, and tells all real pictures."""
+
+    every = 1
+
+    def stages(self):
+        judge, fool = super().stages()[0].updates
+        return [Stage("both", 12, [dataclasses.replace(judge, every=self.every), fool])]
+
+    def judge(self, nets, batch):
+        return super().judge(nets, batch)[0], {"real_sign": tf.ones(())}
+
+
+@pytest.mark.parametrize(
+    ("every", "moves"), [(1, {4: 0.1, 8: 0.2, 12: 0.3}), (2, {4: 0.1, 8: 0.2, 12: 0.3}), (3, {6: 0.15, 12: 0.3})]
+)
+def test_the_probability_grows_by_the_images_of_all_steps_wherever_the_sign_is_reported(every, moves):
+    run = tiny_run(type("Rarely", (Sure,), {"every": every}), ada=0.6, ada_images=640)  # 1/40 a step
+    seen, before = {}, 0.0
+    for step in range(12):
+        stage_step(run)(step, step, data_of(run, step))
+        p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
+        seen |= {} if p == before else {step + 1: p}
+        before = p
+    assert seen == pytest.approx(moves)
 
 
 class Silent(Adaptive):

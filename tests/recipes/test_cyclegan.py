@@ -6,12 +6,15 @@ import tensorflow as tf
 from PIL import Image
 
 from building import data_of, tiny_run
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
 from hvdgan.training.gradients import Forward
 from launching import train
 from saved import records, tensors
+from tiny import Evaluated
 
 G, POOL = 6, 3
 OPTIONS = {"nf": 2, "blocks": 1, "pool": POOL, "steps": 5, "decay_steps": 2}
@@ -135,3 +138,66 @@ def test_losses_are_those_of_the_paper(run):
         expected += fool + 10 * cycle + 5 * identity
         assert float(metrics[f"cycle_{mine}"]) == pytest.approx(cycle, rel=1e-4)
     assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_arrays_that_are_no_pictures_are_refused(tmp_path):
+    np.savez(tmp_path / "two.npz", **{name: np.zeros((20, 16, 16, 1), np.float32) for name in "AB"})
+    with pytest.raises(UserError, match="cyclegan takes 8-bit pictures"):
+        tiny_run(CycleGAN, data=str(tmp_path / "two.npz"), arrays=ArrayConfig(values="none"), image_size=None)
+
+
+class Both(Evaluated):
+    """A recipe of two domains, which looks at the first one only."""
+
+    domains = ("A", "B")
+
+
+def both(folder, **settings):
+    return tiny_run(Both, data=str(folder / "pictures"), channels=1, **settings)
+
+
+def test_all_pictures_are_trained_on_if_one_domain_is_too_small_to_be_evaluated(tmp_path):
+    run = both(write_pictures(tmp_path, (60, 3)))
+    assert [len(each) for each in run.source.domains.values()] == [60, 3]
+    assert run.held_out is None and run.evaluator is None
+    assert any(
+        line.startswith("no evaluations: ") and f"3 images of {tmp_path}/pictures/B" in line
+        for line in run.source.remarks
+    )
+
+
+def write_table(folder, names, rows=18):
+    lines = [",".join([*names, "age"])]
+    lines += [",".join([*(f"{number}.png" for _ in names), str(number)]) for number in range(rows)]
+    (folder / "ages.csv").write_text("\n".join(lines) + "\n")
+    return ArrayConfig(condition_table=folder / "ages.csv", condition_values="none")
+
+
+@pytest.mark.parametrize(
+    ("columns", "weights", "said"),
+    [
+        (None, np.ones(9), "--balance .*weights.npy: does not say which numbers are of A"),
+        ([], None, "--condition-table .*ages.csv: does not say which numbers are of A"),
+        (["file"], None, "--condition-table .*ages.csv: does not say which numbers are of A"),
+    ],
+)
+def test_numbers_that_do_not_say_of_which_domain_they_are_are_refused(tmp_path, columns, weights, said):
+    """Both have nine pictures, so that the numbers of one would fit the other."""
+    write_pictures(tmp_path, (9, 9))
+    settings = {}
+    if weights is not None:
+        np.save(tmp_path / "weights.npy", weights)
+        settings["balance"] = str(tmp_path / "weights.npy")
+    if columns is not None:
+        settings["arrays"] = write_table(tmp_path, columns, rows=9)
+    with pytest.raises(UserError, match=said):
+        both(tmp_path, **settings)
+
+
+def test_a_table_of_the_names_of_all_domains_gives_each_its_rows(tmp_path):
+    write_pictures(tmp_path, (9, 9))
+    for number in range(9):
+        (tmp_path / "pictures" / "B" / f"{number}.png").rename(tmp_path / "pictures" / "B" / f"{9 + number}.png")
+    run = both(tmp_path, arrays=write_table(tmp_path, ["file"]), holdout=0.0)
+    ages = [each.conditions[:, 0].astype(int).tolist() for each in run.source.domains.values()]
+    assert ages == [[*range(9)], [*sorted(range(9, 18), key=lambda number: f"{number}.png")]]

@@ -41,6 +41,19 @@ class Each(Staged):
     """One option for the steps of every stage."""
 
 
+class Fading(Tiny):
+    """Its only stage moves a level."""
+
+    level = (0, 1)
+
+    def stages(self):
+        return [dataclasses.replace(super().stages()[0], level=self.level)]
+
+
+class Level(Fading):
+    level = (1, 1)
+
+
 def train(run_dir, recipe, *arguments):
     return main(["--recipe", f"test_changes:{recipe}", *FLAGS, "--run-dir", str(run_dir), *arguments])
 
@@ -59,6 +72,15 @@ def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, r
     assert train(tmp_path / "whole", recipe, flag, after) == 0
     assert state(tmp_path / "grown", last) == state(tmp_path / "whole", last)
     assert "is now" in log(tmp_path / "grown") and "warning" not in log(tmp_path / "grown")
+
+
+@pytest.mark.parametrize(("recipe", "warned"), [("Fading", 1), ("Level", 0)])
+def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path, recipe, warned):
+    for steps in ("2", "4"):
+        assert train(tmp_path, recipe, "--steps", steps) == 0
+    lines = [line for line in log(tmp_path).splitlines() if "the steps of stage adversarial" in line]
+    assert len(lines) == warned and all("warning: " in line and line.endswith(": level") for line in lines)
+    assert "a loss that reads steps" in log(tmp_path)
 
 
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):

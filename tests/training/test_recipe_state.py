@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
+from hvdgan import sample
+from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import Stage, State, Update, UserError
 from hvdgan.train import main
 from launching import train
@@ -57,6 +59,24 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, runs, whol
     found = tensors(tmp_path / "run", 4)
     assert whole.keys() == found.keys() and set(KEPT) < whole.keys()
     assert all(whole[name].tobytes() == found[name].tobytes() for name in whole)
+
+
+class Beginning(Pooled):
+    """A value of all ranks, whose name begins that of a pool."""
+
+    def state(self):
+        return {**super().state(), "p": State(0.5)}
+
+
+def test_a_run_can_be_used_if_the_name_of_a_state_begins_another(tmp_path):
+    words = ["--recipe", "test_recipe_state:Beginning", *WORDS[2:-1], str(tmp_path / "run"), "--steps", "2"]
+    assert main(words) == 0
+    assert sample.main([str(tmp_path / "run"), "--samples", "4", "--out", str(tmp_path / "four.png")]) == 0
+    kept = load_trained(tmp_path / "run").state.recipe_state.shared()
+    found = tensors(tmp_path / "run", 2)
+    assert {name: float(variable.numpy()) for name, variable in kept.items()} == {
+        name: float(found[name]) for name in ("state/p", "state/weight")
+    }
 
 
 def test_another_batch_size_has_other_places_and_is_refused_by_name(tmp_path, runs, capsys):

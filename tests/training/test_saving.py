@@ -4,6 +4,7 @@ training.changes, training.restore, training.session, training.summary"""
 
 import json
 import os
+import shutil
 import signal
 import sys
 
@@ -11,16 +12,23 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 
+from building import values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.saver import Best
 from hvdgan.cli.errors import RunError
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.comparison import Comparison
 from hvdgan.evaluation.held_out import Evaluator
+from hvdgan.training.command import parse
+from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import Commits
+from hvdgan.training.run import build
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
 from launching import run
-from saved import TINY, manifest, state, steps, tensors, train
+from saved import TINY, manifest, state, steps, tensors, train, untrained
 from tiny import Tiny
 
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
@@ -219,3 +227,111 @@ def test_an_optimizers_copy_of_the_weights_is_that_of_the_networks_that_are_take
     before, after = tensors(tmp_path / "first", 1), tensors(tmp_path / "second", 2)
     for name in (name for name in before if name.startswith("networks/")):
         np.testing.assert_allclose(after[name], before[name], atol=1e-6, err_msg=name)
+
+
+class Moved(Tiny):
+    """Keras numbers the layers from dense_1 on."""
+
+    def networks(self):
+        layers.Dense(1)
+        return super().networks()
+
+
+class Named(Tiny):
+    """Two layers of the generator have names of their own."""
+
+    names, width = ("first", "second"), 16
+
+    def networks(self):
+        hidden, out = (layers.Dense(size, name=name) for size, name in zip((self.width, 64), self.names, strict=True))
+        pixels = [layers.Activation("tanh"), layers.Reshape((8, 8, 1))]
+        generator = keras.Sequential([keras.Input((8,)), hidden, layers.ReLU(), out, *pixels], name="generator")
+        return {**super().networks(), "generator": generator}
+
+
+class Narrow(Named):
+    """A layer has another size."""
+
+    width = 8
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("source")
+    assert train(folder, "--ema-decay", "0.9", "--seed", "5") == 0
+    return folder
+
+
+def beginning(folder, source, recipe):
+    """A new run with the generator of another one, and the remark on it."""
+    words = [recipe if word == "tiny:Tiny" else word for word in TINY]
+    command = parse([*words, "--run-dir", str(folder), "--init-from", str(source), "--init-networks", "generator"])
+    built = build(command.config, command.recipe, command.options, Ranks())
+    point = restore(built, command.resume, Commits())
+    point.lock.close()
+    (remark,) = point.remarks
+    return built, remark
+
+
+@pytest.mark.parametrize("recipe", ["Moved", "Named"])
+def test_a_network_whose_layers_have_other_names_is_taken_in_their_order(tmp_path, source, recipe):
+    built, remark = beginning(tmp_path / "run", source, f"test_saving:{recipe}")
+    assert remark.endswith("; the layers of generator have moved, and are taken in order")
+    saved, taken = tensors(source, 8), values_of(built)
+    for kind in ("networks", "ema"):
+        before, after = (
+            [each[name] for name in sorted(each) if name.startswith(f"{kind}/generator/")] for each in (saved, taken)
+        )
+        assert [each.tobytes() for each in after] == [each.tobytes() for each in before] and len(before) == 4
+    weights, averages = (saved[f"{kind}/generator/generator/dense/kernel"] for kind in ("networks", "ema"))
+    assert not np.array_equal(weights, averages)  # so that neither was taken for the other
+
+
+class Pair(Tiny):
+    """A generator with two layers of one shape."""
+
+    names = ("first", "second")
+
+    def networks(self):
+        hidden = [layers.Dense(8, name=name) for name in self.names]
+        parts = [keras.Input((8,)), *hidden, layers.Dense(64), layers.Reshape((8, 8, 1))]
+        return {**super().networks(), "generator": keras.Sequential(parts, name="generator")}
+
+
+class Exchanged(Pair):
+    names = ("second", "first")
+
+
+def test_layers_whose_names_were_exchanged_are_taken_by_name(tmp_path):
+    untrained(tmp_path / "pair", "test_saving:Pair")
+    built, remark = beginning(tmp_path / "run", tmp_path / "pair", "test_saving:Exchanged")
+    assert remark.endswith("; the layers of generator have moved, and are taken by name")
+    kept, taken = tensors(tmp_path / "pair", 2), values_of(built)
+    names = [name for name in kept if name.startswith(("networks/generator/", "ema/generator/"))]
+    assert len(names) == 12 and all(kept[name].tobytes() == taken[name].tobytes() for name in names)
+
+
+def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, capsys, source):
+    flags = ["--init-from", str(source), "--init-networks", "generator", "--recipe", "test_saving:Narrow"]
+    assert train(tmp_path / "run", *flags) == 2
+    error = capsys.readouterr().err
+    assert "has networks/generator/generator/dense/kernel float32 (8, 16) where this run has" in error
+    assert "generator/first/kernel float32 (8, 8)" in error and not (tmp_path / "run").exists()
+
+
+class Frozen(Tiny):
+    """The generator's first layer is frozen."""
+
+    def networks(self):
+        networks = super().networks()
+        networks["generator"].layers[0].trainable = False
+        return networks
+
+
+def test_a_resume_with_a_frozen_layer_names_the_way_to_take_the_networks(tmp_path, capsys, source):
+    shutil.copytree(source, tmp_path / "run")
+    flags = ["--ema-decay", "0.9", "--seed", "5", "--steps", "9", "--recipe", "test_saving:Frozen"]
+    assert train(tmp_path / "run", *flags, "--allow-changed", "recipe") == 2
+    assert "this run has no optimizers/generator" in (error := capsys.readouterr().err) and "--init-from" in error
+    flags += ["--init-from", str(source), "--max-steps", "1"]
+    assert train(tmp_path / "new", *flags) == 0
