@@ -28,6 +28,8 @@ _ADVICE = {
     "LSTM(stateful=True)": "leave it out: a batch does not continue the sequences of the one before",
     "Circle": "compares the samples of a rank with each other; the gradient is the mean over the ranks",
     "MeanSquaredError(reduction='sum')": "a loss must be a mean over the batch; leave `reduction` out",
+    "MeanSquaredError(reduction='mean_with_sample_weight')": "it divides by the weights of a rank's samples; leave "
+    "`reduction` out",
 }
 
 

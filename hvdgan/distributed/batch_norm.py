@@ -36,7 +36,9 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
             )
         wide = tf.cast(inputs, keras.backend.result_type(self.variable_dtype, "float32"))
         axis = self.axis % len(inputs.shape)
-        mean, variance = self._global(*tf.nn.moments(wide, [each for each in range(len(inputs.shape)) if each != axis]))
+        axes = [each for each in range(len(inputs.shape)) if each != axis]
+        # Not tf.nn.moments(), which stops the gradient at the mean: a second derivative would lack a term.
+        mean, variance = self._global(tf.reduce_mean(wide, axes), tf.math.reduce_variance(wide, axes))
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(tf.cast(moving, wide.dtype) * self.momentum + value * (1.0 - self.momentum))
         shape = [1] * len(inputs.shape)

@@ -20,6 +20,12 @@ def statistics_of(network: keras.Model) -> list[keras.Variable]:
     return [variable for variable in network.non_trainable_variables if id(variable) in chosen]
 
 
+def averages_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
+    """The variables that layers mark as averages over samples, with the layer; hvdgan's own layers do not count."""
+    marked = ((layer, variable) for layer, variable in _kept(network) if variable.aggregation == "mean")
+    return [each for each in marked if not any(k.__module__.startswith("hvdgan.") for k in type(each[0]).__mro__)]
+
+
 def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
     """The other state of layers, such as counters, with the layer; frozen weights do not count."""
     return [(layer, variable) for layer, variable in _kept(network) if not _is_statistic(layer, variable)]

@@ -142,6 +142,8 @@ def _said(error: BaseException, wanted: str) -> str:
         text = f"{error.msg}: {error.text.strip()}" if error.text else str(error.msg)
     elif "in user code:" in text:  # the form in which a tf.function of the user reports it
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
+    if "singleton tf.Variables" in text:
+        text, wanted = "it makes weights, which nothing would train", "make the layer in networks(), and return it"
     advice = _TRACED if "symbolic" in text.lower() or "no attribute 'numpy'" in text else wanted
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     return f"{said}; {advice}" if advice else said

@@ -13,6 +13,8 @@ from tensorflow.python.eager.record import could_possibly_record
 
 from hvdgan.recipe.state import StateValues
 
+_AVERAGED = "the run averages those of ema in the class, and none with --ema-decay 0:"
+
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -110,7 +112,7 @@ class Nets:
     evaluate() in inference mode. A network that the running update does not own is computed as usual, and gradients
     flow through it to its inputs, but its own variables stay as they are: no gradient, no new BatchNorm statistics.
 
-    A frozen network runs in inference mode, in a loss too.
+    A frozen network runs in inference mode, in a loss too, and so does `nets.averaged.generator`, with its averages.
     """
 
     def __init__(
@@ -124,12 +126,14 @@ class Nets:
         shared: SharedForward | None = None,
         losses: list[tuple[str, Any | None]] | None = None,
         state: Mapping[str, keras.Variable] | None = None,
+        averages: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
+        known: str = "networks() returns",
     ) -> None:
         """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
-        sample() and evaluate() see as batch.state.
+        sample() and evaluate() see as batch.state. `averages` are the values of nets.averaged.
         """
         self._frozen = frozen or {}
         self._networks = {**networks, **self._frozen}
@@ -139,10 +143,14 @@ class Nets:
         self._shared = shared
         self._losses = [] if losses is None else losses
         self._state = state or {}
+        self._averages, self._known = averages or {}, known
 
     def __getattr__(self, name: str) -> Any:
+        if name == "averaged" and name not in self._networks:
+            known = {each: self._networks[each] for each in self._averages}
+            return Nets(known, training=False, values=self._averages, known=_AVERAGED)
         if name not in self._networks:
-            raise AttributeError(f"there is no network {name}; networks() returns {', '.join(self._networks)}")
+            raise AttributeError(f"there is no network {name}; {self._known} {', '.join(self._networks) or 'none'}")
 
         def call(*inputs: Any, **keywords: Any) -> Any:
             if "training" in keywords:

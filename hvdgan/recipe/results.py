@@ -102,7 +102,7 @@ def grown_of(recipe: Recipe, networks: Mapping[str, keras.Model], stage: Stage) 
 
 
 def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
-    """Refuse weights that are trained in 16 bits, and results of 16 bits, as a Reshape returns in mixed precision."""
+    """Refuse weights that are trained in 16 bits or 8, and results of 16 bits, as of a Reshape in mixed precision."""
     for variable in network.trainable_variables:
         check(
             variable.dtype not in _HALF,
@@ -110,6 +110,9 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
             f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
             at,
         )
+        is_float8 = getattr(variable, "overwrite_with_gradient", False)
+        what = f"network {name} has {variable.path}, whose gradient is its next value, as in float8 training"
+        check(not is_float8, f'{what}, which ranks and loss scales would change; leave quantize("float8") out', at)
     outputs: list[Any] = getattr(network, "outputs", None) or []  # a subclass of keras.Model does not know its own
     # One of several outputs may be features between layers; sample() is looked at by itself.
     if len(outputs) == 1 and outputs[0].dtype in _HALF:
@@ -131,7 +134,9 @@ def optimizers_of(
         at,
     )
     for name, optimizer in optimizers.items():
+        modules = {kind.__module__.partition(".")[0] for kind in type(optimizer).__mro__}
         for is_set, setting, advice in (
+            ("horovod" in modules, "a DistributedOptimizer", "leave it out: hvdgan reduces gradients itself"),
             (isinstance(optimizer, keras.optimizers.LossScaleOptimizer), "a LossScaleOptimizer", _SCALING),
             (optimizer.loss_scale_factor is not None, "an optimizer with loss_scale_factor", _SCALING),
             (optimizer.use_ema, "an optimizer with use_ema", f'leave it out and set ema = ("{name}",) in the class'),
@@ -296,14 +301,14 @@ def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: s
             raise Mistake(f"{what} reads batch.{part}, {advice}", at)
 
 
-def reads(result: tf.Tensor, tensor: tf.Tensor) -> bool:
-    """Whether a result is computed of another tensor of the graph that is being traced."""
+def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ...] = ()) -> bool:
+    """Whether a result is computed of another tensor of its graph, not only through operations of some types."""
     waiting, seen = [result], set()
     while waiting:
         each = waiting.pop()
         if each.name == tensor.name:
             return True
-        if each.op.name not in seen:
+        if each.op.name not in seen and not each.op.type.startswith(but_through):
             seen.add(each.op.name)
             waiting += each.op.inputs
     return False

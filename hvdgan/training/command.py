@@ -13,7 +13,7 @@ from hvdgan.cli.config import Config, to_json, without_replaced
 from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import EVALUATION
-from hvdgan.cli.launcher import launched
+from hvdgan.cli.launcher import launched, warn_once
 from hvdgan.cli.recipe_source import options_in_source
 from hvdgan.cli.settings_file import as_toml, read_settings
 from hvdgan.cli.types import Count, Positive, Words
@@ -190,6 +190,8 @@ def _print_help(arguments: Sequence[str], recipe: str, data: str, array: str) ->
 
 
 def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_flags: bool) -> Command:
+    import keras
+
     from hvdgan.recipe import mistakes
     from hvdgan.recipe.loading import load_recipe
     from hvdgan.recipe.options import default_options, without_commas
@@ -201,12 +203,17 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     )
     # Other values of the flag are refused below.
     seed_generators(int(seed) if str(seed).isdecimal() else Config.seed, "import")
+    before = keras.config.dtype_policy().name
     recipe = load_recipe(str(name))
+    policy = keras.config.dtype_policy().name
     with mistakes.of(recipe):
         default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
         words = without_commas(arguments, recipe.Options)
     with mistakes.of(recipe):  # its Options may refuse a value
-        return mistakes.call(lambda: _run(str(name), recipe, default, words, saved, source), what="Options")
+        command: Command = mistakes.call(lambda: _run(str(name), recipe, default, words, saved, source), what="Options")
+    if policy not in (before, precision := command.config.precision):
+        warn_once(f"warning: {name}: its file sets Keras' policy to {policy}, which --precision {precision} replaces")
+    return command
 
 
 def _run(name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str) -> Command:

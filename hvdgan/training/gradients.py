@@ -12,6 +12,7 @@ from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.reduction import OwnedTape, UntouchedVariables, tape_of_gradients
 from hvdgan.networks.device import to_device
+from hvdgan.networks.layer_state import averages_of
 from hvdgan.recipe import Batch, Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
@@ -19,7 +20,7 @@ from hvdgan.recipe.batch import Domain, Parts, scoped, shrunk
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
-from hvdgan.recipe.results import loss_of, new_state, prepare
+from hvdgan.recipe.results import loss_of, new_state, prepare, reads
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipe.state import StateValues
 from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
@@ -27,12 +28,16 @@ from hvdgan.training.state import TrainState
 
 Metrics = dict[str, tf.Tensor]
 Data = dict[str, tf.Tensor]
+_OWN_LESS = "own only networks that the loss calls, or set trainable=False on the variables that it leaves out"
+_OF_NUMPY = "a tf.numpy_function has no gradient: use TensorFlow's operations, or a tf.py_function of them"
 
 
 class Forward:
     """Computes the losses of one stage, on this rank's slice of the global batch or on a micro-batch of it."""
 
-    def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
+    def __init__(
+        self, recipe: Recipe, state: TrainState, whole: TrainState, stage: Stage, ranks: Ranks, config: Config
+    ) -> None:
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
         self.micro_batches = config.accumulate
@@ -41,6 +46,9 @@ class Forward:
         self._first, self.count = first, past - first
         """number of samples in this rank's slice"""
         self._recipe, self._state, self._stage, self._config = recipe, state, stage, config
+        self._whole, self._size = whole, ranks.size
+        self.of_several: list[Mistake] = []
+        """what several ranks would refuse of the losses that were traced"""
         self.weight = ranks.weights(config.global_batch_size)[ranks.rank]
         """factor of this rank's means, so that the mean over ranks is the mean over all samples"""
         self._factor = self.weight * ranks.loss_factor(config.compression)
@@ -80,18 +88,37 @@ class Forward:
         batch.augment = augment
         of_calls: list[tuple[str, tf.Tensor | None]] = []
         networks, frozen = self._state.networks, self._state.frozen
-        nets = Nets(networks, frozen=frozen, owned=update.owns, training=True, shared=shared, losses=of_calls)
+        owned, averages = update.owns, self._whole.sampling_values()
+        nets = Nets(
+            networks, frozen=frozen, owned=owned, training=True, shared=shared, losses=of_calls, averages=averages
+        )
         loss, measured, moved = loss_of(update.loss, nets, batch, self.where(update))
         what, declared = f"{self.where(update)}: the loss", self._state.recipe_state.declared
         moved = new_state(moved, declared, batch.state, what, update.loss, per_sample=True)
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
             loss += measured["network_losses"]
+        self._refuse_own_averages(update, loss, prepared)
         metrics = {"loss": loss, **measured}
         # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
         loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), self._factor if update.reduce else 1.0, math.nan))
         scale = self._state.loss_scales.get(update.name)
         return loss if scale is None else loss * scale.value.value, metrics, moved
+
+    def _refuse_own_averages(self, update: Update, loss: tf.Tensor, prepared: Batch) -> None:
+        """Refuse, or note if there is one rank, averages over a rank's own samples that the loss reads."""
+        captured = {id(outer): inner for outer, inner in loss.graph.captures}
+        samples = [each for each in tf.nest.flatten([*vars(prepared).values()]) if tf.is_tensor(each)]
+        shared = [self._state.networks[name] for name in update.owns if update.reduce]
+        for layer, variable in (each for network in shared for each in averages_of(network)):
+            read = captured.get(id(variable.value.handle))
+            found = (each for each in loss.graph.get_operations() if each.type.startswith("Assign"))
+            new = [each.inputs[1] for each in found if each.inputs[0] is read]
+            if new and reads(loss, read) and any(reads(each, part, "Horovod") for each in new for part in samples):
+                what = f"{self.where(update)}: the loss reads {variable.path}, a mean over the samples of one rank"
+                self.of_several.append(Mistake(f"{what}; train it as a weight (docs/recipes.md)", type(layer)))
+                if self._size > 1:
+                    raise self.of_several[0]
 
     def _of_networks(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
         """The losses of the owned networks themselves: of each call, and of their weights once."""
@@ -127,11 +154,9 @@ class Forward:
             paths = [f"{v.path} of {name}" for name in update.owns for v in networks[name].trainable_variables]
             untouched = [paths[index] for index in error.indices]
             named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
-            raise Mistake(
-                f"{self.where(update)}: the loss does not depend on {named}; own only networks that the loss calls, or "
-                "set trainable=False on the variables that it leaves out",
-                update.loss,
-            ) from None
+            in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
+            what = f"{self.where(update)}: the loss does not depend on {named}"
+            raise Mistake(f"{what}; {_OF_NUMPY if in_numpy else _OWN_LESS}", update.loss) from None
         except (LookupError, NotImplementedError) as error:
             if isinstance(error, KeyError | IndexError):
                 raise

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.results import append, record_of, weights_facts
@@ -212,10 +212,10 @@ def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) ->
         return
     if apart := _apart(ranks, _digests(variables), "state of the layers"):
         more = f" (and {len(apart) - 1} more)" if apart[1:] else ""
-        raise RunError(
+        raise UserError(
             f"step {done}, stage {stage}: {apart[0]} differs between the ranks{more}, and a checkpoint holds one copy "
-            'for all ranks; let it depend on the step alone, make it with add_weight(..., aggregation="mean") if it is '
-            "a mean over samples, or declare it in state() of the recipe"
+            "for all ranks; let it depend on the step alone, declare it in state() of the recipe, train it as a weight "
+            '(docs/recipes.md, "Codebooks"), or make a mean that no loss reads with add_weight(..., aggregation="mean")'
         )
 
 

@@ -1,6 +1,7 @@
 """Refuses graphs that a resumed run would not repeat: with stateful random draws, or state that is not saved."""
 
 import functools
+import gc
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -29,6 +30,11 @@ _USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
+_FOLLOW = 'if it follows another network, call nets.averaged.NAME instead, with ema = ("NAME",) in the class'
+_LIST = "the optimizer must list all that it keeps in its property `variables`"
+_TRAIN = (
+    "which is trainable and in no network; return it in networks(), or set trainable=False if it shall not be trained"
+)
 
 
 def operations(
@@ -109,19 +115,21 @@ def refuse_unrepeatable(
 ) -> None:
     """Refuse a traced function that computes other numbers on each rank, or after a resume.
 
-    What it reads outside of the networks is noted in state.outside.
-
-    Draws outside of TensorFlow, such as those of NumPy's generators, leave no trace in a graph and are not found.
+    What it reads outside of the networks is noted in state.outside. In a step, which has `scopes`, a variable that
+    nothing would train is refused, and a call of Python, whose random numbers leave no trace in a graph, is warned of.
     """
     kept = state.recipe_state.own()
     saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
-    _note_outside(function, state, saved)
+    frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
+    _note_outside(function, state, saved | frozen)
     seeds = {
         id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
         for name, network in state.networks.items()
         for layer, variable in seeds_of(network)
     }
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+    untrained = _untrained(function, state) if scopes else set()
+    of_python, untrained_reads = [], []
     for chain, handles in operations(function.graph, outside):
         operation, at = chain[-1], functools.partial(_where, chain, scopes or {}, where)
         if _draws(operation):
@@ -129,6 +137,8 @@ def refuse_unrepeatable(
                 f"{at()}: {operation.type} draws numbers that depend on the rank, and that a resumed run would not "
                 f"draw again; {_INSTEAD}"
             )
+        if scopes and operation.type in ("PyFunc", "EagerPyFunc"):
+            of_python.append(at())
         for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
             if id(handle) in seeds and _USES.search(operation.type):
                 raise UserError(
@@ -137,19 +147,34 @@ def refuse_unrepeatable(
                 )
             if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
                 name = _name(function, handle)
-                advice = _INSTEAD if _OF_SEEDS in name else _KEEP
+                advice = _INSTEAD if _OF_SEEDS in name else _FOLLOW if id(handle) in frozen else _KEEP
+                advice = _LIST if any(frame.name == "apply_gradients" for frame in operation.traceback) else advice
                 raise UserError(f"{at()}: it changes {name}, which no checkpoint holds; {advice}")
+            if id(handle) in untrained and not kind_of(operation).calls:
+                untrained_reads.append(f"{at()}: it reads {_name(function, handle)}, {_TRAIN}")
+    if untrained_reads:
+        raise UserError(untrained_reads[0])
+    if of_python:
+        warn_once(f"warning: {of_python[0]}: it calls Python, whose state and random numbers no checkpoint holds")
 
 
-def _note_outside(
-    function: "tf.types.experimental.ConcreteFunction", state: TrainState, saved: Collection[int]
-) -> None:
+def _untrained(function: "tf.types.experimental.ConcreteFunction", state: TrainState) -> set[int]:
+    """The handles of the trainable variables, outside of all networks, that a function reads."""
+    outside = {id(value.handle) for value in state.outside.values() if isinstance(value, tf.Variable)}
+    floats = (each for each in function.graph.variables if each.trainable and each.dtype.is_floating)
+    if found := outside & {id(each.handle) for each in floats}:
+        # Keras freezes its own variable, and leaves the one of TensorFlow inside as it is.
+        of_keras = (each for each in gc.get_objects() if issubclass(type(each), keras.Variable) and not each.trainable)
+        found -= {id(each.value.handle) for each in of_keras}
+    return found
+
+
+def _note_outside(function: "tf.types.experimental.ConcreteFunction", state: TrainState, held: Collection[int]) -> None:
     """Add the variables and constants that a function reads, and that no network holds, to those of the run."""
-    frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     variables = {id(variable.handle): variable for variable in function.graph.variables}
     for outer, inner in function.graph.captures:
         value = variables.get(id(outer), outer)
-        known = id(outer) in saved or id(outer) in frozen or any(each is value for each in state.outside.values())
+        known = id(outer) in held or any(each is value for each in state.outside.values())
         if known or (value is outer and outer.dtype in (tf.resource, tf.variant, tf.string)):
             continue
         what = f"constant {inner.op.name}" if value is outer else f"variable {value.name.removesuffix(':0')}"

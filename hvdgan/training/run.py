@@ -1,10 +1,11 @@
 """Builds a run, the same on every rank: its data, and the parts that its recipe defines."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -69,6 +70,9 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
             "leave the flag out"
         )
     state = build_state(recipe, config.ema_decay)
+    for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
+        what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
+        check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
@@ -107,7 +111,8 @@ def trace(
     """Trace everything that a run executes, so that a mistake is found before the first step; no collective."""
     recipe = f"recipe {type(parts.recipe).__name__}"
     for step in parts.steps:
-        step.trace(source)
+        with _no_new_variables(step.networks, parts.recipe):
+            step.trace(source)
         where = f"{recipe}, stage {step.stage.name}"
         for names, traced in step.traced.items():
             scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
@@ -131,6 +136,19 @@ def trace(
             "logits of augmented real pictures; add it to the metrics that the loss returns"
         )
     return evaluated.union(*(step.metrics for step in parts.steps))
+
+
+@contextlib.contextmanager
+def _no_new_variables(networks: Mapping[str, keras.Model], recipe: Recipe) -> Iterator[None]:
+    """Refuse networks that make variables while the block traces them: no optimizer would know these."""
+    known = {id(variable) for network in networks.values() for variable in network.variables}
+    try:
+        yield
+    finally:
+        for name, network in networks.items():
+            for path in (variable.path for variable in network.variables if id(variable) not in known):
+                what = f"network {name} makes {path} in training only"
+                raise Mistake(f"{what}; build it by {name}(x, training=True)", recipe.networks)
 
 
 def _switch_off_remapper_if_it_fails(graph: tf.Graph) -> None:

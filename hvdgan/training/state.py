@@ -255,8 +255,8 @@ class TrainState:
 
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
-        state = self.recipe_state.seen_in_samples()
-        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state)
+        state, averages = self.recipe_state.seen_in_samples(), self.sampling_values()
+        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state, averages=averages)
 
 
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:

@@ -39,7 +39,7 @@ class StageStep:
         """the networks of this stage, which are parts of the run's own if the stage names a size"""
         self._state = dataclasses.replace(state, networks=self.networks)
         self._compiler = Compiler(config.jit)
-        self.forward = Forward(recipe, self._state, stage, ranks, config)
+        self.forward = Forward(recipe, self._state, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
         self._branches = device.chosen().branches

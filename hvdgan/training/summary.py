@@ -84,7 +84,7 @@ def as_if(run: Run, size: int) -> Iterator[str]:
     first, past = ranks.slice_of(config.global_batch_size)
     check_micro_batches(ranks, config)
     check_packs(ranks, config, run.recipe)
-    _check_slice(run, past - first)
+    _check_slice(run, past - first, size)
     micro = f" in {config.accumulate} micro-batches" if config.accumulate > 1 else ""
     steps = len(run.source) / config.global_batch_size
     yield (
@@ -109,13 +109,15 @@ def as_if(run: Run, size: int) -> Iterator[str]:
         )
 
 
-def _check_slice(run: Run, count: int) -> None:
+def _check_slice(run: Run, count: int, size: int) -> None:
     """Trace the steps of a rank whose slice of each global batch has `count` samples."""
     config = dataclasses.replace(run.config, global_batch_size=count)
     try:
         with mistakes.of(run.recipe):
             for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
+                if size > 1 and step.forward.of_several:
+                    raise step.forward.of_several[0]
     except UserError as error:
         raise UserError(f"with {count} samples a rank: {error}") from error
 

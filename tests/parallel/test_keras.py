@@ -16,7 +16,7 @@ SOME = {
     "layers": ["MultiHeadAttention", "Dropout", "BatchNormalization", "BatchNormalization(synchronized=True)"],
     "optimizers": ["Muon"],
     "constraints": ["UnitNorm"],
-    "losses": ["MeanSquaredError(reduction='sum')"],
+    "losses": ["MeanSquaredError(reduction='sum')", "MeanSquaredError(reduction='mean_with_sample_weight')"],
 }
 
 

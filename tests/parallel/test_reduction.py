@@ -2,17 +2,23 @@
 Modules: distributed.batch_norm"""
 
 import dataclasses
+import importlib
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 
-from building import changed, data_of, stage_step, tiny_run, trained, values_of
+from building import batch_of, changed, data_of, stage_step, start_equally, tiny_run, trained, values_of
+from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.stages import Stage
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.repeatable import operations
+from launching import ROOT
 from tiny import Staged, Tiny, TinyOptions, Wide
+from wrong import KeptMeans, OwnMean
 
 
 def _weights(**settings):
@@ -106,6 +112,75 @@ def test_batch_norm_over_two_ranks_computes_what_one_computes(ranks):
             assert np.linalg.norm(found[name] - alone[name]) <= 1e-4 * np.linalg.norm(alone[name]) + 1e-3, name
     everyones = ranks.gather({name: value.tobytes().hex() for name, value in found.items()}, "state")
     assert everyones[0] == everyones[1]
+
+
+class Penalised(Tiny):
+    """A gradient penalty through a synchronised BatchNormalization, whose gradient mixes the samples of all ranks."""
+
+    ema = ()
+    shows_data = True
+
+    def networks(self):
+        parts = [layers.Dense(6), layers.BatchNormalization(synchronized=True), layers.Activation("tanh")]
+        return {"critic": keras.Sequential([keras.Input(self.data.shape), layers.Flatten(), *parts, layers.Dense(1)])}
+
+    def optimizers(self):
+        return {"critic": keras.optimizers.SGD(1.0)}
+
+    def stages(self):
+        return [Stage("judge", 1, [Update("judge", ["critic"], self.judge)])]
+
+    def judge(self, nets, batch):
+        with tf.GradientTape() as tape:
+            tape.watch(batch.images)
+            made = nets.critic(batch.images)
+        slopes = tape.gradient(made, batch.images)
+        return tf.reduce_mean((made - 1) ** 2) + tf.reduce_mean(tf.reduce_sum(slopes**2, (1, 2, 3))), {}
+
+    def sample(self, nets, batch):
+        return batch.images
+
+
+def test_second_derivatives_through_batch_norm_over_two_ranks_are_those_of_the_whole_batch_in_float64(ranks):
+    run, alone = tiny_run(Penalised, ranks=ranks), tiny_run(Penalised)
+    start_equally(alone, run)
+    images = tf.reshape(tf.cast(batch_of(alone, "judge").images, tf.float64), (16, -1))
+    variables = run.state.networks["critic"].trainable_variables
+    weights = [tf.cast(variable.value, tf.float64) for variable in variables]
+
+    def critic(x):
+        hidden = x @ weights[0] + weights[1]
+        centred = hidden - tf.reduce_mean(hidden, 0)
+        normal = centred / tf.sqrt(tf.reduce_mean(centred**2, 0) + 1e-3)
+        return tf.tanh(normal * weights[2] + weights[3]) @ weights[4] + weights[5]
+
+    with tf.GradientTape() as outer:
+        outer.watch(weights)
+        with tf.GradientTape() as inner:
+            inner.watch(images)
+            made = critic(images)
+        slopes = inner.gradient(made, images)
+        loss = tf.reduce_mean((made - 1) ** 2) + tf.reduce_mean(tf.reduce_sum(slopes**2, 1))
+    expected = [weight - gradient for weight, gradient in zip(weights, outer.gradient(loss, weights), strict=True)]
+    stage_step(run)(0, 0, data_of(run))
+    for variable, value in zip(variables, expected, strict=True):
+        np.testing.assert_allclose(variable.numpy(), value, atol=1e-5, err_msg=variable.path)
+
+
+def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused_by_both(ranks):
+    with pytest.raises(UserError, match="the loss reads discriminator/kept/mean"):
+        tiny_run(OwnMean, ranks=ranks)
+    assert all(stage_step(run := tiny_run(KeptMeans, ranks=ranks))(0, 0, data_of(run))[1])
+
+
+@pytest.mark.parametrize("name", ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"])
+def test_the_examples_that_keep_something_compute_what_one_rank_computes(ranks, monkeypatch, name):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    examples = importlib.import_module("my_losses")
+    recipe, options = getattr(examples, name), examples.MyOptions(width=4)
+    alone = trained(tiny_run(recipe, options), 8)
+    for settings in ({}, {"accumulate": 2}):
+        assert_close(trained(tiny_run(recipe, options, ranks, **settings), 8), alone)
 
 
 def test_only_if_decides_from_the_mean_of_the_ranks(ranks):

@@ -52,6 +52,18 @@ def folder(tmp_path, monkeypatch):
         ("BlankImages", "sample() reads batch.images, which is blank for samples; set shows_data = True in the class"),
         ("PacksRows", "pack() has the name of a class attribute of recipes (pack = 1); rename it"),
         ("Even --steps 3", "Options fails: ValueError: steps is 3; it must be even"),
+        (
+            "HalfLayers",
+            "network discriminator, layer dense computes in float16, unscaled; give --precision mixed_float16",
+        ),
+        ("Float8", "dense/inputs_scale, whose gradient is its next value, as in float8 training"),
+        ("OfHorovod", "optimizers() gives a DistributedOptimizer for generator; leave it out"),
+        (
+            "LayerInLoss",
+            FOOL + "the loss fails: ValueError: it makes weights, which nothing would train; make the layer",
+        ),
+        ("InNumPy", "generator; a tf.numpy_function has no gradient"),
+        ("LateHead", "network discriminator makes two_heads/dense_1/kernel in training only; build it by"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(tmp_path, monkeypatch, capsys, name, complaint):

@@ -1,5 +1,6 @@
 """The examples, from outside the package, and a program of examples/data that converts the pictures of npm packages."""
 
+import importlib
 import json
 import re
 import shutil
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import saved
+from building import batch_of, data_of, stage_step, tiny_run
 from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from launching import ROOT, run, train
@@ -80,6 +83,36 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
     assert drawn.shape == (4, *shape) and np.isfinite(drawn).all()
     if name == "my_table_gan":
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
+
+
+KEEPING = ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_path, monkeypatch, name):
+    """tests/parallel/test_reduction.py trains them on two ranks."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    flags = f"--recipe my_losses:{name} --image-size 8 --global-batch-size 8 --width 4 --steps 6".split()
+    for folder, words in (("whole", []), ("parts", ["--max-steps", "3"]), ("parts", [])):
+        assert saved.train(tmp_path / folder, *words, flags=flags) == 0
+    assert saved.state(tmp_path / "whole", 6) == saved.state(tmp_path / "parts", 6)
+    if name == "LearntWeights":
+        assert saved.tensors(tmp_path / "whole", 6)["networks/weights/weights/log_variance"].all()
+
+
+def test_the_codebook_is_an_average_over_time_of_counts_and_sums(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    examples = importlib.import_module("my_losses")
+    run = tiny_run(examples.Codebook, examples.MyOptions(width=4))
+    book = run.state.networks["book"]
+    features = run.state.nets().encoder(batch_of(run, "fit").images).numpy()
+    sums, counts = book.sums.numpy(), book.counts.numpy()
+    index = np.square(features[:, None] - sums / counts[:, None]).sum(axis=2).argmin(axis=1)
+    chosen = np.eye(examples.CODES)[index]
+    stage_step(run)(0, 0, data_of(run))
+    wanted = 0.1 * examples.CODES / 16
+    np.testing.assert_allclose(book.counts, 0.9 * counts + wanted * chosen.sum(axis=0), atol=1e-5)
+    np.testing.assert_allclose(book.sums, 0.9 * sums + wanted * chosen.T @ features, atol=1e-5)
 
 
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):

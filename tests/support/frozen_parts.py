@@ -59,6 +59,7 @@ class Layerwise(Perceptual):
 
 
 AT_IMPORT = keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(6)])
+AT_IMPORT.trainable = False
 
 
 class Unseeded(Tiny):
@@ -66,7 +67,8 @@ class Unseeded(Tiny):
 
     def __init__(self, options, data):
         super().__init__(options, data)
-        self.scale = tf.Variable(np.random.default_rng().uniform(size=6).astype(np.float32), name="scale")
+        scale = np.random.default_rng().uniform(size=6).astype(np.float32)
+        self.scale = tf.Variable(scale, trainable=False, name="scale")
         self.mask = tf.constant(np.random.uniform(size=(8, 8, 1)).astype(np.float32))
 
     def fool(self, nets, batch):

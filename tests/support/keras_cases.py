@@ -301,6 +301,11 @@ _LOSSES = {
     "Circle": Case(loss=lambda labels, x: losses.Circle(gamma=1.0)(labels, tf.math.l2_normalize(x, 1))),
     "Loss": _of_classes(OwnLoss),
     "MeanSquaredError(reduction='sum')": _of_classes(lambda: losses.MeanSquaredError(reduction="sum")),
+    "MeanSquaredError(reduction='mean_with_sample_weight')": Case(
+        loss=lambda labels, logits: losses.MeanSquaredError(reduction="mean_with_sample_weight")(
+            tf.one_hot(labels, 10), 10 * tf.nn.softmax(logits), tf.cast(labels < 3, tf.float32)
+        )
+    ),
 }
 
 

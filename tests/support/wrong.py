@@ -121,6 +121,109 @@ class Hungry(Tiny):
         return loss + tf.reduce_sum(tf.zeros(count[None])), metrics
 
 
+class HalfLayers(Tiny):
+    """Layers compute in float16, and nothing scales the loss."""
+
+    def networks(self):  # here
+        half = [keras.layers.Dense(4, dtype="mixed_float16"), keras.layers.Dense(1, dtype="float32")]
+        critic = keras.Sequential([keras.Input(self.data.shape), keras.layers.Flatten(), keras.Sequential(half)])
+        return {**super().networks(), "discriminator": critic}
+
+
+class Float8(Tiny):
+    def networks(self):  # here
+        networks = super().networks()
+        networks["generator"].quantize("float8", filters="dense")
+        return networks
+
+
+class OfHorovod(Tiny):
+    def optimizers(self):  # here
+        import horovod.tensorflow as hvd
+
+        return {**super().optimizers(), "generator": hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))}
+
+
+class LayerInLoss(Tiny):
+    def fool(self, nets, batch):
+        return tf.reduce_mean(keras.layers.Dense(1)(nets.generator(batch.latents))), {}  # here
+
+
+class InNumPy(Tiny):
+    def fool(self, nets, batch):  # here
+        fake = nets.generator(batch.latents)
+        return tf.ensure_shape(tf.numpy_function(lambda x: x.mean(), [fake], tf.float32), ()), {}
+
+
+class TwoHeads(keras.Model):
+    """Calls its second head in training only."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.other = keras.layers.Flatten(), keras.layers.Dense(1), keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        x = self.body(x)
+        return self.head(x) + (self.other(x) if training else 0.0)
+
+
+class LateHead(Tiny):
+    def networks(self):  # here
+        critic = TwoHeads()
+        critic(tf.zeros((1, *self.data.shape)))
+        return {**super().networks(), "discriminator": critic}
+
+
+class Centring(keras.layers.Layer):
+    """Subtracts a moving mean of the samples."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape[-1:], initializer="zeros", trainable=False, aggregation="mean", name="mean")
+
+    def call(self, x, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(x, 0))
+        return x - self.mean
+
+
+class OwnMean(Tiny):
+    """Each rank would train by another mean."""
+
+    layer = Centring
+
+    def networks(self):
+        shape = self.data.shape
+        critic = [keras.Input(shape), keras.layers.Flatten(), self.layer(name="kept"), keras.layers.Dense(1)]
+        return {**super().networks(), "discriminator": keras.Sequential(critic, name="discriminator")}
+
+
+class Keeping(Centring):
+    """Keeps the same mean for samples, and a largest singular vector of its weights, by which it trains."""
+
+    def build(self, shape):
+        super().build(shape)
+        self.kernel = self.add_weight((shape[-1], 3), name="kernel")
+        more = {"initializer": "ones", "trainable": False, "aggregation": "mean"}
+        self.vector = self.add_weight((3,), name="vector", **more)
+
+    def call(self, x, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * tf.reduce_mean(x, 0))
+        else:
+            x = x - self.mean
+        vector = tf.linalg.matvec(tf.matmul(self.kernel, self.kernel, transpose_a=True), self.vector)
+        vector = tf.stop_gradient(tf.math.l2_normalize(vector))
+        if training:
+            self.vector.assign(vector)
+        return tf.matmul(x, self.kernel) / tf.norm(tf.linalg.matvec(self.kernel, vector))
+
+
+class KeptMeans(OwnMean):
+    """No mistake: no loss reads a mean over the samples of one rank."""
+
+    layer = Keeping
+
+
 class Lists(Tiny):
     """No mistake: options that are lists."""
 

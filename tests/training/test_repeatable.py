@@ -1,5 +1,7 @@
 """Random numbers that a resumed run would not repeat, and unsaved state, are refused before the first step."""
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -96,19 +98,120 @@ def test_wherever_a_recipe_draws_or_remembers(recipe, expected):
 
 
 class Reading(Tiny):
-    """Draws without state, and a variable outside of the networks that it only reads."""
+    """Draws without state, and what is outside of the networks and nothing trains: numbers, and a frozen layer."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.scale = tf.Variable(0.5)
+        self.scale, self.classes = tf.Variable(0.5, trainable=False), tf.Variable([1, 2])
+        head = keras.layers.Dense(3)
+        head.build((None, 1))
+        head.trainable = False
+        self.head = lambda x: head(x)
 
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)
         noise = tf.random.stateless_normal((3,), tf.stack([batch.random.step, 1]))
-        return self.scale * loss + tf.reduce_mean(noise), metrics
+        read = tf.reduce_mean(self.head(noise[:, None])) + tf.cast(self.classes[0], tf.float32)
+        return self.scale * loss + tf.reduce_mean(noise) + read, metrics
 
 
-def test_what_depends_on_the_step_alone_and_what_is_read_are_allowed():
-    run = tiny_run(Reading)
+class Measuring(Tiny):
+    """A layer that metrics use, and no loss."""
+
+    def networks(self):
+        self.head = keras.layers.Dense(3)
+        self.head.build((None, 64))
+        return super().networks()
+
+    def evaluate(self, nets, batch):
+        return {"norm": tf.norm(self.head(tf.reshape(batch.images, (-1, 64))), axis=1)}
+
+
+@pytest.mark.parametrize("recipe", [Reading, Measuring])
+def test_what_depends_on_the_step_alone_and_what_is_read_are_allowed(recipe):
+    run = tiny_run(recipe)
     _, finite = stage_step(run)(0, 0, data_of(run))
     assert all(finite)
+
+
+class Weighted(Tiny):
+    """A weight of the loss that should be learnt, beside the networks."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.log_variance = self.made()
+
+    def made(self):
+        return tf.Variable(0.0, name="log_variance")
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return within_cond(lambda loss: tf.exp(-self.log_variance) * loss + self.log_variance, loss), metrics
+
+
+class OfKeras(Weighted):
+    def made(self):
+        return keras.Variable(0.0, name="log_variance")
+
+
+class Beside(Measuring):
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        return loss + tf.reduce_mean(self.head(tf.reshape(batch.images, (-1, 64)))), metrics
+
+
+@pytest.mark.parametrize(("recipe", "name"), [(Weighted, "log_variance"), (OfKeras, "log_variance"), (Beside, "dense")])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_trainable_variable_that_no_network_holds_is_refused(recipe, name, accumulate):
+    with pytest.raises(UserError, match=rf"update judge \(test_repeatable.py.* reads the variable {name}.* trainable"):
+        tiny_run(recipe, accumulate=accumulate)
+
+
+class Following(Tiny):
+    """A frozen network whose weights a loss moves towards those of the generator."""
+
+    def networks(self):
+        networks = super().networks()
+        self.student, self.teacher = networks["generator"], keras.models.clone_model(networks["generator"])
+        self.teacher.trainable = False
+        return {**networks, "teacher": self.teacher}
+
+    def fool(self, nets, batch):
+        for old, new in zip(self.teacher.weights, self.student.weights, strict=True):
+            old.assign(0.9 * old + 0.1 * new)
+        return super().fool(nets, batch)
+
+
+class Around(keras.optimizers.SGD):
+    """Does not list the variables of the optimizer inside."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.inner = keras.optimizers.Adam()
+        self.inner.build(variables)
+
+    def apply(self, gradients, variables=None):
+        self.inner.apply(gradients, variables)
+
+
+class Wrapped(Tiny):
+    def optimizers(self):
+        return {**super().optimizers(), "generator": Around(1e-3)}
+
+
+@pytest.mark.parametrize(("recipe", "advice"), [(Following, "nets.averaged"), (Wrapped, "property `variables`")])
+def test_who_changes_what_no_checkpoint_holds_is_told_where_to_keep_it(recipe, advice):
+    with pytest.raises(UserError, match=rf"which no checkpoint holds; .*{advice}"):
+        tiny_run(recipe)
+
+
+def in_numpy(*, stateful):
+    return lambda: tf.numpy_function(lambda: np.float32(0), [], tf.float32, stateful=stateful)
+
+
+def test_python_in_a_loss_is_warned_of_unless_it_is_said_to_have_no_state(capsys):
+    tiny_run(drawing(in_numpy(stateful=False)))
+    assert "Python" not in capsys.readouterr().err
+    tiny_run(drawing(in_numpy(stateful=True)), seed=1)
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "Python" in each]
+    assert "update judge (test_repeatable.py" in line and "no checkpoint holds" in line

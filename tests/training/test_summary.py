@@ -73,3 +73,11 @@ def test_what_they_could_not_do_is_one_line(capsys):
         ([*WORDS, "--as-if-ranks", "4"], "--as-if-ranks 4: is for --dry-run"),
     ):
         assert main(words) == 2 and line in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("more", [[], ["--accumulate", "2"], ["--jit"]])
+def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused(capsys, more):
+    for recipe, ranks, code in (("OwnMean", "2", 2), ("OwnMean", "1", 0), ("KeptMeans", "2", 0)):
+        words = "--image-size 8 --global-batch-size 16 --run-dir run --dry-run --as-if-ranks".split()
+        assert main(["--recipe", f"wrong:{recipe}", *words, ranks, *more]) == code
+        assert ("the loss reads discriminator/kept/mean" in capsys.readouterr().err) == bool(code)

@@ -1,0 +1,68 @@
+"""nets.averaged: the averages over time of a network, in a loss. Modules: recipe.nets"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from building import data_of, stage_step, tiny_run, values_of
+from hvdgan.cli.errors import UserError
+from tiny import Staged, Tiny, TinyOptions
+
+LATENTS = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+
+
+class Taught(Tiny):
+    """The generator's loss compares it with its average."""
+
+    def fool(self, nets, batch):
+        loss, _ = super().fool(nets, batch)
+        wanted = nets.averaged.generator(LATENTS)
+        return loss + tf.reduce_mean((nets.generator(LATENTS) - wanted) ** 2), {"wanted": tf.reduce_sum(wanted**2)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"jit": True}])
+def test_a_loss_sees_the_averages_of_the_step_before_in_inference_mode(settings):
+    run = tiny_run(Taught, TinyOptions(norm="batch", learning_rate=0.05), **settings)
+    for step in range(3):
+        expected = run.state.sampling_nets.generator(LATENTS)
+        latest = run.state.nets().generator(LATENTS)
+        metrics, _ = stage_step(run)(step, step, data_of(run, step))
+        assert float(metrics["fool/wanted"]) == pytest.approx(float(tf.reduce_sum(expected**2)), rel=1e-5)
+    assert np.abs(expected - latest).max() > 0.01
+
+
+class OfAverages(Tiny):
+    """The loss depends on the weights through their average alone."""
+
+    def fool(self, nets, batch):
+        return tf.reduce_mean(nets.averaged.generator(batch.latents)), {}
+
+
+class ThroughAverages(Staged):
+    """The generator learns what the average of the discriminator likes, which stays as it is in the first stage."""
+
+    ema = ("generator", "discriminator")
+
+    def fool(self, nets, batch):
+        return -tf.reduce_mean(nets.averaged.discriminator(nets.generator(batch.latents))), {}
+
+
+def test_no_gradient_flows_to_the_weights_and_one_flows_to_the_inputs():
+    with pytest.raises(UserError, match="the loss does not depend on .* of generator"):
+        tiny_run(OfAverages)
+    run = tiny_run(ThroughAverages)
+    before = values_of(run)
+    stage_step(run)(0, 0, data_of(run))
+    moved = {name for name, value in values_of(run).items() if not np.array_equal(value, before[name])}
+    assert any(name.startswith("networks/generator") for name in moved)
+    assert not any("/discriminator/" in name for name in moved)
+
+
+class Without(Taught):
+    ema = ()
+
+
+@pytest.mark.parametrize(("recipe", "settings"), [(Without, {}), (Taught, {"ema_decay": 0})])
+def test_a_network_that_the_run_does_not_average_is_refused_by_name(recipe, settings):
+    with pytest.raises(UserError, match=r"no network generator; the run averages .*ema.* --ema-decay 0: none"):
+        tiny_run(recipe, **settings)
