@@ -44,13 +44,13 @@ def samples_of(config: Config, container: Container, name: str, *, paired: bool,
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     images.refuse_other_types()
     inputs = _inputs(container, config.arrays, images) if paired else None
-    beside: dict[str, Any] = {"labels": _labels(container, config, images), "class_names": container.class_names}
+    beside, unused = _labels(container, config, images)
     beside |= {"folder": container.folder, "paths": container.paths}
     if not container.holds_arrays and _are_pictures(config, images, inputs):
         samples = _pictures(config, container, images, inputs, paired, beside)
     else:
         samples = _arrays(_without_maps(config) if unmapped else config, container, images, inputs, paired, beside)
-    return with_conditions(samples, config, container, images)
+    return with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
 
 
 def with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
@@ -68,25 +68,31 @@ def _without_maps(config: Config) -> Config:
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
-def _labels(container: Container, config: Config, images: Store) -> np.ndarray | None:
-    """Classes as int32 (N,): those that are known, or an array beside the samples."""
-    labels = container.labels
-    if labels is None and images.shape and _LABELS in container.names() and _LABELS not in config.arrays.conditions:
+def _labels(container: Container, config: Config, images: Store) -> tuple[dict[str, Any], list[str]]:
+    """Classes as int32 (N,) or None, and their names; and a warning of labels that are neither texts nor integers."""
+    labels, names, count = container.labels, container.class_names, next(iter(images.shape), 0)
+    if labels is not None or not count or _LABELS in config.arrays.conditions or _LABELS not in container.names():
+        return {"labels": labels, "class_names": names}, []
+    try:
         stored = container.get(_LABELS)
-        stored.refuse_other_types()
         stored.refuse_others(images, f"--data {config.data}: labels")
         labels = stored.whole()
-    if labels is None:
-        return None
-    if labels.shape[1:] == (1,):
-        labels = labels[:, 0]
-    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu" or (labels != labels.astype(np.int32)).any():
-        raise UserError(
-            f"--data {config.data}: labels of shape {labels.shape} and type {labels.dtype}; expected one integer of "
-            f"int32 for each of {images.shape[0]:,} samples; rename the array if it holds no classes, or make it a "
-            f"condition with --conditions {_LABELS}"
-        )
-    return labels.astype(np.int32)
+        if labels.size == count in labels.shape:  # a row or a column
+            labels = labels.reshape(count)
+        if labels.dtype.kind == "U" and labels.shape == (count,):
+            texts = labels.tolist()
+            names = names if names and {*texts} <= {*names} else sorted({*texts})
+            labels = np.array([*map({name: number for number, name in enumerate(names)}.get, texts)])
+        with np.errstate(invalid="ignore"):
+            is_class = labels.dtype.kind in "biuf" and labels.shape == (count,) and labels == labels.astype(np.int32)
+        if not np.all(is_class):
+            raise UserError(
+                f"--data {config.data}: labels of shape {labels.shape} and type {labels.dtype}; expected one text or "
+                f"integer of int32 for each of {count:,} samples, or --conditions {_LABELS}"
+            )
+        return {"labels": labels.astype(np.int32), "class_names": names}, []
+    except UserError as error:
+        return {"labels": None}, [f"warning: {error}; they are not used as classes"]
 
 
 def _chosen(container: Container, config: Config) -> str:
@@ -99,7 +105,7 @@ def _chosen(container: Container, config: Config) -> str:
     if not chosen and names != [""]:
         raise UserError(
             f"--data {config.data}: found the arrays {', '.join(sorted(names)) or '(none)'}; name the one with the "
-            f"samples, as in --data {config.data}:{others[0] if others else 'NAME'}"
+            f"samples: images in data of your own, else as in --data {config.data}:{others[0] if others else 'NAME'}"
         )
     return chosen
 

@@ -183,10 +183,10 @@ class _Loader:
         return np.stack(images), np.array(used, np.int64)
 
     def _fetch_or_substitute(self, index: int) -> tuple[np.ndarray, int]:
-        """The sample, or the next one that can be read, and its index."""
-        count = len(self.source)
+        """The sample, or the next one that is trained on and can be read, and its index."""
+        count, weights = len(self.source), self.source.weights
         for candidate in (each % count for each in range(index, index + count)):
-            if candidate in self._bad:
+            if candidate in self._bad or (weights is not None and not weights[candidate]):
                 continue
             try:
                 return self.source.fetch(candidate), candidate

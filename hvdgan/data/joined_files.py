@@ -46,9 +46,10 @@ class JoinedFiles(Container):
     def joined(self, name: str) -> "JoinedArray":
         """The array of this name of all files."""
         first = self._first.get(name)
-        first.refuse_other_types()
         found = self._of_each(lambda file: _facts(self._opener(file).find(name, f"--data {self.data}")))
         counts = [facts.pop("samples") for facts in found]
+        if all(facts["type"].startswith("float") for facts in found):  # packed months may have more bits than others
+            first.dtype = np.result_type(*{facts.pop("type") for facts in found})
         for file, facts in zip(self._files, found, strict=True):
             if (what := next((what for what in facts if facts[what] != found[0][what]), None)) is not None:
                 raise UserError(
@@ -109,7 +110,8 @@ class JoinedArray(Store):
         """All of it, on every rank; each file is read by one, which closes it, since such arrays are read once."""
 
         def read(parts: Sequence[tuple[str, int]]) -> list[str]:
-            return [pack(self._open(file, count).whole()) for file, count in parts]
+            of_type = self.dtype if self.dtype.kind == "f" else None  # texts become of another type
+            return [pack(np.asarray(self._open(file, count).whole(), of_type)) for file, count in parts]
 
         found = share_out(self.file_counts, read, self._peers, f"--data {self.name}")
         return np.concatenate([unpack(each, self.dtype) for each in found]).reshape(self.shape)
@@ -133,7 +135,7 @@ class JoinedArray(Store):
             part = self._opener(file)
         except (OSError, RunError, KeyError) as error:
             raise failed(file, error) from error
-        if part.shape != (count, *self.shape[1:]) or part.dtype != self.dtype:
+        if part.shape != (count, *self.shape[1:]) or not np.can_cast(part.dtype, self.dtype):
             raise failed(file, f"{part.shape} of {part.dtype}, and {(count, *self.shape[1:])} when the run began")
         return part
 

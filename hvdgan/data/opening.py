@@ -94,7 +94,7 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
 def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:
     """The arrays that `--data` names, and the name of the one with the samples; None if it names no arrays."""
     if names_own(config.data):
-        return OwnData(config.data, config.data_options, peers), ""
+        return OwnData(config, peers), ""
     if config.data_options:
         raise UserError(
             f"--data-options {','.join(config.data_options)}: is for data of your own (--data my_module:source); "

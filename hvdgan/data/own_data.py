@@ -1,10 +1,10 @@
 """Data of the user's own: anything with len() and [i], named as --data my_module:source.
 
-`source` is an object, or a class or a function that makes one from --data-options. Each item is an array, or a dict of
-arrays: images, and perhaps inputs, labels and conditions. Grain, TensorFlow Datasets, Hugging Face and PyTorch have
-such data sets.
+`source` is an object, or a class or function that makes one from --data-options, such as a data set of Grain, PyTorch,
+Hugging Face or TensorFlow. Each item is an array, a picture of Pillow's, (image, label), or a dict of such.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -15,21 +15,26 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import Peers
-from hvdgan.data.bad_files import BadImage
+from hvdgan.cli.shared_errors import Peers, on_all
+from hvdgan.data.bad_files import BadImage, reasons
 from hvdgan.data.numpy_files import NumpyArray
+from hvdgan.data.pixels import GREY, to_pixels, upright
 from hvdgan.data.sharing import pack, share_out_ranges, unpack
-from hvdgan.data.store import Container, Store
+from hvdgan.data.store import Container, Store, as_texts, named_errors
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
+_ITEMS = "an array, (image, label), or a dict with images, and perhaps inputs, labels and conditions"
 _BESIDE = ("labels", "conditions")
+_KEYS = {"image": "images", "img": "images", "input": "inputs", "label": "labels"}  # of Hugging Face's rows
 
 
 def names_own(data: str) -> bool:
@@ -43,99 +48,147 @@ def names_own(data: str) -> bool:
 
 
 class OwnData(Container):
-    """An object with len() and [i], whose items are arrays or dicts of arrays.
+    """An object with len() and [i], whose items are arrays, pictures, (image, label) or dicts of such.
 
-    Labels and conditions are needed before training: those that are attributes of the object, with an entry for each
-    item, are taken whole; otherwise each rank reads a part of the items for them once.
+    Labels and conditions are attributes with an entry for each item; else each rank reads a part of the items for them.
     """
 
-    def __init__(self, data: str, options: Sequence[str], peers: Peers) -> None:
-        super().__init__(data)
-        self._recent = threading.local()
-        self._items = _made(data, options)
-        try:
-            self.count = len(self._items)
-            first = self._items[0] if self.count else None
-        except Exception as error:
-            raise UserError(f"--data {data}: {_told(error)}; {_WANTED}") from error
-        if first is None:
-            raise UserError(f"--data {data}: it has no items")
-        self.first = {name: self._array(value) for name, value in _parts_of(first).items()}
+    def __init__(self, config: Config, peers: Peers) -> None:
+        super().__init__(config.data)
+        self._config, self._peers, self._recent, self._pictures = config, peers, threading.local(), dict[str, Any]()
+        on_all(self._look, peers, f"--data {config.data}")
         if type(self._items).__repr__ is not object.__repr__:  # which holds an address in memory
             self.identity = repr(self._items).encode()
         self.class_names = getattr(self._items, "class_names", None)
-        self.labels, self._conditions = (self._beside(name, peers) for name in _BESIDE)
 
     def settings(self, config: Config, *, paired: bool) -> Config:
-        if config.arrays.conditions or self._conditions is None:
+        if config.arrays.conditions or "conditions" not in self.names():
             return config
         return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, conditions=("conditions",)))
 
     def names(self) -> list[str]:
-        names = [name for name in self.first if name not in _BESIDE]
-        return names if self._conditions is None else [*names, "conditions"]
+        return [*{**self.first, **self._whole}]
 
     def get(self, name: str) -> Store:
-        if name == "conditions" and self._conditions is not None:
-            return NumpyArray(f"{self.data}: conditions", self._conditions)
-        return _OwnArray(self, name)
+        return NumpyArray(f"{self.data}: {name}", self._beside(name)) if name in _BESIDE else _OwnArray(self, name)
 
-    def read(self, name: str, index: int) -> np.ndarray:
-        """One array of an item."""
-        named = f"{self.data}[{index}]"
-        recent: dict[int, Any] = self._recent.__dict__.setdefault("items", {})
+    def read(self, name: str, index: int, wanted: np.ndarray) -> np.ndarray:
+        """One array of an item, of the shape and the type that are wanted."""
+        named, recent = f"{self.data}[{index}]", self._recent.__dict__
         try:
-            if index not in recent:  # a pair is one item, of which the input is read before the image
-                recent.clear()
-                recent[index] = _parts_of(self._items[index])
-            found = self._array(recent[index][name])
+            if recent.get("index") != index:  # a pair is one item, of which the input is read before the image
+                recent.update(parts=self._parts_of(self._items[index]), index=index)
+            value = recent["parts"][name]
         except (OSError, MemoryError) as error:
             raise RunError(f"--data {named}: {_told(error)}") from error
         except Exception as error:  # the user's code may raise anything
             raise BadImage(named, _told(error)) from error
-        wanted = self.first[name]
-        if found.shape != wanted.shape or not np.can_cast(found.dtype, wanted.dtype):
+        with reasons(named):
+            found = self.array(name, value)
+        casting: Any = "same_kind" if found.dtype.kind in "fU" else "safe"
+        if found.shape != wanted.shape or not np.can_cast(found.dtype, wanted.dtype, casting):
             raise BadImage(named, f"{name} {found.shape} of {found.dtype}; expected {wanted.shape} of {wanted.dtype}")
-        return found.astype(wanted.dtype, copy=False)
+        return found if found.dtype.kind == "U" else found.astype(wanted.dtype, copy=False)
 
-    def _array(self, value: Any) -> np.ndarray:
-        found = np.asarray(value)
-        if found.dtype == object:
-            raise UserError(
-                f"--data {self.data}: an item is {type(value).__name__}; expected an array, or a dict of arrays with "
-                "the keys images, and perhaps inputs, labels and conditions"
-            )
+    def _look(self) -> None:
+        """Make the object, and look at three items; those that differ when they are read again are refused."""
+        self._items = _made(self.data, self._config.data_options)
+        try:
+            self.count = len(self._items)
+            item = self._items[0] if self.count else None
+        except Exception as error:
+            raise UserError(f"--data {self.data}: {_told(error)}; {_WANTED}") from error
+        if item is None:
+            raise UserError(f"--data {self.data}: {'item 0 is None' if self.count else 'no items'}; expected {_ITEMS}")
+        self.first = self._parts_of(item)
+        self._whole = {name: found for name in _BESIDE if (found := getattr(self._items, name, None)) is not None}
+        found = {index: self._tried(index) for index in {0, self.count // 2, self.count - 1}}
+        with ThreadPoolExecutor(1) as pool:
+            for index in (*found, 0):  # often, since some items are random at times only
+                again, before = pool.submit(self._tried, index).result(), found[index]
+                if any(again[name].tobytes() != before[name].tobytes() for name in again.keys() & before.keys()):
+                    raise UserError(
+                        f"--data {self.data}: item {index} differs when it is read again; an item must be the same "
+                        "each time: augment in the recipe (--flip, --crop, draw())"
+                    )
+        for name in [name for name, value in self.first.items() if isinstance(value, Image.Image)]:
+            shapes = [each[name].shape for each in found.values() if name in each]
+            is_one, size = len({shape[:2] for shape in shapes}) < 2, self._config.image_size
+            if not is_one and size is None:
+                raise UserError(f"--data {self.data}: pictures of several sizes; bring them to one with --image-size")
+            self._pictures[name] = 3 in map(len, shapes), None if is_one else size
+
+    def _tried(self, index: int) -> dict[str, np.ndarray]:
+        """Copies of the arrays of an item; what is broken is found again when it is read."""
+        found = dict[str, np.ndarray]()
+        with contextlib.suppress(Exception):
+            for name, value in self._parts_of(self._items[index]).items():
+                with contextlib.suppress(Exception):
+                    found[name] = self.array(name, value).copy()
         return found
 
-    def _beside(self, name: str, peers: Peers) -> np.ndarray | None:
+    def _parts_of(self, item: Any) -> Mapping[str, Any]:
+        """The parts of an item by their names."""
+        if isinstance(item, Mapping):
+            return {**item, **{known: item[key] for key, known in _KEYS.items() if key in item and known not in item}}
+        if isinstance(item, list | tuple) and len(item) > isinstance(item, list):
+            shape, *others = [getattr(each, "shape", ()) for each in item]
+            is_array = len(shape) and shape not in others and all(len(each) < 2 for each in others)
+            if is_array or isinstance(item[0], Image.Image):
+                return dict(zip(("images", "labels"), item, strict=False))
+        return {"images": item}
+
+    def array(self, name: str, value: Any) -> np.ndarray:
+        """An array of numbers or texts, and of a picture its pixels, (H, W) if it is grey; errors are of any type."""
+        deep = ("I", "F", *(("I;16", "I;16B") if self._config.arrays.values else ()))
+        if not isinstance(value, Image.Image) or value.mode in deep:
+            return as_texts(np.asarray(_plain(value)), name)
+        image, (in_colour, size) = upright(value.copy()), self._pictures.get(name, (False, None))
+        channels = 3 if in_colour or image.mode not in GREY else 1
+        pixels = to_pixels(image, size or (image.height, image.width), channels, self._config.fit)
+        return pixels[..., 0] if channels == 1 else pixels
+
+    def _beside(self, name: str) -> np.ndarray:
         """Labels (N,) or conditions (N, k): an attribute of the object, or a part of the items, which are all read."""
-        if (whole := getattr(self._items, name, None)) is not None:
-            return np.asarray(whole)
-        if name not in self.first:
-            return None
+        if name in self._whole:
+            with named_errors(f"{self.data}: its {name}", "as an array", "one entry for each item"):
+                return self.array(name, self._whole[name])
         part = _OwnArray(self, name)
-        look, length = lambda some: pack(part.read(np.array(some))), -(-self.count // (16 * peers.size))
-        try:
-            found = share_out_ranges(self.count, look, peers, f"--data {self.data}: {name}", length=length)
-        except BadImage as error:
-            raise UserError(f"--data {error}; the {name} of every item are needed") from error
-        return np.concatenate([unpack(text, part.dtype.type) for text in found]).reshape(part.shape)
+        if len(part.shape) > 2:
+            raise UserError(f"--data {self.data}: {name} of item 0 have shape {part.shape[1:]}; expected one number")
+
+        def look(some: range) -> Any:
+            with named_errors(f"{self.data}: {name}", "whole", f"the {name} of every item"):
+                return pack(part.read(np.array(some)))
+
+        length = -(-self.count // (16 * self._peers.size))
+        found = share_out_ranges(self.count, look, self._peers, f"--data {self.data}: {name}", length=length)
+        return np.concatenate([unpack(each, part.dtype.type) for each in found]).reshape(part.shape)
 
 
-def _parts_of(item: Any) -> Mapping[str, Any]:
-    return item if isinstance(item, Mapping) else {"images": item}
+def _plain(value: Any) -> Any:
+    """A tensor on the host, and NaN in place of masked numbers, also in a list of such."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) if hasattr(each, "shape") else each for each in value]
+    if hasattr(value, "detach"):  # PyTorch's makes no array on a GPU, or if it has a gradient
+        value = value.detach().cpu()
+    if np.ma.is_masked(value) and value.dtype.kind != "f":
+        raise ValueError(f"{np.ma.count_masked(value):,} of {value.size:,} numbers are masked")
+    return np.ma.filled(value, np.nan) if np.ma.is_masked(value) else value
 
 
 class _OwnArray(Store):
     """The arrays of one name of all items."""
 
     def __init__(self, data: OwnData, part: str) -> None:
-        first = data.first[part]
-        super().__init__(data.data, (data.count, *first.shape), first.dtype, prepared=False)
         self._data, self._part = data, part
+        kind = f"as an array ({type(data.first[part]).__name__})"
+        with named_errors(f"{data.data}: {part} of item 0", kind, _ITEMS):
+            self._first = data.array(part, data.first[part])
+        super().__init__(data.data, (data.count, *self._first.shape), self._first.dtype, prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return np.stack([self._data.read(self._part, index) for index in indices.tolist()])
+        return np.stack([self._data.read(self._part, index, self._first) for index in indices.tolist()])
 
 
 def _made(data: str, options: Sequence[str]) -> Any:

@@ -21,6 +21,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 # Only these decoders are tried, whatever the file's name: some others of Pillow start helper programs (EPS).
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+GREY = ("1", "L", "LA", "La", "I;16", "I;16B")  # modes of Pillow
 
 _MAX_PIXELS = 2**27
 """Larger images are refused by their header. The limit admits photographs of 108 megapixels, bounds the memory of each
@@ -137,11 +138,11 @@ def read_image(name: str, content: bytes, image_size: Size, channels: int, fit: 
         image.draft(None, (longest, longest))
         image.load()
         loaded = image.size
-        upright = _upright(image)
+        turned = upright(image)
         if fit is None:
-            refuse_aspect(*((width, height) if upright.size == loaded else (height, width)), image_size, fit)
+            refuse_aspect(*((width, height) if turned.size == loaded else (height, width)), image_size, fit)
             fit = "stretch"  # a JPEG that is decoded at a fraction of its size may be up to a pixel too long
-        return to_pixels(upright, image_size, channels, fit)
+        return to_pixels(turned, image_size, channels, fit)
 
 
 def read_size(name: str, content: bytes) -> tuple[int, int]:
@@ -221,10 +222,10 @@ def _whole(name: str, content: bytes) -> Image.Image:
     """The upright image in its full size: a JPEG that is decoded at a fraction of it may have an odd width."""
     with _opened(name, content) as image:
         image.load()
-        return _upright(image)
+        return upright(image)
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
     """The loaded image, turned according to its EXIF orientation."""
     try:
         ImageOps.exif_transpose(image, in_place=True)

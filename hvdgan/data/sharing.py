@@ -40,11 +40,13 @@ def in_turn(work: Callable[[], Any], peers: Peers, name: str) -> Any:
     return results[turn]
 
 
-def pack(values: np.ndarray) -> str:
-    """The bytes of an array of numbers as text, for share_out()."""
+def pack(values: np.ndarray) -> Any:
+    """The bytes of an array of numbers as text, or a list of texts, for share_out()."""
+    if values.dtype.kind == "U":
+        return values.tolist()
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
-def unpack(text: str, dtype: type) -> np.ndarray:
-    """The flat array whose bytes pack() has turned into text."""
-    return np.frombuffer(base64.b64decode(text), dtype)
+def unpack(packed: Any, dtype: type) -> np.ndarray:
+    """The flat array that pack() was given."""
+    return np.ravel(packed) if isinstance(packed, list) else np.frombuffer(base64.b64decode(packed), dtype)

@@ -38,7 +38,7 @@ def named_errors(name: str, kind: str, expected: str) -> Iterator[None]:
     """Turn any error in the block into a UserError that names the file: damaged files raise many types."""
     try:
         yield
-    except UserError:
+    except RunError:
         raise
     except Exception as error:
         raise UserError(f"--data {name}: cannot be read {kind}: {in_one_line(error)}; expected {expected}") from error
@@ -71,8 +71,20 @@ def selection(indices: np.ndarray) -> slice | np.ndarray:
     return slice(int(indices[0]), int(indices[-1]) + 1) if is_run else indices
 
 
+def as_texts(array: np.ndarray, name: str) -> np.ndarray:
+    """An array of texts in place of one of bytes, or of Python objects that are texts; no others are taken."""
+    if array.dtype.kind not in "SO":
+        return array
+    found = [each.decode(errors="replace") if isinstance(each, bytes) else each for each in array.ravel().tolist()]
+    if not all(isinstance(each, str) for each in found):
+        raise BadImage(name, f"Python objects of type {type(found[0]).__name__}; expected numbers or texts")
+    return np.array(found, np.str_).reshape(array.shape)
+
+
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A new array that begins where TensorFlow takes it over without a copy."""
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + ALIGNMENT, np.uint8)
     first = -room.ctypes.data % ALIGNMENT
@@ -176,11 +188,11 @@ class Store(abc.ABC):
         return hashlib.sha256(self.key(index)).digest()
 
     def whole(self) -> np.ndarray:
-        """All of it, for small arrays such as conditions; a missing number is refused."""
+        """All of it, for small arrays such as conditions and labels; a missing number is refused."""
         if not self.shape:
             raise UserError(f"--data {self.name}: a single number; expected an array")
         try:
-            return self.read(np.arange(self.shape[0]))
+            return as_texts(self.read(np.arange(self.shape[0])), self.name)
         except BadImage as bad:
             raise UserError(f"--data {bad}") from bad
 

@@ -78,7 +78,7 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     # Another setting may be the cause, such as the name of a file of weights.
     lines += refuse_other_frozen(source, manifest["frozen"], run.frozen, allowed=bool(allowed))
     if "data" not in allowed:
-        _check_data(run, source, manifest["data"])
+        lines += _check_data(run, source, manifest["data"])
     before, spec = manifest["data"]["spec"], run.recipe.data
     for saved, now in (
         (before, spec),
@@ -107,7 +107,7 @@ def _settings(
     for key in _changed(run, before):
         difference = f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
         if key in free:
-            lines += _micro_batches(run, difference) if key == "accumulate" else []
+            lines += _micro_batches(run, difference) if key == "accumulate" else [difference] * (key == "data_options")
         elif key not in now:
             lines.append(f"warning: {key} was {before[key]!r}, and there is no such option any more")
         elif key in _WITH_WARNING or key in allowed:
@@ -235,7 +235,7 @@ def _versions(manifest: Mapping[str, Any]) -> Iterator[str]:
         yield f"{', '.join(changed)}: the run resumes where it was, and its last bits may differ from here on"
 
 
-def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> None:
+def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> Iterator[str]:
     if before["fingerprint"] != run.source.fingerprint:
         classes, classes_now = before["spec"]["num_classes"], run.recipe.data.num_classes
         others = "" if classes == classes_now else f"; {classes} classes then, {classes_now} now"
@@ -243,6 +243,8 @@ def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> None:
             f"--resume: {source} was made with other images than those of {run.source.name}, or other --channels "
             f"({before['num_images']} images then, {len(run.source)} now{others}); restore them, {_ANEW} data"
         )
+    if any(None not in each and each[0] != each[1] for each in zip(before.get("stamps", ()), run.stamps, strict=False)):
+        yield f"the files of --data have other sizes or times than at {source.name}; 64 samples looked at are the same"
 
 
 def _value_maps(

@@ -27,6 +27,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
+from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.fast.kernels import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, mistakes
@@ -229,6 +230,11 @@ class Run:
     @property
     def config_path(self) -> Path:
         return self.run_dir / "config.json"
+
+    @functools.cached_property
+    def stamps(self) -> list[Any]:
+        """What changes with the files of each domain, or None; found once on rank 0, as there may be millions."""
+        return [stamp_of(each) for each in self.source.domains.values()] if self.ranks.is_root else []
 
     @property
     def last_step(self) -> int:

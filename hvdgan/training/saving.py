@@ -144,6 +144,7 @@ def snapshot(
         "data": {
             "source": run.source.name,
             "fingerprint": run.source.fingerprint,
+            "stamps": run.stamps,
             "num_images": len(run.source),
             "spec": run.recipe.data.to_json(),
         },

@@ -44,8 +44,6 @@ REFUSED = [
     ({"x": PICTURES[..., :2]}, {}, "integers of type uint8 without a map .* such as --values standard"),
     ({"x": RAMP + 1}, {}, r"numbers from 1 to 2 in 3 samples looked at, outside of \[0, 1\] and "),
     ({"x": RAMP * np.nan}, {}, "none of 3 samples looked at has a finite number"),
-    ({**SIX, "labels": np.linspace(0, 1, 6)}, {}, "type float64; expected one .* a condition with --conditions labels"),
-    ({**SIX, "labels": np.array([0, 2**40] * 3)}, {}, "expected one integer of int32 for each of 6 samples"),
     (SIX, {"values": "2=none"}, "there is no channel '2'; expected 0, 1"),
     (SIX, {"image_size": 8}, "--image-size: is for 8-bit pictures; .* leave the flag out, or give --crop"),
     (
@@ -66,6 +64,51 @@ def test_what_is_unclear_is_refused(tmp_path, arrays, settings, message):
     with pytest.raises(UserError, match=message) as caught:
         opened(tmp_path / "a.npz", **settings)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "names"),
+    [
+        ([1.0, 2.0, 4.0] * 2, [1, 2, 4] * 2, None),
+        (np.array([[3, 0, 1] * 2]), [3, 0, 1] * 2, None),
+        ([True, False] * 3, [1, 0] * 3, None),
+        (["dog", "cat", "a longer name"] * 2, [2, 1, 0] * 2, ["a longer name", "cat", "dog"]),
+        ([b"dog", b"cat"] * 3, [1, 0] * 3, ["cat", "dog"]),
+    ],
+)
+def test_labels_are_integers_whole_floats_or_texts(tmp_path, labels, classes, names):
+    np.savez(tmp_path / "a.npz", x=FLOATS, labels=labels)
+    source = opened(tmp_path / "a.npz")
+    assert (source.labels.tolist(), source.labels.dtype, source.class_names) == (classes, np.int32, names)
+    assert not source.remarks
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.linspace(0, 1, 6),
+        np.array([0, 2**40] * 3),
+        [0, np.nan, 1] * 2,
+        np.arange(5),
+        np.eye(6),
+        np.array(["a", 1] * 3, "O"),
+    ],
+)
+def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, labels):
+    np.savez(tmp_path / "a.npz", x=FLOATS, labels=labels)
+    source = opened(tmp_path / "a.npz")
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), FLOATS)
+    (remark,) = source.remarks
+    assert (source.labels, source.num_classes) == (None, 0) and "labels" in remark and "\n" not in remark
+    plain = tmp_path / "plain.npz"
+    np.savez(plain, x=FLOATS)
+    assert source.fingerprint == opened(plain).fingerprint
+
+
+def test_floats_that_are_no_classes_are_conditions_if_a_flag_says_so(tmp_path):
+    np.savez(tmp_path / "a.npz", x=FLOATS, labels=np.linspace(0, 1, 6))
+    source = opened(tmp_path / "a.npz", conditions=("labels",))
+    assert source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist() and not source.remarks
 
 
 @pytest.mark.parametrize("settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}])

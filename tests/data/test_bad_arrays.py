@@ -40,7 +40,6 @@ def of_hdf5(problem, name=":ECAL", **made):
 
 FILES = {
     "two sets": of_hdf5("found the arrays ECAL, HCAL; name the one with the samples", "", ECAL=FLOATS, HCAL=FLOATS),
-    "labels of text": of_hdf5("a.h5:labels: numbers of type object; expected", ECAL=FLOATS, labels=["muon"] * 12),
     "truncated": truncated,
 }
 

@@ -84,6 +84,15 @@ def test_batches_follow_the_order_and_broken_images_are_replaced_by_the_next_goo
     assert 1 <= source.images.taken.count(4) <= 2 < source.images.taken.count(3)
 
 
+def test_a_broken_image_is_never_replaced_by_one_that_weights_leave_out():
+    weights = np.array([1, 1, 1, 0, 1, 0, 1, 1, 0], float)
+    source = numbered(9, broken=(2, 7)).replace(weights=weights)
+    index = first(20, source)["index"]
+    assert {*index.ravel().tolist()} == {0, 1, 4, 6}
+    plain = first(20, source.replace(images=numbered(9).images))["index"]
+    np.testing.assert_array_equal(index, np.array([0, 1, 4, 0, 4, 0, 6, 0, 0])[plain])
+
+
 def test_too_many_broken_images_stop_the_run(capfd):
     source = numbered(90, broken=range(0, 90, 3), bad_files=[("found earlier.png", "empty file")] * 10)
     with batches_of(source, max_bad_fraction=0.12) as batches, pytest.raises(RunError) as caught:

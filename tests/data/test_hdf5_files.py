@@ -54,6 +54,27 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
     np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
 
 
+@pytest.mark.parametrize("kind", [h5py.string_dtype(), "S4"], ids=["of any length", "of one length"])
+def test_texts_are_class_names_in_one_file_and_in_several(tmp_path, kind):
+    names = np.array(["dog", "cat", "eel"] * 4, object).astype(kind)
+    for number, part in enumerate((slice(0, 5), slice(5, 12))):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"], file["labels"] = ARRAY[part], names[part]
+    for data, labels in ((f"{tmp_path}/?.h5:x", [1, 0, 2] * 4), (f"{tmp_path}/0.h5:x", [1, 0, 2, 1, 0])):
+        source = arrays(data, axes="HWC" if ARRAY.ndim == 4 else None)
+        assert (source.labels.tolist(), source.class_names) == (labels, ["cat", "dog", "eel"])
+
+
+def test_labels_that_are_lists_are_named_and_not_used(tmp_path):
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["x"] = ARRAY[:3]
+            file.create_dataset("labels", (3,), h5py.vlen_dtype(np.int32))[:] = [np.arange(n) for n in (1, 2, 3)]
+    for data in (f"{tmp_path}/?.h5:x", f"{tmp_path}/0.h5:x"):
+        source = arrays(data, axes="HWC")
+        assert source.labels is None and "labels" in source.remarks[0]
+
+
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):
     for number, (first, past) in enumerate(itertools.pairwise(bounds)):
         with h5py.File(folder / f"{number}.h5", "w") as file:

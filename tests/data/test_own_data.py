@@ -1,12 +1,16 @@
 """Data of the user's own: anything with len() and [i], and the examples of docs/data.md with the packages they name."""
 
+import importlib
+import random
 import re
 import subprocess
 import sys
 import sysconfig
+import threading
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
@@ -107,7 +111,7 @@ def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one():
         with pytest.raises(BadImage, match=rf"my_data:Faulty\[5\]: .*{words}"):
             source.fetch(5)
         assert source.fetch(2).shape == (8, 8, 1)
-    with pytest.raises(UserError, match="my_data:Fields.5.: KeyError.*the labels of every item"):
+    with pytest.raises(UserError, match="my_data:Fields.5.: KeyError.*the conditions of every item"):
         opened("Fields", "broken=5")
     with pytest.raises(RunError, match=r"my_data:Faulty\[5\]: OSError: broken"):  # a disk that fails breaks no item
         opened("Faulty", "how=disk", values="none")
@@ -142,6 +146,199 @@ def test_what_is_no_data_is_refused_in_one_line(name, options, words):
     with pytest.raises(UserError, match=words) as caught:
         opened(name, *options)
     assert "\n" not in str(caught.value)
+
+
+def items(monkeypatch, item, count=24, **attributes):
+    """Data whose items a function makes of their numbers, as --data my_data:Items."""
+    functions = {"__len__": lambda self: count, "__getitem__": lambda self, index: item(index)}
+    monkeypatch.setattr("my_data.Items", type("Items", (), {**functions, **attributes}), raising=False)
+
+
+@pytest.fixture
+def imported(module, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("my_data")
+
+
+def field(index):
+    return np.random.default_rng(index).uniform(-1, 1, (8, 8)).astype(np.float32)
+
+
+def colours(index, *size):
+    return Image.fromarray(np.random.default_rng(index).integers(0, 256, (*(size or (8, 12)), 3), np.uint8))
+
+
+class Tensor:
+    """A tensor of PyTorch's that needs a gradient, as far as an array is made of it."""
+
+    def __init__(self, array):
+        self.numbers, self.shape = np.asarray(array), np.shape(array)
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.numbers
+
+    def __array__(self, *arguments, **others):
+        raise RuntimeError("call detach() first")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        lambda index: {"image": field(index), "label": index % 3},
+        lambda index: {"img": field(index), "label": np.float64(index % 3), "caption": "a", "boxes": {"n": 1}},
+        lambda index: (field(index), index % 3),
+        lambda index: [field(index), np.array(index % 3)],
+        lambda index: (Tensor(field(index)), Tensor(index % 3)),
+        lambda index: {"images": field(index), "labels": ["b", "c", "d"][index % 3]},
+        lambda index: {"images": field(index).tolist(), "labels": [b"b", b"c", b"d"][index % 3]},
+    ],
+)
+def test_items_are_taken_as_other_libraries_give_them(imported, monkeypatch, item):
+    items(monkeypatch, item)
+    source = opened("Items")
+    np.testing.assert_array_equal(source.fetch_batch(np.array([5, 0]))[..., 0], np.stack([field(5), field(0)]))
+    assert source.labels.tolist() == [0, 1, 2] * 8 and not source.remarks
+    assert source.class_names == (["b", "c", "d"] if isinstance(item(0), dict) and "labels" in item(0) else None)
+
+
+def test_arrays_of_one_shape_in_a_tuple_are_one_array_and_an_array_alone_has_no_label(imported, monkeypatch):
+    items(monkeypatch, lambda index: (field(index), field(index + 1)))
+    np.testing.assert_array_equal(opened("Items", axes="CHW").fetch(3), np.stack([field(3), field(4)], -1))
+    items(monkeypatch, lambda index: (Tensor(field(index)),))
+    np.testing.assert_array_equal(opened("Items").fetch(3)[..., 0], field(3))
+
+
+@pytest.mark.parametrize(
+    "label", [None, {"boxes": 1}, np.arange(40), 0.5, colours(0)], ids=lambda each: type(each).__name__
+)
+def test_a_label_that_is_no_class_forbids_nothing(imported, monkeypatch, label):
+    items(monkeypatch, lambda index: (field(index), label))
+    source = opened("Items")
+    np.testing.assert_array_equal(source.fetch(3)[..., 0], field(3))
+    assert source.num_classes == 0 and "labels" in source.remarks[0] and "\n" not in source.remarks[0]
+
+
+def test_attributes_may_be_texts_with_known_names_and_labels_may_be_conditions(imported, monkeypatch):
+    items(monkeypatch, field, labels=["b", "a", "b"] * 8, class_names=["b", "a", "c"])
+    source = opened("Items")
+    assert (source.labels.tolist(), source.class_names) == ([0, 1, 0] * 8, ["b", "a", "c"])
+    items(monkeypatch, lambda index: (field(index), 0.5 * index))
+    source = opened("Items", conditions=("labels",))
+    assert source.conditions[:, 0].tolist() == [0.5 * index for index in range(24)] and source.labels is None
+
+
+def test_pictures_are_decoded_as_those_of_files(imported, monkeypatch, tmp_path):
+    """A palette, grey among colours, transparency; of 16 bits; turned by EXIF; of several sizes."""
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    kinds = [lambda x: x.quantize(8), lambda x: x.convert("L"), lambda x: x, lambda x: x.convert("LA"), transparent]
+    items(monkeypatch, lambda index: kinds[index % 5](colours(index)))
+    (tmp_path / "files").mkdir()
+    for index in range(24):
+        kinds[index % 5](colours(index)).save(tmp_path / "files" / f"{index:02}.png")
+    expected = open_source(Config(data="files", image_size=(8, 12))).fetch_batch(np.arange(24))
+    source = opened("Items")
+    assert source.is_pictures and source.layout.shape == (8, 12, 3)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(24)), expected)
+    items(monkeypatch, lambda index: Image.fromarray(np.full((8, 8), 2570 * index, np.uint16)))
+    assert opened("Items").fetch(7).tolist() == np.full((8, 8, 1), 70).tolist()
+    assert opened("Items", values="range:0,65535").fetch(7)[0, 0, 0] == 17990  # numbers, if a map says so
+    items(monkeypatch, lambda index: with_exif(colours(index), turned))
+    np.testing.assert_array_equal(opened("Items").fetch(3), np.rot90(np.asarray(colours(3)), -1))
+    items(monkeypatch, lambda index: colours(index, 8 + index, 16))
+    with pytest.raises(UserError, match="of several sizes.*--image-size"):
+        opened("Items")
+    sized = open_source(Config(data="my_data:Items", image_size=8, fit="crop"))
+    assert sized.fetch_batch(np.arange(24)).shape == (24, 8, 8, 3)
+
+
+def transparent(picture):
+    picture.putalpha(Image.linear_gradient("L").resize(picture.size))
+    return picture
+
+
+def with_exif(picture, exif):
+    picture.info["exif"] = exif.tobytes()
+    return picture
+
+
+def test_masked_numbers_are_missing(imported, monkeypatch):
+    """Of floats NaN, also in a list of two; of integers a bad sample; in labels and conditions they are named."""
+    land = np.eye(8, dtype=bool)
+
+    def masked(array, mask):
+        return np.ma.masked_array(np.where(mask, array.dtype.type(99), array), mask)
+
+    expected = np.where(land, np.float32(np.nan), field(3))
+    items(monkeypatch, lambda index: masked(field(index), land))
+    np.testing.assert_array_equal(opened("Items", values="none").fetch(3)[..., 0], expected)
+    filled = opened("Items", values="none", missing="fill:0")
+    seen = filled.mapped(filled.values)
+    np.testing.assert_array_equal(seen.fetch(3)[..., 0], np.nan_to_num(expected))
+    np.testing.assert_array_equal(seen.constants[..., 0], ~land)
+    items(monkeypatch, lambda index: [masked(field(index), land), masked(field(index), land)])
+    np.testing.assert_array_equal(opened("Items", values="none", axes="CHW").fetch(3)[..., 1], expected)
+    items(monkeypatch, lambda index: masked(np.full((8, 8), index), land & (index == 5)))
+    source = opened("Items", values="none")
+    with pytest.raises(BadImage, match=r"my_data:Items\[5\]: 8 of 64 numbers are masked"):
+        source.fetch(5)
+    assert source.fetch(6).max() == 6
+    items(
+        monkeypatch, lambda index: {"images": field(index), "conditions": masked(np.ones(2), np.array([0, index == 5]))}
+    )
+    with pytest.raises(UserError, match="conditions_1 of sample 5 is nan"):
+        opened("Items")
+    items(monkeypatch, field, labels=np.ma.masked_array(np.arange(24) % 2, np.arange(24) == 3))
+    source = opened("Items")
+    assert source.labels is None and "1 of 24 numbers are masked" in source.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        (lambda index: None if index == 0 else field(index), "item 0 is None; expected an array"),
+        (lambda index: [[1.0, 2.0], [3.0]], "images of item 0.*list"),
+        (lambda index: (field(index), field(index)[:4], 1), "images of item 0.*tuple"),
+        (lambda index: {"image": {"bytes": b""}, "label": 1}, "images of item 0.*dict"),
+        (lambda index: {"a": field(index), "b": field(index)}, "found the arrays a, b; .* images in data of your own"),
+    ],
+)
+def test_items_that_cannot_be_taken_are_named_in_one_line(imported, monkeypatch, item, words):
+    items(monkeypatch, item)
+    with pytest.raises(UserError, match=words) as caught:
+        opened("Items")
+    assert "my_data:Items" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        lambda index: field(index) + np.random.default_rng().normal(),
+        lambda index: field(index) + random.random(),
+        lambda index: {"image": colours(index), "label": random.random()},
+        lambda index: field(index) + threading.get_ident(),
+    ],
+)
+def test_items_that_differ_when_they_are_read_again_end_every_rank(imported, monkeypatch, item):
+    items(monkeypatch, item)
+    errors = Threads(2).run(lambda peers: open_source(Config(data="my_data:Items"), peers=peers))
+    for error in errors:
+        assert isinstance(error, UserError)
+        assert re.search("--data my_data:Items: item \\d+ differs when it is read again", str(error))
+
+
+def test_few_items_are_read_to_find_out(imported, monkeypatch):
+    """NaN is the same as NaN, and an item that cannot be read is found later."""
+    read = []
+    items(monkeypatch, lambda index: read.append(index) or (1 / (index - 12), np.nan)[index % 2] * np.ones((4, 4)))
+    source = opened("Items", values="none")
+    first = len(read) - 24  # all are looked at for the fingerprint
+    assert first <= 8 + 24 and read[:8].count(0) >= 4
+    with pytest.raises(BadImage, match="ZeroDivisionError"):
+        source.fetch(12)
 
 
 def test_one_thread_reads_if_one_is_asked_for():

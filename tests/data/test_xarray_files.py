@@ -49,6 +49,29 @@ def test_named_variables_become_channels_with_their_units(tmp_path, kind):
     assert source.values.constants.channels == ("orography", "mask")
 
 
+def test_packed_months_are_joined_with_plain_ones_of_another_precision(tmp_path):
+    """Networks see float32; the precision after decoding follows from that of the scale alone."""
+    for month, encoding in enumerate(
+        ({}, {"dtype": "i2", "scale_factor": 0.001, "add_offset": 280.0, "_FillValue": -32767}, {})
+    ):
+        part = WEATHER[["t2m", "hour"]].isel(time=slice(5 * month, 5 * month + 5))
+        part["hour"] = ("time", part["hour"].values.astype([np.float32, np.float64, np.float16][month]))
+        part.to_netcdf(tmp_path / f"m{month}.nc", engine="h5netcdf", encoding={"t2m": encoding})
+    source = arrays(f"{tmp_path}/m*.nc:t2m", conditions=("hour",))
+    found = source.fetch_batch(np.array([14, 7, 0]))[..., 0]
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found[[0, 2]], T2M[[14, 0]])
+    np.testing.assert_allclose(found[1], T2M[7], atol=6e-4)
+    assert source.conditions[:, 0].tolist() == list(range(15))
+
+
+def test_integers_and_floats_are_not_joined(tmp_path):
+    for month, dtype in enumerate((np.float32, np.int32)):
+        WEATHER[["t2m"]].astype(dtype).to_netcdf(tmp_path / f"m{month}.nc", engine="h5netcdf")
+    with pytest.raises(UserError, match=r"m1\.nc has type int32, and that of .*m0\.nc float32"):
+        arrays(f"{tmp_path}/m*.nc:t2m")
+
+
 def test_levels_are_depth_or_channels_by_the_axes(tmp_path):
     dims = ("time", "level", "lat", "lon")
     fields = xarray.Dataset({"q": (dims, LEVELS, {"units": "g"}), "r": (dims, LEVELS + 1)})

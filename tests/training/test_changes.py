@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import textwrap
 
 import keras
@@ -146,3 +147,48 @@ def test_statistics_stay_those_of_the_checkpoint_and_other_data_are_refused_unle
         np.save("a.npy", fields)
         assert main([*words, *more]) == code
         assert said in capsys.readouterr().err
+
+
+def test_files_that_were_written_to_behind_the_same_fingerprint_are_named_once(tmp_path, monkeypatch):
+    """Data that were moved with their times are not."""
+    monkeypatch.chdir(tmp_path)
+    fields = np.random.default_rng(0).uniform(-1, 1, (200, 8, 8)).astype(np.float32)
+    np.save("a.npy", fields)
+    words = "--recipe tiny:Tiny --values none --global-batch-size 8 --run-dir run".split()
+    assert main([*words, "--data", "a.npy", "--max-steps", "2"]) == 0
+    (tmp_path / "moved").mkdir()
+    shutil.copy2("a.npy", "moved/a.npy")
+    assert main([*words, "--data", "moved/a.npy", "--max-steps", "3"]) == 0
+    assert "other sizes or times" not in log(tmp_path / "run")
+    fields[1] = 0  # it is none of the 64 of the fingerprint
+    np.save("a.npy", fields)
+    assert main([*words, "--data", "a.npy", "--max-steps", "4"]) == 0
+    assert main([*words, "--data", "a.npy", "--max-steps", "5"]) == 0
+    (line,) = [each for each in log(tmp_path / "run").splitlines() if "other sizes or times" in each]
+    assert "step-00000003" in line and "64 samples looked at are the same" in line
+
+
+def test_options_of_data_that_have_changed_are_logged(tmp_path, monkeypatch):
+    code = """
+        import numpy as np
+
+        class Fields:
+            def __init__(self, n, more=0):
+                self.fields = np.random.default_rng(0).uniform(-1, 1, (n, 8, 8)).astype(np.float32)
+
+            def __len__(self):
+                return len(self.fields)
+
+            def __getitem__(self, index):
+                return self.fields[index]
+    """
+    (tmp_path / "fields_of_changes.py").write_text(textwrap.dedent(code))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = (
+        "--recipe tiny:Tiny --data fields_of_changes:Fields --values none --global-batch-size 8 --run-dir run".split()
+    )
+    assert main([*words, "--data-options", "n=100", "--max-steps", "2"]) == 0
+    assert main([*words, "--data-options", "n=100,more=1", "--max-steps", "3"]) == 0
+    assert log(tmp_path / "run").count("data_options was ['n=100'] and is now ['n=100', 'more=1']") == 1
+    assert "other sizes or times" not in log(tmp_path / "run")
