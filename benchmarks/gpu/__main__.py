@@ -23,7 +23,7 @@ from hvdgan.cli.programs import git_state, output_of
 RECIPES = sorted(path.stem for path in (ROOT / "hvdgan" / "recipes").glob("[a-z]*.py"))
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 NEEDED = ("build", "arithmetic")
-"""parts without which the later ones are not worth their time; XLA is for --jit alone"""
+"""parts without which the later ones are not worth their time"""
 
 
 def main(words: Sequence[str]) -> int:
@@ -84,8 +84,8 @@ def run(setting: Setting, parts: Sequence[str]) -> int:
                 print(json.dumps({"part": part, **check._asdict()}), file=results, flush=True)
                 minutes = (time.monotonic() - begin) / 60
                 (setting.out / "page.md").write_text(page(facts, rows, minutes, setting), encoding="utf-8")
-            failed = [(name, "XLA" in check.name) for name, check in rows if check.verdict == "failed"]
-            if part in NEEDED and (part, False) in failed:
+            failed = [name for name, check in rows if check.verdict == "failed"]
+            if part in NEEDED and part in failed:
                 print(f"{part} failed: the later parts are not run", flush=True)
                 break
     print(f"{sentence(rows)}: {setting.out / 'page.md'}", flush=True)

@@ -41,7 +41,7 @@ MADE = ROOT / ".venv-peers" / ".hvdgan"
 """file that is empty if setup.sh was interrupted"""
 ONE = {
     "cpu": ["keras", "torch", "hvdgan"],
-    "gpu": ["keras", "keras-jit", "torch", "torch-compile", "hvdgan", "hvdgan-jit"],
+    "gpu": ["keras", "keras-jit", "torch", "torch-compile", "hvdgan"],
 }
 """programs of one process, by the device for which they run unless --only names others"""
 SEVERAL = {
@@ -206,7 +206,7 @@ def hvdgan(program: str, work: Work) -> list[str]:
         "run-dir": f"{work.out}/run",
     }
     flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    started = launched if way in ("mpi", "gloo") else ["hvdgan.train", *(["--jit"] if way == "jit" else [])]
+    started = launched if way in ("mpi", "gloo") else ["hvdgan.train"]
     return [sys.executable, "-m", *started, *flags]
 
 

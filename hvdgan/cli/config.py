@@ -125,8 +125,6 @@ class Config:
 
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
-    jit: Annotated[bool, _TRAINING] = False
-    """compile losses and optimizers by XLA: equal within rounding; no overlap with all-reduces"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
     """number of non-finite updates in a row, all of them skipped, after which the run stops"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000

@@ -42,7 +42,6 @@ _MAY_CHANGE = {
     "gpu_memory_limit",
     "image_size",
     "inception",
-    "jit",
     "keep",
     "log_every",
     "logger",

@@ -23,7 +23,6 @@ from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.results import loss_of, new_state, prepare, reads
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipe.state import StateValues
-from hvdgan.training.compiler import CompiledRandom, Compiler, on_device
 from hvdgan.training.state import TrainState
 
 Metrics = dict[str, tf.Tensor]
@@ -213,17 +212,13 @@ class WholeSlice:
 class MicroBatches:
     """Computes an update's gradients on one micro-batch at a time, so that only one is in memory."""
 
-    def __init__(self, forward: Forward, step: tf.Tensor, data: Data, compiler: Compiler) -> None:
-        self._forward, self._compiler = forward, compiler
-        self._step = step
+    def __init__(self, forward: Forward, step: tf.Tensor, data: Data) -> None:
+        self._forward, self._step = forward, step
         self._parts = forward.micro_batches
         self._data = {name: tf.reshape(value, (self._parts, -1, *value.shape[1:])) for name, value in data.items()}
 
     def __call__(self, update: Update) -> Local:
         """Compute the update's gradients, the mean over all micro-batches."""
-        if self._parts == 1:
-            gradients, metrics, moved = self.one(update, 0)
-            return Local(tape_of_gradients(gradients), tf.constant(0.0), metrics, moved)
         # The loop must know the shapes of its results before it is built, so one round is traced first.
         one = tf.function(lambda part: self.one(update, part), autograph=False)
         shapes = one.get_concrete_function(tf.TensorSpec((), tf.int32)).structured_outputs
@@ -246,17 +241,7 @@ class MicroBatches:
     def one(self, update: Update, part: "int | tf.Tensor") -> tuple[list[tf.Tensor], Metrics, Metrics]:
         """Compute this rank's gradients, metrics and new state of one micro-batch, whose number is a scalar int32."""
         data = {name: value[part] for name, value in self._data.items()}
-        apart, state = vars(self._forward.prepare(self._step, data, part)), self._forward.state(part)
-        random = on_device(apart["random"]) if self._compiler.on else vars(apart["random"])
-        where = self._forward.where(update)
-        return self._compiler(where, update.loss, self._of, update, apart, random, state)
-
-    def _of(
-        self, update: Update, apart: dict[str, Any], random: dict[str, Any], state: Data
-    ) -> tuple[list[tf.Tensor], Metrics, Metrics]:
-        """Compute gradients, metrics and new state, given the attributes of a Batch, those of its Random and state."""
-        prepared = object.__new__(Batch)
-        vars(prepared).update(apart, random=(CompiledRandom if self._compiler.on else Random)(**random))
+        prepared, state = self._forward.prepare(self._step, data, part), self._forward.state(part)
         values = [variable.value for variable in self._forward.variables(update)]
         with self._forward.scope(update):
             with OwnedTape(watch_accessed_variables=False) as tape:

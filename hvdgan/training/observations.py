@@ -18,7 +18,6 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.schedule import Position, is_due
-from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.memory import forget_peak
 from hvdgan.training.record import Record
@@ -115,7 +114,7 @@ def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> lis
 
     @tf.function(autograph=False)
     def look(part: tf.Tensor) -> tf.Tensor:
-        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data), Compiler())
+        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data))
         gradients, metrics, _ = micro_batches.one(chosen, part)
         return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
 

@@ -21,7 +21,6 @@ from hvdgan.recipe import Recipe, ada
 from hvdgan.recipe.results import controlled, decision_of, grown_of
 from hvdgan.recipe.stages import LEVEL, LearningRate, Stage, Update
 from hvdgan.training.averages import move_averages
-from hvdgan.training.compiler import Compiler
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
 from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
 from hvdgan.training.state import TrainState
@@ -38,7 +37,6 @@ class StageStep:
         self.networks = {**state.networks, **grown_of(recipe, state.networks, stage)}
         """the networks of this stage, which are parts of the run's own if the stage names a size"""
         self._state = dataclasses.replace(state, networks=self.networks)
-        self._compiler = Compiler(config.jit)
         self.forward = Forward(recipe, self._state, state, stage, ranks, config)
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
@@ -89,8 +87,8 @@ class StageStep:
             first, last = self.stage.level
             done = tf.cast(to_device(stage_step), tf.float32) / max(self.stage.steps - 1, 1)
             self._state.recipe_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
-        whole = config.accumulate == 1 and not config.jit
-        compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data, self._compiler)
+        whole = config.accumulate == 1
+        compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data)
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
             before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
@@ -105,13 +103,12 @@ class StageStep:
                 wanted = self._wanted(update, measured)
             if scale := self._state.loss_scales.get(update.name):
                 gradients = scale.unscaled(gradients)
-            optimizing = functools.partial(self._compiler, forward.where(update), self._recipe.optimizers)
-            norm = optimizing(global_norm, gradients)
+            norm = global_norm(gradients)
             # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
             with forward.scope(update):
                 finite[update.name] = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
             self._state.recipe_state.assign(moved, finite[update.name])
-            apply = functools.partial(optimizing, self._apply, update, gradients, norm, to_device(stage_step))
+            apply = functools.partial(self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:
                 applied = apply_or_restore(apply, finite[update.name], wanted, before)
             else:
@@ -126,7 +123,7 @@ class StageStep:
         averaged = [name for name in self.stage.owns if name in self._state.ema]
         of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
         # Averages are of whole networks, also where the stage sees parts of them.
-        self._compiler("the averages", None, move_averages, self._whole, of_updates, to_device(step), config)
+        move_averages(self._whole, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
             metrics["reduce_seconds"] = seconds
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once

@@ -118,8 +118,7 @@ class _Walk:
     def _one(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """The memory of an operation's results."""
         if operation.type in _CALLS:
-            compiled = "_XlaMustCompile" in operation.node_def.attr and operation.get_attr("_XlaMustCompile")
-            return self._compiled(operation, given) if compiled else self.through(*_functions(operation, "f"), given)
+            return self.through(*_functions(operation, "f"), given)
         if operation.type in _BRANCHES:
             self._need(operation, given[:1])
             return self._branches(operation, given[1:])
@@ -158,13 +157,6 @@ class _Walk:
                     self._add("no kernel", operation, meant)
                 return None
         return kernel
-
-    def _compiled(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
-        """A function that XLA compiles becomes XlaLaunch, whose arguments and results are in the GPU's memory."""
-        for each, where in zip(operation.inputs, given, strict=True):
-            if where and each.dtype != tf.resource and id(each) not in self.constants:
-                self._add("copies", operation, {"of": (each.dtype.name, each.op.name)})
-        return [False] * len(operation.outputs)
 
     def _branches(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """A branch becomes Switch, its operations, and Merge."""

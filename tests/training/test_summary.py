@@ -75,7 +75,7 @@ def test_what_they_could_not_do_is_one_line(capsys):
         assert main(words) == 2 and line in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("more", [[], ["--accumulate", "2"], ["--jit"]])
+@pytest.mark.parametrize("more", [[], ["--accumulate", "2"]])
 def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused(capsys, more):
     for recipe, ranks, code in (("OwnMean", "2", 2), ("OwnMean", "1", 0), ("KeptMeans", "2", 0)):
         words = "--image-size 8 --global-batch-size 16 --run-dir run --dry-run --as-if-ranks".split()
