@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -110,6 +111,17 @@ def test_other_data_and_other_images_under_the_same_name_are_refused(folder, cap
     ):
         assert main([*TINY, *words.split(), "--run-dir", "run"]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_policy_that_the_file_of_a_recipe_sets_is_said_to_be_replaced(folder, capsys):
+    text = "import keras\nfrom tiny import Tiny as Halved\nkeras.config.set_dtype_policy('mixed_float16')\n"
+    (folder / "halved.py").write_text(text)
+    for precision, lines in (("mixed_float16", 0), ("float32", 1)):
+        sys.modules.pop("halved", None)
+        keras.config.set_dtype_policy("float32")
+        assert parse(["--recipe", "halved:Halved", "--precision", precision])
+        said = capsys.readouterr().err
+        assert said.count("policy to mixed_float16") == said.count("\n") == lines, said
 
 
 def test_options_that_are_lists_take_commas():
