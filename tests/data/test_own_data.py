@@ -192,8 +192,9 @@ class Tensor:
         lambda index: (field(index), index % 3),
         lambda index: [field(index), np.array(index % 3)],
         lambda index: (Tensor(field(index)), Tensor(index % 3)),
-        lambda index: {"images": field(index), "labels": ["b", "c", "d"][index % 3]},
-        lambda index: {"images": field(index).tolist(), "labels": [b"b", b"c", b"d"][index % 3]},
+        lambda index: (field(index).astype(np.float64 if index % 5 else np.float32), index % 3),
+        lambda index: {"images": field(index), "labels": ["b", "c", "dd"][index % 3]},
+        lambda index: {"images": field(index).tolist(), "labels": [b"b", b"c", b"dd"][index % 3]},
     ],
 )
 def test_items_are_taken_as_other_libraries_give_them(imported, monkeypatch, item):
@@ -201,12 +202,14 @@ def test_items_are_taken_as_other_libraries_give_them(imported, monkeypatch, ite
     source = opened("Items")
     np.testing.assert_array_equal(source.fetch_batch(np.array([5, 0]))[..., 0], np.stack([field(5), field(0)]))
     assert source.labels.tolist() == [0, 1, 2] * 8 and not source.remarks
-    assert source.class_names == (["b", "c", "d"] if isinstance(item(0), dict) and "labels" in item(0) else None)
+    assert source.class_names == (["b", "c", "dd"] if isinstance(item(0), dict) and "labels" in item(0) else None)
 
 
 def test_arrays_of_one_shape_in_a_tuple_are_one_array_and_an_array_alone_has_no_label(imported, monkeypatch):
     items(monkeypatch, lambda index: (field(index), field(index + 1)))
     np.testing.assert_array_equal(opened("Items", axes="CHW").fetch(3), np.stack([field(3), field(4)], -1))
+    items(monkeypatch, lambda index: (field(index)[0], field(index)[1]))
+    np.testing.assert_array_equal(opened("Items", axes="HW").fetch(3)[..., 0], field(3)[:2])
     items(monkeypatch, lambda index: (Tensor(field(index)),))
     np.testing.assert_array_equal(opened("Items").fetch(3)[..., 0], field(3))
 
@@ -320,6 +323,7 @@ def test_items_that_cannot_be_taken_are_named_in_one_line(imported, monkeypatch,
         lambda index: field(index) + random.random(),
         lambda index: {"image": colours(index), "label": random.random()},
         lambda index: field(index) + threading.get_ident(),
+        lambda index: field(index) + (threading.current_thread().name == "rank 1"),  # on this rank alone
     ],
 )
 def test_items_that_differ_when_they_are_read_again_end_every_rank(imported, monkeypatch, item):
