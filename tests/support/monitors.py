@@ -83,11 +83,16 @@ def children():
         yield start
 
 
-def has_heard(child, rank):
-    """Whether a child gets a heartbeat of a rank from now on, before it says anything else."""
+def said_until_heard(child, rank):
+    """The lines that a child writes until it gets a heartbeat of a rank, or ends; the heartbeat comes from now on."""
     child.stdin.write(f"{rank}\n")
     child.stdin.flush()
-    return child.stdout.readline() == f"heard {rank}\n"
+    said = []
+    while (line := child.stdout.readline()) != f"heard {rank}\n":
+        said.append(line or "it has ended")
+        if not line:
+            break
+    return said
 
 
 def wait_until_heard(monitor, *ranks, after=0.0):
