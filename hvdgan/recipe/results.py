@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.draws import Random
@@ -287,6 +288,8 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     shapes = ((None, None, None, 1), (None, None, None, 3)) if pictures else ((None, *shape),)
     wanted = SAMPLES if pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
     fits = samples is not None and samples.dtype.is_floating and any(map(samples.shape.is_compatible_with, shapes))
+    if not (fits or pictures) and type(recipe).__module__.startswith("hvdgan.recipes."):  # such as pix2pix, in a row
+        raise UserError("the recipe takes 8-bit pictures, and --data has other arrays; store them as uint8")
     check(fits, f"{what}; it must return {wanted}", recipe.sample)
     _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
     return samples

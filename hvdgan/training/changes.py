@@ -176,10 +176,7 @@ def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun
     moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
     moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
     if begun and moving:
-        yield (
-            f"warning: what moves over the steps of stage {last.name} differs from before at the same step: "
-            f"{', '.join(moving)}"
-        )
+        yield f"warning: {', '.join(moving)}: moves over all steps of stage {last.name}, so differs from before"
 
 
 def _hint(run: Run, key: str, before: Mapping[str, Any]) -> str:

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from building import batch_of, tiny_run
+from hvdgan.cli.data_config import ArrayConfig
+from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Nets
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions
 
@@ -31,3 +33,10 @@ def test_the_outputs_are_reported_by_name_and_weighted():
         assert float(metrics[name]) == pytest.approx(value, rel=1e-4), name
     total = 100 * expected["images_l1"] + 3 * expected["half_mse"] + 0.5 * expected["quarter_bce"]
     assert float(loss) == pytest.approx(total + expected["adversarial"], rel=1e-4)
+
+
+def test_arrays_that_are_no_pictures_are_refused(tmp_path):
+    np.savez(tmp_path / "pairs.npz", **{name: np.zeros((20, 32, 32, 1), np.float32) for name in ("inputs", "images")})
+    settings = {"arrays": ArrayConfig(values="none", input_values="none"), "image_size": None}
+    with pytest.raises(UserError, match="the recipe takes 8-bit pictures"):
+        tiny_run(Pix2Pix, Pix2PixOptions(nf=2), data=str(tmp_path / "pairs.npz"), **settings)

@@ -79,8 +79,8 @@ def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, r
 def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path, recipe, warned):
     for steps in ("2", "4"):
         assert train(tmp_path, recipe, "--steps", steps) == 0
-    lines = [line for line in log(tmp_path).splitlines() if "the steps of stage adversarial" in line]
-    assert len(lines) == warned and all("warning: " in line and line.endswith(": level") for line in lines)
+    lines = [line for line in log(tmp_path).splitlines() if "over all steps of stage adversarial" in line]
+    assert len(lines) == warned and all("warning: " in line and " level: moves" in line for line in lines)
     assert "a loss that reads steps" in log(tmp_path)
 
 
