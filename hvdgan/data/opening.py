@@ -167,7 +167,7 @@ def _with_table(source: Samples, config: Config, peers: Peers) -> Samples:
     table, chosen = settings.condition_table, settings.conditions
 
     def read() -> tuple[str, list[str], str]:
-        numbers, names, unused = conditions.of_table(table, chosen, source)
+        numbers, names, unused = conditions.of_table(table, chosen, settings.condition_order, source)
         return pack(numbers), names, unused
 
     numbers, names, unused = from_root(read, peers, f"--condition-table {table}")

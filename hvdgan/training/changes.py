@@ -29,6 +29,7 @@ _MAY_CHANGE = {
     "check_ranks_every",
     "checkpoint_every",
     "compression",
+    "condition_order",
     "data",
     "data_options",
     "deterministic",
