@@ -73,7 +73,11 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
     if is_builtin(data):
         return open_builtin(config, size, peers, paired=paired)
     if data and (found := _container(config, peers)) is not None:
-        return samples_of(config, *found, paired=paired, unmapped=unmapped)
+        samples = samples_of(config, *found, paired=paired, unmapped=unmapped)
+        unwritten = from_root(
+            lambda: [each.unwritten() for each in samples.stores], peers, f"--data {data}: its chunks"
+        )
+        return samples.replace(remarks=[*samples.remarks, *filter(None, unwritten)])
     if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
         return open_pictures(
             data,
