@@ -108,8 +108,10 @@ class Hdf5Array(Store):
         if self._valid.declares:
             out[places] = self._valid.checked(out[places], lambda place: self.named(int(indices[place])))
 
-    def unwritten(self) -> str:
+    def remark(self) -> str:
         dataset = self._dataset
+        if "MATLAB_class" in dataset.attrs:
+            return f"{self.name}: MATLAB has its axes in reverse order, as {self.shape[::-1]}"
         if self._valid.declares or dataset.is_virtual or not dataset.size:
             return ""
         chunks = math.prod(

@@ -114,8 +114,8 @@ class JoinedArray(Store):
         found = share_out(self.file_counts, read, self._peers, f"--data {self.name}")
         return np.concatenate([unpack(each, self.dtype) for each in found]).reshape(self.shape)
 
-    def unwritten(self) -> str:
-        return next(filter(None, (self._part(each).unwritten() for each in spread(len(self.file_counts)).tolist())), "")
+    def remark(self) -> str:
+        return next(filter(None, (self._part(each).remark() for each in spread(len(self.file_counts)).tolist())), "")
 
     def named(self, index: int) -> str:
         return "{}[{}]".format(*self.place_of(index))

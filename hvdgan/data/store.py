@@ -169,8 +169,8 @@ class Store(abc.ABC):
                 raise UserError(f"--data {first}; none of {len(indices)} samples looked at can be used") from first
             return np.concatenate(found)
 
-    def unwritten(self) -> str:
-        """What its files lack although they give numbers for it, in words; "" if nothing."""
+    def remark(self) -> str:
+        """What the log says of its files, such as chunks that they lack; "" if nothing."""
         return ""
 
     def named(self, index: int) -> str:
@@ -235,8 +235,8 @@ class DerivedStore(Store):
     def digest(self, index: int) -> bytes:
         return self._stored.digest(index)
 
-    def unwritten(self) -> str:
-        return self._stored.unwritten()
+    def remark(self) -> str:
+        return self._stored.remark()
 
 
 class Container:

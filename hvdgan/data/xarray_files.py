@@ -206,7 +206,7 @@ class XarrayArray(Store):
         join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
         return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
-    def unwritten(self) -> str:
+    def remark(self) -> str:
         each = zip(self._stamps, self._variables, strict=False)
         return _unwritten(self.name, [stamp for stamp, variable in each if "_FillValue" not in variable.encoding])
 
@@ -229,7 +229,7 @@ class ZarrArray(Store):
         found = _read(self, indices, self._array.oindex, self._valid)
         return found.astype(self.dtype, copy=False)
 
-    def unwritten(self) -> str:
+    def remark(self) -> str:
         return _unwritten(self.name, [] if self._valid.declares else [self._stamp])
 
 

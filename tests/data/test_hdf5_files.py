@@ -206,3 +206,15 @@ def test_chunks_that_were_never_written_are_named(tmp_path):
     shutil.copy(tmp_path / "a.h5", tmp_path / "b.h5")
     (line,) = arrays(f"{tmp_path}/*.h5:x").remarks
     assert "2 of 5" in line
+
+
+def test_files_of_matlab_are_named_and_their_axes_are_said_to_be_reversed(tmp_path):
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        file["x"] = ARRAY
+        file["x"].attrs["MATLAB_class"] = np.bytes_("single")
+    for name in ("a.mat", "a.mat:x"):
+        with pytest.raises(UserError, match="HDF5 .*MATLAB 7.3.*ends in .h5"):
+            arrays(tmp_path / name)
+    (tmp_path / "a.h5").symlink_to("a.mat")
+    (line,) = arrays(f"{tmp_path}/a.h5:x").remarks
+    assert "(5, 7, 6, 23)" in line
