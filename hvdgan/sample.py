@@ -74,7 +74,8 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
     with mistakes.of(recipe):
-        class_ = _check(recipe, request)
+        _check(recipe, request)
+        class_ = _class_numbers(recipe.data).get(request.class_ or "")
         if batches := request.standing_statistics:
             names = set_standing_statistics(
                 trained,
@@ -210,12 +211,16 @@ def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
                     written.attrs[kind] = each[0] if len(each) == 1 else each
 
 
-def _check(recipe: Recipe, request: Request) -> int | None:
-    """The number of the class; flags that the recipe does not support are refused, with what to do."""
+def _class_numbers(spec: DataSpec) -> dict[str, int]:
+    """What --class may give: names, and the numbers that are no names."""
+    names = spec.class_names[: spec.num_classes]
+    return {str(each): each for each in range(spec.num_classes)} | {each: n for n, each in enumerate(names)}
+
+
+def _check(recipe: Recipe, request: Request) -> None:
+    """Refuse flags that the recipe does not support, with what was expected and what to do."""
     drawn = drawn_by(recipe, SampleRandom(0, tf.constant([0], tf.int64)))
     name, classes, chosen = type(recipe).__name__, recipe.data.num_classes, request.class_
-    names = recipe.data.class_names[:classes]
-    numbers = {**{str(number): number for number in range(classes)}, **{each: n for n, each in enumerate(names)}}
     if recipe.shows_data and recipe.domains:
         raise UserError(
             f"{name} has the domains {' and '.join(recipe.domains)}, from one of which samples would start: give "
@@ -230,9 +235,9 @@ def _check(recipe: Recipe, request: Request) -> int | None:
             'random.integers("classes", (), self.data.num_classes)',
         ),
         (
-            chosen is not None and chosen not in numbers,
-            f"--class {chosen}: the data of this run have {classes or 'no'} classes; expected a smaller number"
-            f"{f', or a name, such as {names[0]}' if names else ', or none'}",
+            chosen is not None and chosen not in _class_numbers(recipe.data),
+            f"--class {chosen}: the data of this run have {classes or 'no'} classes; expected a smaller number, or "
+            f"{'the name of one' if recipe.data.class_names else 'none'}",
         ),
         (
             request.truncation is not None and not recipe.truncates,
@@ -251,9 +256,8 @@ def _check(recipe: Recipe, request: Request) -> int | None:
     ):
         if is_wrong:
             raise UserError(words)
-    class_ = None if chosen is None else numbers[chosen]
     if request.interpolate is None:
-        return class_
+        return
     if not are_latents(drawn.get("latents")):
         raise UserError(
             f"--interpolate: the draw() of {name} returns no float32 (B, ...) under the name latents, such as "
@@ -263,7 +267,6 @@ def _check(recipe: Recipe, request: Request) -> int | None:
         raise UserError(
             "--interpolate: has two seeds and one input; leave out --seed and --members, with --samples 2 or more"
         )
-    return class_
 
 
 if __name__ == "__main__":

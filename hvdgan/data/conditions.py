@@ -52,24 +52,19 @@ def of_table(
 ) -> tuple[np.ndarray, list[str], str]:
     """Conditions from the columns of a CSV table, their names, and a remark on rows that are not used, or "".
 
-    Each row belongs to the sample whose path a column holds. In the order of the samples, `rows`, are the rows of
-    tables that are said to be so, and those for samples without names, unless a column is called `file` or `name`.
+    Each row belongs to the sample whose path a column holds. The rows are in the order of the samples if `order` says
+    so, or if the samples have no paths and no column is called `file` or `name`.
     """
-    where = f"--condition-table {path}"
+    where, first = f"--condition-table {path}", os.fsdecode(source.key(0))
     header, rows = read_table(path, where)
-    first, columns = os.fsdecode(source.key(0)), range(len(header))
-    if not first.lower().endswith(_SUFFIXES):
-        columns = [place for place in columns if header[place] in _FILE_COLUMNS]
-    keyed, ordered = None, rows
-    if columns and order != "rows":
-        keyed, ordered = _by_name(where, header, rows, source, columns)
+    has_paths = first.lower().endswith(_SUFFIXES)
+    columns = [place for place, name in enumerate(header) if has_paths or name in _FILE_COLUMNS]
+    keyed, ordered = (None, rows) if order == "rows" else _by_path(where, header, rows, source, columns)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
     if keyed is None and (order == "names" or (order is None and columns)):
+        problem = f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`"
         said = ", or give --condition-order rows if the rows are in the order of the samples" * (order is None)
-        problem = (
-            f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`{said}"
-        )
-        raise UserError(f"{where}: {problem}")
+        raise UserError(f"{where}: {problem}{said}")
     if keyed is None and (len(rows) != len(source) or source.bad_files):
         raise UserError(
             f"{where}: {len(rows):,} rows, and the data have {len(source):,} samples; expected one row for each, "
@@ -81,41 +76,38 @@ def of_table(
     return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
 
 
-def _by_name(
+def _by_path(
     where: str, header: Sequence[str], rows: list[list[str]], source: Samples, columns: Sequence[int]
 ) -> tuple[int | None, list[list[str]]]:
-    """The column that holds the paths of at least half of the samples, if there is one, and the row of each sample.
-
-    Paths are compared as they are, without suffix, without folders, and without both.
-    """
-    files = [_plain(os.fsdecode(source.key(index))) for index in range(len(source))]
-    for form in (str, _stem, os.path.basename, lambda path: _stem(os.path.basename(path))):
-        wanted = list(map(form, files))
-        found = {place: [form(_plain(row[place])) for row in rows] for place in columns}
-        matches = {place: len({*wanted} & {*texts}) for place, texts in found.items()}
-        if len({*wanted}) < len(wanted) or 2 * max(matches.values()) < len(wanted):
-            continue
+    """The column that holds the paths of at least half of the samples, if there is one, and the row of each sample."""
+    files = [_forms(os.fsdecode(source.key(index))) for index in range(len(source))] if columns else []
+    texts = {place: [_forms(row[place]) for row in rows] for place in columns}
+    for form in range(4) if columns else ():
+        wanted = [each[form] for each in files]
+        found = {place: [each[form] for each in texts[place]] for place in columns}
+        matches = {place: len({*wanted} & {*found[place]}) for place in columns}
         most = [place for place in columns if matches[place] == max(matches.values())]
+        if len({*wanted}) < len(wanted) or 2 * matches[most[0]] < len(wanted):
+            continue
         keyed = next((place for place in most if header[place] in _FILE_COLUMNS), most[0])
         if header[keyed] not in _FILE_COLUMNS and any(found[place] != found[keyed] for place in most):
             names = ", ".join(header[place] for place in most)
             raise UserError(f"{where}: the columns {names} hold the samples' paths; call the right one `file`")
         counts = collections.Counter(found[keyed])
-        if (wrong := next((file for file in wanted if counts[file] != 1), None)) is not None:
-            number = f"{counts[wrong] or 'no'} rows for {printable(wrong)} in column {header[keyed]}"
-            raise UserError(f"{where}: {number}; expected one for each sample")
+        for file in wanted:
+            if counts[file] != 1:
+                number = f"{counts[file] or 'no'} rows for {printable(file)} in column {header[keyed]}"
+                raise UserError(f"{where}: {number}; expected one for each sample")
         by_file = dict(zip(found[keyed], rows, strict=True))
         return keyed, [by_file[file] for file in wanted]
     return None, rows
 
 
-def _plain(path: str) -> str:
-    return os.path.normpath(path.replace("\\", "/"))
-
-
-def _stem(path: str) -> str:
-    stem, suffix = os.path.splitext(path)
-    return stem if suffix.lower() in _SUFFIXES else path
+def _forms(path: str) -> tuple[str, str, str, str]:
+    """A path as it is, without the suffix, without folders, and without both."""
+    path = os.path.normpath(path.replace("\\", "/"))
+    stem = os.path.splitext(path)[0] if path.lower().endswith(_SUFFIXES) else path
+    return path, stem, os.path.basename(path), os.path.basename(stem)
 
 
 def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:

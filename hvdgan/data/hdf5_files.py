@@ -114,25 +114,24 @@ class Hdf5Array(Store):
             return f"{self.name}: MATLAB has its axes in reverse order, as {self.shape[::-1]}"
         if self._valid.declares or dataset.is_virtual or not dataset.size:
             return ""
-        chunks = math.prod(
-            -(-size // chunk) for size, chunk in zip(self.shape, dataset.chunks or self.shape, strict=True)
-        )
+        each = zip(self.shape, dataset.chunks or self.shape, strict=True)
+        chunks = math.prod(-(-size // chunk) for size, chunk in each)
         stored = dataset.id.get_num_chunks() if dataset.chunks else min(1, dataset.id.get_storage_size())
         return lacking(self.name, stored, chunks, dataset.fillvalue)
 
 
-def opened(opener: Callable[[bool | None], Any]) -> Any:
+def opened(opener: Callable[..., Any]) -> Any:
     """A file that is opened without a lock where the file system of a cluster has none, or another process holds it.
 
     Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
     HDF5_USE_FILE_LOCKING decides alone if it is set.
     """
     try:
-        return opener(None)
+        return opener(locking=None)
     except OSError as error:
         if "lock" not in str(error):
             raise
-        return opener(False)
+        return opener(locking=False)
 
 
 def _sources(where: str, dataset: Any) -> list[str]:
@@ -143,16 +142,12 @@ def _sources(where: str, dataset: Any) -> list[str]:
     for file, inner in sorted({each[1:3] for each in dataset.virtual_sources() if "%b" not in each[1]}):
         tried = (os.path.join(folder, each) for each in (file, os.path.basename(file)) for folder in folders)
         for path in [name] if file == "." else tried:
-            with contextlib.suppress(*_DAMAGED), opened(functools.partial(_read_only, path)) as source:
+            with contextlib.suppress(*_DAMAGED), opened(functools.partial(h5py.File, path, "r")) as source:
                 found += [path, *(_sources(where, source[inner]) if source[inner].is_virtual else [])]
                 break
         else:
             raise UserError(f"{where}: its source {file}:{inner} is missing or cannot be read; restore it")
     return found
-
-
-def _read_only(path: str, locking: bool | None) -> h5py.File:
-    return h5py.File(path, "r", locking=locking)
 
 
 def _refuse_unknown_filters(where: str, dataset: Any) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import h5py
@@ -69,8 +69,7 @@ def open_source(
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
         from_root(lambda: _refuse_dark(source), peers, f"--data {config.data}: its range")
-    if not unmapped and (about := _about_classes(source)):
-        source = source.replace(remarks=[*source.remarks, f"warning: --data {source.name}: {about}"])
+    source = source.replace(remarks=[*source.remarks, *_about_classes(source)])
     if config.arrays.crop:
         return source.replace(layout=_cropped(source, config.arrays.crop))
     return source
@@ -202,35 +201,32 @@ def refuse_array_flags(source: Samples, config: Config) -> None:
             )
 
 
-def _about_classes(source: Samples) -> str:
-    """Which classes have no sample, or which labels are none, in words; "" if none."""
+def _about_classes(source: Samples) -> Iterator[str]:
+    """Which classes have no sample, or which label is none, in at most one line."""
     present = np.unique(np.zeros(0, np.int32) if source.labels is None else source.labels)
+    where, others = f"warning: --data {source.name}", source.num_classes - len(present) - 1
     if present.size and present[0] < 0:
-        return f"a label is {present[0]}, so the data have no classes; labels count from 0"
-    first = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
-    others = source.num_classes - len(present) - 1
-    more = f", nor have {others:,} others" if others else ""
-    return "" if others < 0 else f"class {first} has no sample{more}; labels count from 0"
+        yield f"{where}: a label is {present[0]}, so the data have no classes; labels count from 0"
+    elif others >= 0:
+        first = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
+        more = f", nor have {others:,} others" * (others > 0)
+        yield f"{where}: class {first} has no sample{more}; labels count from 0"
 
 
 def _refuse_dark(source: Samples) -> None:
-    """Refuse pictures that use little of 0 to 255: masks of 0 and 1, numbers of classes, 12 bits that are stored in 16.
-
-    Pictures are read until they use more, at most 64.
-    """
+    """Refuse pictures of which 64 use little of 0 to 255: masks of 0 and 1, numbers of classes, 12 bits of 16."""
     for part, flag in [("inputs", "--input-values")] * source.paired + [("images", "--values")]:
         low, high = 255, 0
         for index in spread(len(source)).tolist():
-            with contextlib.suppress(BadImage):
-                pixels = source.layout.split(source.fetch_batch(np.array([index])))[part == "images"]
-                low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
-            if high - low > _LEAST_SPAN:
-                break
+            if high - low <= _LEAST_SPAN:
+                with contextlib.suppress(BadImage):
+                    pixels = source.layout.split(source.fetch_batch(np.array([index])))[part == "images"]
+                    low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
         if 0 < high - low <= _LEAST_SPAN:
             raise UserError(
-                f"--data {source.name}: {part} with pixels from {low} to {high} of 255, which networks would "
-                f"hardly tell apart; as arrays, such as .npy files, give them {flag} range:{low},{high} (12 bits "
-                "of 16: range:0,4095); or multiply the pixels"
+                f"--data {source.name}: {part} with pixels from {low} to {high} of 255, which networks would hardly "
+                f"tell apart; multiply them, or give arrays, such as .npy files, {flag} range:{low},{high} (12 bits of "
+                "16: range:0,4095)"
             )
 
 

@@ -114,7 +114,7 @@ def test_a_class_is_named_as_its_folder_and_its_number_is_said(runs, tmp_path, c
     np.testing.assert_allclose(means["seven"] - means["2"], 0.5 * 127.5, atol=1)
     np.testing.assert_allclose(means["7"] - means["2"], 0.3 * 127.5, atol=1)
     assert sample([str(runs / "named"), "--out", str(tmp_path / "a.png"), "--class", "eight"]) == 2
-    assert "10 classes; expected a smaller number, or a name, such as 0" in capsys.readouterr().err
+    assert "10 classes; expected a smaller number, or the name of one" in capsys.readouterr().err
 
 
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):
