@@ -17,7 +17,7 @@ from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed, Weights
+from hvdgan.cli.types import Count, Fraction, Seed, Weights
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
@@ -46,8 +46,9 @@ class Request:
     """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
     seed: Seed = 0
     """seed of the samples; sample i of a seed is the same for every --samples"""
-    class_: Annotated[CountOrNever | None, Parameter(name="--class")] = None
-    """class to draw, from 0, for recipes with classes; default: those that the recipe draws"""
+    class_: Annotated[str | None, Parameter(name="--class")] = None
+    """class to draw, by its name or its number from 0, for recipes with classes; default: those that the recipe
+    draws"""
     condition: str | None = None
     """conditions of all samples in the units of the data, as NAME=NUMBER,NAME=NUMBER"""
     conditions: Path | None = None
@@ -74,6 +75,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     truncation = 1.0 if request.truncation is None else request.truncation
     with mistakes.of(recipe):
         _check(recipe, request)
+        class_ = _class_numbers(recipe.data).get(request.class_ or "")
         if batches := request.standing_statistics:
             names = set_standing_statistics(
                 trained,
@@ -90,13 +92,15 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
             recipe,
             trained.nets(request.weights),
             seed=request.seed,
-            class_=request.class_,
+            class_=class_,
             truncation=truncation,
             interpolate=request.interpolate,
             num=request.samples,
         )
         drawn = draw_batches(drawing, _inputs(trained, request), request.samples, request.batch_size)
         _write(recipe, request, drawn)
+    if class_ is not None:
+        standing += f"; class {': '.join([str(class_), *recipe.data.class_names[class_ : class_ + 1]])}"
     print(f"{request.out}: {request.samples:,} samples from {trained.checkpoint}, step {trained.step:,}{standing}")
 
 
@@ -207,6 +211,12 @@ def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
                     written.attrs[kind] = each[0] if len(each) == 1 else each
 
 
+def _class_numbers(spec: DataSpec) -> dict[str, int]:
+    """What --class may give: names, and the numbers that are no names."""
+    names = spec.class_names[: spec.num_classes]
+    return {str(each): each for each in range(spec.num_classes)} | {each: n for n, each in enumerate(names)}
+
+
 def _check(recipe: Recipe, request: Request) -> None:
     """Refuse flags that the recipe does not support, with what was expected and what to do."""
     drawn = drawn_by(recipe, SampleRandom(0, tf.constant([0], tf.int64)))
@@ -225,9 +235,9 @@ def _check(recipe: Recipe, request: Request) -> None:
             'random.integers("classes", (), self.data.num_classes)',
         ),
         (
-            chosen is not None and chosen >= classes,
+            chosen is not None and chosen not in _class_numbers(recipe.data),
             f"--class {chosen}: the data of this run have {classes or 'no'} classes; expected a smaller number, or "
-            "none",
+            f"{'the name of one' if recipe.data.class_names else 'none'}",
         ),
         (
             request.truncation is not None and not recipe.truncates,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
@@ -58,7 +58,11 @@ class StoredConfig:
     conditions: Annotated[Words, _ARRAYS] = ()
     """arrays beside the samples, or columns of --condition-table, with numbers that describe each sample"""
     condition_table: Annotated[Path | None, _ARRAYS] = None
-    """CSV with a header, a row per sample, and either a column `file` with the samples' paths or the samples' order"""
+    """CSV with a header and a row per sample, in which a column of any name holds the samples' paths, with or without
+    folders and suffix"""
+    condition_order: Annotated[Literal["names", "rows"] | None, _ARRAYS] = None
+    """names: each row belongs to the sample that it names; rows: the rows are in the order of the samples; default:
+    names, and rows for samples without names, such as those in one array"""
     condition_values: Annotated[str | None, _ARRAYS] = None
     """map of the conditions, as in --values; default: standard"""
 

@@ -1,20 +1,25 @@
 """Numbers that describe each sample, such as energy and angle: from arrays beside the samples, or from a CSV table."""
 
+import collections
 import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import printable
+from hvdgan.data.pixels import SUFFIXES
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import Container, Store
 from hvdgan.values import value_map
 from hvdgan.values.value_map import ValueMap
 
 _FILE_COLUMNS = ("file", "name")
+_SUFFIXES = (*SUFFIXES, ".npy")
+Order = Literal["names", "rows"]
 
 
 def of_container(container: Container, names: Sequence[str], samples: Store) -> tuple[np.ndarray, list[str], list[str]]:
@@ -42,36 +47,67 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
     return together, known, units
 
 
-def of_table(path: Path, chosen: Sequence[str], source: Samples) -> tuple[np.ndarray, list[str], str]:
+def of_table(
+    path: Path, chosen: Sequence[str], order: Order | None, source: Samples
+) -> tuple[np.ndarray, list[str], str]:
     """Conditions from the columns of a CSV table, their names, and a remark on rows that are not used, or "".
 
-    With a column `file` or `name`, each row belongs to the file of that path below the folder; without it, the rows are
-    in the order of the samples.
+    Each row belongs to the sample whose path a column holds. The rows are in the order of the samples if `order` says
+    so, or if the samples have no paths and no column is called `file` or `name`.
     """
-    where = f"--condition-table {path}"
+    where, first = f"--condition-table {path}", os.fsdecode(source.key(0))
     header, rows = read_table(path, where)
-    keyed = _file_column(header)
+    has_paths = first.lower().endswith(_SUFFIXES)
+    columns = [place for place, name in enumerate(header) if has_paths or name in _FILE_COLUMNS]
+    keyed, ordered = (None, rows) if order == "rows" else _by_path(where, header, rows, source, columns)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
-    if keyed is None:
-        if len(rows) != len(source) or source.bad_files:
-            raise UserError(
-                f"{where}: {len(rows):,} rows, and the data have {len(source):,} samples; expected one row for each, "
-                "or a column `file` with their paths"
-            )
-        ordered = rows
-    else:
-        _refuse_unclear(where, header, [header[keyed]])
-        by_file = {os.path.normpath(row[keyed]): row for row in rows}
-        if len(by_file) < len(rows):
-            raise UserError(f"{where}: a file is named twice in column {header[keyed]}")
-        files = [os.fsdecode(source.key(index)) for index in range(len(source))]
-        if (missing := next((file for file in files if file not in by_file), None)) is not None:
-            raise UserError(f"{where}: no row for {printable(missing)}; add one, or remove the file")
-        ordered = [by_file[file] for file in files]
+    if keyed is None and (order == "names" or (order is None and columns)):
+        problem = f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`"
+        said = ", or give --condition-order rows if the rows are in the order of the samples" * (order is None)
+        raise UserError(f"{where}: {problem}{said}")
+    if keyed is None and (len(rows) != len(source) or source.bad_files):
+        raise UserError(
+            f"{where}: {len(rows):,} rows, and the data have {len(source):,} samples; expected one row for each, "
+            "or a column `file` with their paths"
+        )
     numbers = columns_of(where, header, ordered, names)
     unused = len(rows) - len(ordered)
     of = f"{where}: {unused:,} of {len(rows):,} rows"
     return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
+
+
+def _by_path(
+    where: str, header: Sequence[str], rows: list[list[str]], source: Samples, columns: Sequence[int]
+) -> tuple[int | None, list[list[str]]]:
+    """The column that holds the paths of at least half of the samples, if there is one, and the row of each sample."""
+    files = [_forms(os.fsdecode(source.key(index))) for index in range(len(source))] if columns else []
+    texts = {place: [_forms(row[place]) for row in rows] for place in columns}
+    for form in range(4) if columns else ():
+        wanted = [each[form] for each in files]
+        found = {place: [each[form] for each in texts[place]] for place in columns}
+        matches = {place: len({*wanted} & {*found[place]}) for place in columns}
+        most = [place for place in columns if matches[place] == max(matches.values())]
+        if len({*wanted}) < len(wanted) or 2 * matches[most[0]] < len(wanted):
+            continue
+        keyed = next((place for place in most if header[place] in _FILE_COLUMNS), most[0])
+        if header[keyed] not in _FILE_COLUMNS and any(found[place] != found[keyed] for place in most):
+            names = ", ".join(header[place] for place in most)
+            raise UserError(f"{where}: the columns {names} hold the samples' paths; call the right one `file`")
+        counts = collections.Counter(found[keyed])
+        for file in wanted:
+            if counts[file] != 1:
+                number = f"{counts[file] or 'no'} rows for {printable(file)} in column {header[keyed]}"
+                raise UserError(f"{where}: {number}; expected one for each sample")
+        by_file = dict(zip(found[keyed], rows, strict=True))
+        return keyed, [by_file[file] for file in wanted]
+    return None, rows
+
+
+def _forms(path: str) -> tuple[str, str, str, str]:
+    """A path as it is, without the suffix, without folders, and without both."""
+    path = os.path.normpath(path.replace("\\", "/"))
+    stem = os.path.splitext(path)[0] if path.lower().endswith(_SUFFIXES) else path
+    return path, stem, os.path.basename(path), os.path.basename(stem)
 
 
 def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]) -> np.ndarray:
@@ -83,14 +119,13 @@ def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     try:
         numbers = np.array([[float(row[place]) for place in places] for row in rows], np.float64)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
+        text = str(error).rpartition(": ")[2]
+        column = next(header[at] for at in places if text in (repr(row[at]) for row in rows))
+        raise UserError(
+            f"{where}: {column} of a row is {text}; expected numbers (--conditions names columns)"
+        ) from error
     _refuse_not_finite(where, numbers, names)
     return numbers
-
-
-def is_in_order(path: Path) -> bool:
-    """Whether a table's rows are in the order of the samples, and so belong to one data set only."""
-    return _file_column(read_table(path, f"--condition-table {path}")[0]) is None
 
 
 def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
@@ -98,10 +133,6 @@ def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -
     if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
         raise UserError(f"--conditions: two conditions are named {twice}; name each once, or rename its array")
     return value_map.parse(given or "standard", "--condition-values", names, units)
-
-
-def _file_column(header: Sequence[str]) -> int | None:
-    return next((header.index(name) for name in _FILE_COLUMNS if name in header), None)
 
 
 def read_table(path: Path, where: str) -> tuple[list[str], list[list[str]]]:

@@ -15,7 +15,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data.bad_files import BadFile
 from hvdgan.data.balance import LABELS
-from hvdgan.data.conditions import is_in_order
 from hvdgan.data.samples import Samples, fingerprint_of
 
 _ARRAYS = (".npz", ".h5", ".hdf5", ".nc", ".zarr")
@@ -72,7 +71,8 @@ def refuse_unclear(config: Config, parts: Mapping[str, Samples], peers: Peers) -
     def look() -> None:
         keys = (each.key(index) for each in parts.values() if table for index in range(len(each)))
         flag = "" if config.balance in (None, LABELS) else f"--balance {config.balance}"
-        if table is not None and (is_in_order(table) or max(collections.Counter(keys).values()) > 1):
+        in_order = config.arrays.condition_order == "rows"
+        if table is not None and (in_order or max(collections.Counter(keys).values()) > 1):
             flag = f"--condition-table {table}"
         if flag:
             cure = "give --balance labels, or a table with a column `file` of names that no two of them have"

@@ -3,6 +3,8 @@
 import contextlib
 import functools
 import importlib
+import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +12,17 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.store import Container, Store, aligned, failed, identity, named_errors, refuse_changed, selection
+from hvdgan.data.store import (
+    Container,
+    Store,
+    aligned,
+    failed,
+    identity,
+    lacking,
+    named_errors,
+    refuse_changed,
+    selection,
+)
 from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
@@ -52,14 +64,16 @@ class Hdf5File(Container):
             if dataset.shape is None:
                 raise UserError(f"--data {where}: it is empty; expected at least one sample")
             _refuse_unknown_filters(f"--data {where}", dataset)
-            return Hdf5Array(where, dataset, self._stamp)
+            sources = _sources(f"--data {where}", dataset) if dataset.is_virtual else []
+            self.paths = [self.data, *sources]
+            return Hdf5Array(where, dataset, [self._stamp, *map(identity, sources)])
 
 
 class Hdf5Array(Store):
     """A data set of an HDF5 file."""
 
-    def __init__(self, name: str, dataset: Any, stamp: list[Any]) -> None:
-        self._dataset, self._stamp = dataset, stamp
+    def __init__(self, name: str, dataset: Any, stamps: Sequence[list[Any]]) -> None:
+        self._dataset, self._stamps = dataset, stamps
         attributes = dict(dataset.attrs)
         self._valid = plain_numbers(name, attributes, dataset.dtype)
         super().__init__(
@@ -77,7 +91,8 @@ class Hdf5Array(Store):
         return out
 
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
-        refuse_changed(self._stamp, self.named(int(indices[0])) if len(indices) else self.name)
+        for stamp in self._stamps:
+            refuse_changed(stamp, self.named(int(indices[0])) if len(indices) else self.name)
         if len(indices) > 1 and isinstance(run := selection(indices), slice) and (np.diff(places) == 1).all():
             try:
                 out[places[0] : places[-1] + 1] = self._dataset[run]
@@ -93,19 +108,46 @@ class Hdf5Array(Store):
         if self._valid.declares:
             out[places] = self._valid.checked(out[places], lambda place: self.named(int(indices[place])))
 
+    def remark(self) -> str:
+        dataset = self._dataset
+        if "MATLAB_class" in dataset.attrs:
+            return f"{self.name}: MATLAB has its axes in reverse order, as {self.shape[::-1]}"
+        if self._valid.declares or dataset.is_virtual or not dataset.size:
+            return ""
+        each = zip(self.shape, dataset.chunks or self.shape, strict=True)
+        chunks = math.prod(-(-size // chunk) for size, chunk in each)
+        stored = dataset.id.get_num_chunks() if dataset.chunks else min(1, dataset.id.get_storage_size())
+        return lacking(self.name, stored, chunks, dataset.fillvalue)
 
-def opened(opener: Callable[[bool | None], Any]) -> Any:
+
+def opened(opener: Callable[..., Any]) -> Any:
     """A file that is opened without a lock where the file system of a cluster has none, or another process holds it.
 
     Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
     HDF5_USE_FILE_LOCKING decides alone if it is set.
     """
     try:
-        return opener(None)
+        return opener(locking=None)
     except OSError as error:
         if "lock" not in str(error):
             raise
-        return opener(False)
+        return opener(locking=False)
+
+
+def _sources(where: str, dataset: Any) -> list[str]:
+    """The files of which a virtual data set consists, where HDF5 finds them; a lost one is refused."""
+    found, name = list[str](), dataset.file.filename
+    beside = [os.path.dirname(path) for path in (os.path.abspath(name), os.path.realpath(name))]
+    folders = [*os.environ.get("HDF5_VDS_PREFIX", "").replace("${ORIGIN}", beside[0]).split(":"), *beside]
+    for file, inner in sorted({each[1:3] for each in dataset.virtual_sources() if "%b" not in each[1]}):
+        tried = (os.path.join(folder, each) for each in (file, os.path.basename(file)) for folder in folders)
+        for path in [name] if file == "." else tried:
+            with contextlib.suppress(*_DAMAGED), opened(functools.partial(h5py.File, path, "r")) as source:
+                found += [path, *(_sources(where, source[inner]) if source[inner].is_virtual else [])]
+                break
+        else:
+            raise UserError(f"{where}: its source {file}:{inner} is missing or cannot be read; restore it")
+    return found
 
 
 def _refuse_unknown_filters(where: str, dataset: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.store import Container, Store, aligned, failed
+from hvdgan.data.store import Container, Store, aligned, failed, spread
 
 MOST_OPEN = 64
 """files that stay open"""
@@ -115,6 +115,9 @@ class JoinedArray(Store):
 
         found = share_out(self.file_counts, read, self._peers, f"--data {self.name}")
         return np.concatenate([unpack(each, self.dtype) for each in found]).reshape(self.shape)
+
+    def remark(self) -> str:
+        return next(filter(None, (self._part(each).remark() for each in spread(len(self.file_counts)).tolist())), "")
 
     def named(self, index: int) -> str:
         return "{}[{}]".format(*self.place_of(index))

@@ -1,12 +1,14 @@
 """Opens the samples that `--data` names."""
 
+import contextlib
 import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import h5py
 import numpy as np
 
 from hvdgan.cli.config import Config
@@ -14,6 +16,7 @@ from hvdgan.cli.errors import UserError
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
 from hvdgan.data.arrays import samples_of
+from hvdgan.data.bad_files import BadImage
 from hvdgan.data.builtin import is_builtin, open_builtin
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
@@ -24,11 +27,13 @@ from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix,
 from hvdgan.data.records import files_named, open_records
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import pack, unpack
-from hvdgan.data.store import Container
+from hvdgan.data.store import Container, spread
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
 """default height and width of pictures"""
+_LEAST_SPAN = 16
+"""of 255: what numbers of 12 bits have that are stored in 16"""
 EXPECTED = (
     "digits, synthetic, a folder or a .zip of images, a folder of .npy files or of packed files, arrays (.npy, .npz, "
     ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
@@ -63,6 +68,8 @@ def open_source(
     source = _with_table(_opened(config, paired, peers, unmapped, in_order), config, peers)
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
+        from_root(lambda: _refuse_dark(source), peers, f"--data {config.data}: its range")
+    source = source.replace(remarks=[*source.remarks, *_about_classes(source)])
     if config.arrays.crop:
         return source.replace(layout=_cropped(source, config.arrays.crop))
     return source
@@ -71,9 +78,13 @@ def open_source(
 def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
     data, size = config.data, config.image_size or _SIZE
     if is_builtin(data):
+        if from_root(lambda: os.path.isdir(data) and first_suffix(data) is not None, peers, f"--data {data}: a folder"):
+            raise UserError(f"--data {data}: a folder {data} is here, too; write ./{data} for it, or rename it")
         return open_builtin(config, size, peers, paired=paired)
     if data and (found := _container(config, peers)) is not None:
-        return samples_of(config, *found, paired=paired, unmapped=unmapped)
+        samples = samples_of(config, *found, paired=paired, unmapped=unmapped)
+        unwritten = from_root(lambda: [each.remark() for each in samples.stores], peers, f"--data {data}: its chunks")
+        return samples.replace(remarks=[*samples.remarks, *filter(None, unwritten)])
     if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
         return open_pictures(
             data,
@@ -88,6 +99,8 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
         how: dict[str, Any] = {"paired": paired, "unmapped": unmapped, "in_order": in_order}
         return open_records(config, files, size=size, peers=peers, **how)
     problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
+    if h5py.is_hdf5(data) or h5py.is_hdf5(data.rpartition(":")[0]):
+        problem = "HDF5 (.mat of MATLAB 7.3 is, with its axes reversed), which is read under a name that ends in .h5"
     raise UserError(f"--data {data}: {problem}; expected {EXPECTED}")
 
 
@@ -167,7 +180,7 @@ def _with_table(source: Samples, config: Config, peers: Peers) -> Samples:
     table, chosen = settings.condition_table, settings.conditions
 
     def read() -> tuple[str, list[str], str]:
-        numbers, names, unused = conditions.of_table(table, chosen, source)
+        numbers, names, unused = conditions.of_table(table, chosen, settings.condition_order, source)
         return pack(numbers), names, unused
 
     numbers, names, unused = from_root(read, peers, f"--condition-table {table}")
@@ -185,6 +198,35 @@ def refuse_array_flags(source: Samples, config: Config) -> None:
             raise UserError(
                 f"{flag} {getattr(settings, name)}: is for arrays, and {source.name} holds 8-bit pictures, whose 0 to "
                 "255 becomes [-1, 1]; leave the flag out"
+            )
+
+
+def _about_classes(source: Samples) -> Iterator[str]:
+    """Which classes have no sample, or which label is none, in at most one line."""
+    present = np.unique(np.zeros(0, np.int32) if source.labels is None else source.labels)
+    where, others = f"warning: --data {source.name}", source.num_classes - len(present) - 1
+    if present.size and present[0] < 0:
+        yield f"{where}: a label is {present[0]}, so the data have no classes; labels count from 0"
+    elif others >= 0:
+        first = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
+        more = f", nor have {others:,} others" * (others > 0)
+        yield f"{where}: class {first} has no sample{more}; labels count from 0"
+
+
+def _refuse_dark(source: Samples) -> None:
+    """Refuse pictures of which 64 use little of 0 to 255: masks of 0 and 1, numbers of classes, 12 bits of 16."""
+    for part, flag in [("inputs", "--input-values")] * source.paired + [("images", "--values")]:
+        low, high = 255, 0
+        for index in spread(len(source)).tolist():
+            if high - low <= _LEAST_SPAN:
+                with contextlib.suppress(BadImage):
+                    pixels = source.layout.split(source.fetch_batch(np.array([index])))[part == "images"]
+                    low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
+        if 0 < high - low <= _LEAST_SPAN:
+            raise UserError(
+                f"--data {source.name}: {part} with pixels from {low} to {high} of 255, which networks would hardly "
+                f"tell apart; multiply them, or give arrays, such as .npy files, {flag} range:{low},{high} (12 bits of "
+                "16: range:0,4095)"
             )
 
 

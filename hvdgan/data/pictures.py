@@ -29,6 +29,9 @@ _RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
 _MOST_SINGLE = 0.5
 """fraction of 64 files that need not be pairs: single odd ones are left out when they are decoded"""
 _MOST_KINDS = 5
+_LEFT_BEHIND = {"thumbs.db", "desktop.ini", "@eadir", "#recycle", "#snapshot", "~snapshot", "__macosx", "$recycle.bin"}
+_LEFT_BEHIND |= {"system volume information", "lost+found"}
+"""what operating systems and network drives put among files, in lower case, besides hidden names"""
 _Sizes = dict[str, tuple[int, int, int]]
 """bytes, width and height of files by name"""
 _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
@@ -46,7 +49,7 @@ def open_pictures(
 ) -> Samples:
     """The pictures of a folder and of all folders below it, or of a zip archive, in the order of their paths.
 
-    Hidden names, the `lost+found` of a disk, run folders, and files without one of the suffixes of hvdgan.data.pixels
+    Hidden names, what operating systems leave, run folders, and files without one of the suffixes of hvdgan.data.pixels
     are passed over. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the names, and no
     file is read but 64, for their sizes: a broken one is found when it is read.
 
@@ -182,7 +185,10 @@ class _Archive:
         except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else in_one_line(error)
             raise UserError(f"--data {name}: cannot be read as a zip archive: {reason}") from error
-        names = [each for each in self._zip.NameToInfo if not each.endswith("/") and "/." not in f"/{each}"]
+        if not any("/" in each for each in self._zip.NameToInfo):  # as older programs of Windows write it
+            self._zip.NameToInfo = {each.replace("\\", "/"): info for each, info in self._zip.NameToInfo.items()}
+        entries = [each for each in self._zip.NameToInfo if not each.endswith("/")]
+        names = [each for each in entries if not any(map(_is_left_behind, each.split("/")))]
         folders = {_first_folder(each) for each in names if each.lower().endswith(pixels.SUFFIXES)}
         self._prefix = f"{folders.pop()}/" if len(folders) == 1 and "" not in folders else ""
         self._names = [each.removeprefix(self._prefix) for each in names]
@@ -298,9 +304,9 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
                 folders.clear()
                 continue
             # Sorted, so that of two links to one folder the same one is followed on every machine.
-            wanted = sorted(name for name in folders if name[0] != "." and (prefix, name) != ("", "lost+found"))
+            wanted = sorted(name for name in folders if not _is_left_behind(name))
             folders[:] = [name for name in wanted if is_new(os.path.join(path, name))]
-            yield from (prefix + name for name in sorted(files) if name[0] != ".")
+            yield from (prefix + name for name in sorted(files) if not _is_left_behind(name))
     except OSError as error:
         where = f"--data {folder}: {printable(os.path.relpath(error.filename, folder))}: cannot be listed"
         if error.errno in OF_ONE_FILE:
@@ -308,6 +314,11 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
         raise RunError(
             f"{where}: {error.strerror}: the disk or the network has failed; repair it, then repeat the command"
         ) from error
+
+
+def _is_left_behind(name: str) -> bool:
+    """Whether a file or folder is hidden, or is none of the user's."""
+    return name.startswith((".", "~$")) or name.lower() in _LEFT_BEHIND
 
 
 def _first_folder(path: str) -> str:

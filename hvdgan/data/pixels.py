@@ -210,11 +210,16 @@ def _opened(name: str, content: bytes) -> Iterator[Image.Image]:
         try:
             image = Image.open(io.BytesIO(content), formats=_FORMATS)
         except UnidentifiedImageError as error:
-            raise BadImage(name, "not a PNG, JPEG, WebP, BMP, GIF or TIFF image") from error
+            of_tiff = "a TIFF whose bands or numbers Pillow does not read; save it as an array, such as .npy"
+            is_tiff = content.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"))
+            raise BadImage(name, of_tiff if is_tiff else "not a PNG, JPEG, WebP, BMP, GIF or TIFF image") from error
         if image.width * image.height > _MAX_PIXELS:
             raise BadImage(name, f"{image.width} x {image.height} pixels, more than the {_MAX_PIXELS:,} accepted")
         if image.format == "TIFF" and (pages := getattr(image, "n_frames", 1)) > 1:
             raise BadImage(name, f"a stack of {pages} pages; save each page as a file, or all as one .npy file")
+        bands = getattr(image, "tag_v2", {}).get(277, 1)
+        if bands > len(image.getbands()) + 1:  # one more may be opacity
+            raise BadImage(name, f"a TIFF of {bands} bands; save it as an array, such as .npy")
         yield image
 
 

@@ -60,6 +60,12 @@ def refuse_changed(stamp: Sequence[Any], named: str) -> None:
         raise failed(named, "the file has changed since the run began")
 
 
+def lacking(name: str, stored: int, chunks: int, fill: Any) -> str:
+    """How many chunks of an array a file lacks, in words; "" if none, or if it reads them as NaN."""
+    words = f"{name}: {chunks - stored:,} of {chunks:,} chunks are not stored, and all their numbers are read as {fill}"
+    return words if stored < chunks and fill == fill else ""
+
+
 def spread(count: int) -> np.ndarray:
     """Numbers of at most 64 samples, spread evenly over all."""
     return np.unique(np.linspace(0, count - 1, 64).astype(np.int64))
@@ -175,6 +181,10 @@ class Store(abc.ABC):
                 raise UserError(f"--data {first}; none of {len(indices)} samples looked at can be used") from first
             return np.concatenate(found)
 
+    def remark(self) -> str:
+        """What the log says of its files, such as chunks that they lack; "" if nothing."""
+        return ""
+
     def named(self, index: int) -> str:
         """The name of a sample, for messages."""
         return f"{self.name}[{index}]"
@@ -236,6 +246,9 @@ class DerivedStore(Store):
 
     def digest(self, index: int) -> bytes:
         return self._stored.digest(index)
+
+    def remark(self) -> str:
+        return self._stored.remark()
 
 
 class Container:

@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import Container, Store, failed, identity, named_errors, refuse_changed, selection
+from hvdgan.data.store import Container, Store, failed, identity, lacking, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
 
 FILES = (".nc", ".nc4")
@@ -206,6 +206,10 @@ class XarrayArray(Store):
         join = np.stack if self._channel_axis == parts[0].ndim else np.concatenate
         return join(parts, axis=self._channel_axis).astype(self.dtype, copy=False)
 
+    def remark(self) -> str:
+        each = zip(self._stamps, self._variables, strict=False)
+        return _unwritten(self.name, [stamp for stamp, variable in each if "_FillValue" not in variable.encoding])
+
 
 class ZarrArray(Store):
     """An array of a Zarr store of which some have no names of dimensions, as zarr.save writes them; read by zarr.
@@ -224,6 +228,17 @@ class ZarrArray(Store):
         refuse_changed(self._stamp, self.name)
         found = _read(self, indices, self._array.oindex, self._valid)
         return found.astype(self.dtype, copy=False)
+
+    def remark(self) -> str:
+        return _unwritten(self.name, [] if self._valid.declares else [self._stamp])
+
+
+def _unwritten(name: str, stamps: Sequence[list[Any]]) -> str:
+    """What Zarr arrays lack, by the paths of their metadata; NetCDF files say what their fill value is."""
+    import zarr
+
+    arrays = [zarr.open(os.path.dirname(path), mode="r") for path, *_ in stamps if path.endswith(_OF_STORES)]
+    return next(filter(None, (lacking(name, a.nchunks_initialized, a.nchunks, a.fill_value) for a in arrays)), "")
 
 
 def _read(store: Store, indices: np.ndarray, numbers: Any, valid: ValidNumbers) -> np.ndarray:

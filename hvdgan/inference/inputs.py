@@ -74,12 +74,6 @@ def open_data(
     config = _with_axes(config, axes)
     if data == config.data:
         return _opened(config, spec, peers)
-    table = config.arrays.condition_table
-    if table is not None and conditions.is_in_order(table):
-        raise UserError(
-            f"--data {data}: the rows of --condition-table {table} are in the order of {config.data}; give the table a "
-            "column `file` with the paths of both"
-        )
     source = _opened(_for_others(config, data, spec, spec.parts.shape), spec, peers)
     if source.labels is not None and source.num_classes and spec.num_classes:
         names, known = tuple(source.class_names or ()), spec.class_names
@@ -122,8 +116,12 @@ def _with_axes(config: Config, axes: str | None) -> Config:
 
 
 def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int]) -> Config:
-    """The settings of a run with other data: pictures are brought to a size, and the shape of arrays is compared."""
-    others = dataclasses.replace(config, data=data, image_size=None, channels=None)
+    """The settings of a run with other data: pictures are brought to a size, and the shape of arrays is compared.
+
+    The order of a table's rows would be that of the run's own data.
+    """
+    arrays = dataclasses.replace(config.arrays, condition_order="names")
+    others = dataclasses.replace(config, data=data, image_size=None, channels=None, arrays=arrays)
     if not spec.is_pictures:
         return others
     return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)

@@ -29,6 +29,7 @@ _MAY_CHANGE = {
     "check_ranks_every",
     "checkpoint_every",
     "compression",
+    "condition_order",
     "data",
     "data_options",
     "deterministic",
@@ -83,6 +84,7 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
         (before, spec),
         *((before["domains"].get(name, {}), spec.domains[name]) for name in spec.domains),
     ):
+        lines += _class_names(source, saved.get("class_names", ()), now.class_names)
         lines += [each for each in _value_maps(source, saved.get("values"), now.values, allowed) if each not in lines]
     return lines
 
@@ -241,6 +243,20 @@ def _check_data(run: Run, source: Path, before: Mapping[str, Any]) -> Iterator[s
         )
     if any(None not in each and each[0] != each[1] for each in zip(before.get("stamps", ()), run.stamps, strict=False)):
         yield f"the files of --data have other sizes or times than at {source.name}; 64 samples looked at are the same"
+
+
+def _class_names(source: Path, before: Sequence[str], now: Sequence[str]) -> Iterator[str]:
+    """Refuse classes that have other numbers than in a checkpoint, whose networks know the numbers only."""
+    numbers = {name: number for number, name in enumerate(now)}
+    if moved := [name for number, name in enumerate(before) if numbers.get(name, number) != number]:
+        was, is_now = before.index(moved[0]), numbers[moved[0]]
+        raise UserError(
+            f"--resume: {source} was made with class {moved[0]} as number {was}, which is now {is_now}; classes are "
+            "numbered in the order of their names: name new ones so that they come last, or start anew in another "
+            "--run-dir"
+        )
+    if changed := [f"{was} is now {new}" for was, new in zip(before, now, strict=False) if was != new]:
+        yield f"warning: class {', class '.join(changed)}"
 
 
 def _value_maps(

@@ -32,6 +32,7 @@ from hvdgan.data.batches import specs_of
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.evaluation.sets import in_short
 from hvdgan.recipe import Recipe, mistakes
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.changes import stage_steps
@@ -268,6 +269,8 @@ def _data(run: Run) -> Iterator[str]:
         text = f"{domain}: " * bool(domain) + f"{source.name}, {len(source):,} {_samples_of(source)}"
         if source.num_classes:
             text += f" in {source.num_classes:,} classes"
+            if names := source.class_names:
+                text += f" ({in_short([f'{number}: {name}' for number, name in enumerate(names)])})"
         if held_out:
             text += f", and {len(held_out[name]):,} held out"
         yield "; ".join([text, *source.assumed_axes])

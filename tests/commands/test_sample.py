@@ -49,6 +49,9 @@ def runs(tmp_path_factory):
     spec = DataSpec((32, 32, 1), 6, values=sample_values.of_pixels(1, paired=False))
     untrained(folder / "completion", "completion", options, spec, **photos)
     untrained(folder / "conditional", "tiny:Conditional", spec=DataSpec((8, 8, 1), 1797, 10), scale=0.1)
+    names = ("0", "1", "10", "11", *"23456", "seven")
+    named = DataSpec((8, 8, 1), 1797, 10, class_names=names)
+    untrained(folder / "named", "tiny:Conditional", spec=named, scale=0.1)
     return folder
 
 
@@ -100,6 +103,18 @@ def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
     ]
     np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
     np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
+
+
+def test_a_class_is_named_as_its_folder_and_its_number_is_said(runs, tmp_path, capsys):
+    """Folders 0 to 11 are numbered in the order of texts."""
+    means = {}
+    for given, number in (("2", "4: 2"), ("seven", "9: seven"), ("7", "7: 5")):
+        means[given] = draw(runs / "named", tmp_path / given, "--samples", 8, "--class", given).astype(float).mean()
+        assert f"; class {number}\n" in capsys.readouterr().out
+    np.testing.assert_allclose(means["seven"] - means["2"], 0.5 * 127.5, atol=1)
+    np.testing.assert_allclose(means["7"] - means["2"], 0.3 * 127.5, atol=1)
+    assert sample([str(runs / "named"), "--out", str(tmp_path / "a.png"), "--class", "eight"]) == 2
+    assert "10 classes; expected a smaller number, or the name of one" in capsys.readouterr().err
 
 
 def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs, tmp_path):

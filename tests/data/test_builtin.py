@@ -4,6 +4,7 @@ import gzip
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from hvdgan.cli.errors import UserError
@@ -33,3 +34,16 @@ def test_a_set_of_keras(tmp_path, monkeypatch):
     source = opened("keras:fashion_mnist", channels=3)
     np.testing.assert_array_equal(all_of(source), np.broadcast_to(shades[:, None, None, None], (20, 8, 8, 3)))
     assert source.labels.tolist() == labels.tolist() and source.num_classes == 3
+
+
+def test_a_folder_of_the_same_name_is_not_passed_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits/config.json").touch()
+    (tmp_path / "digits/metrics.jsonl").touch()
+    Image.new("L", (8, 8), 3).save("digits/0.png")
+    assert len(opened("digits")) == 1797  # a run folder holds no data
+    (tmp_path / "digits/config.json").unlink()
+    with pytest.raises(UserError, match=r"a folder digits is here, too; write \./digits"):
+        opened("digits")
+    assert len(opened("./digits")) == 1

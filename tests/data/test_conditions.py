@@ -74,7 +74,7 @@ def test_a_table_keyed_by_file_in_any_order(tmp_path):
     folder = tmp_path / "images"
     for number, name in enumerate(("b.png", "a/1.png", "a/2.png")):  # in the order a/1, a/2, b
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), number).save(folder / name)
+        Image.new("L", (8, 8), 20 * number).save(folder / name)
     rows = ["7,b.png", "1,./a/1.png", "9,a/3.png", "2,a/2.png"]  # one of a file that is not there
     path = table(tmp_path / "c.csv", "\ufeffsize,file", *rows)
     source = open_source(Config(data=str(folder), image_size=8, channels=1, arrays=ArrayConfig(condition_table=path)))
@@ -82,10 +82,10 @@ def test_a_table_keyed_by_file_in_any_order(tmp_path):
     assert source.conditions[:, 0].tolist() == [1, 2, 7]
     lines = [f"--condition-table {path}: 1 of 4 rows name none of the samples, and are ignored"]
     assert source.remarks == lines and source.mapped(with_statistics(source, ALONE)).remarks == lines
-    assert source.fetch(2).max() == 0 and source.fetch(0).max() == 1
+    assert source.fetch(2).max() == 0 and source.fetch(0).max() == 20
     for some, problem in (
-        (rows[:2], r"no row for a/2\.png; add one, or remove the file"),
-        ([*rows, "8,b.png"], "a file is named twice in column file"),
+        (rows[:2], r"no rows for a/2\.png in column file; expected one for each sample"),
+        ([*rows, "8,b.png"], r"2 rows for b\.png in column file"),
     ):
         with pytest.raises(UserError, match=problem):
             opened(folder, condition_table=table(tmp_path / "c.csv", "size,file", *some))
@@ -105,3 +105,53 @@ def test_tables_that_do_not_fit(array, tmp_path, lines, message):
         opened(array, condition_table=path, conditions=("energy",))
     assert str(caught.value).startswith(f"--condition-table {path}: ") and message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def ages(tmp_path):
+    """Pictures 0.png to 11.png, as bright as the number of each."""
+    (tmp_path / "faces").mkdir()
+    for number in range(12):
+        Image.new("L", (8, 8), 20 * number).save(tmp_path / "faces" / f"{number}.png")
+    return tmp_path / "faces"
+
+
+def brightness(source):
+    return [int(source.fetch(index).max()) // 20 for index in range(len(source))]
+
+
+@pytest.mark.parametrize(
+    ("column", "written"),
+    [
+        ("file_name", "{}.png"),
+        ("image_id", "{}"),
+        ("path", "C:\\photos\\faces\\{}.png"),
+        ("", "./{}.png"),
+        ("x", "{}.JPG"),
+    ],
+)
+def test_a_column_of_any_name_holds_the_paths(ages, tmp_path, column, written):
+    """The rows are in the order of the numbers, and the files in that of their names."""
+    rows = [f"someone,{written.format(number)},{number},{number - 1}" for number in range(12)]
+    path = table(tmp_path / "c.csv", f"name,{column},age,rank", *rows)
+    source = opened(ages, condition_table=path, conditions=("age",))
+    assert source.conditions[:, 0].tolist() == brightness(source) != list(range(12))
+    assert opened(ages, condition_table=path, conditions=("age",), condition_order="names").conditions is not None
+
+
+def test_rows_belong_to_files_in_order_only_if_it_is_said(ages, tmp_path):
+    path = table(tmp_path / "c.csv", "age", *(f"{number / 7}" for number in range(12)))
+    with pytest.raises(UserError, match="no column holds the paths .* such as 0.png; .*--condition-order rows"):
+        opened(ages, condition_table=path)
+    source = opened(ages, condition_table=path, condition_order="rows")
+    np.testing.assert_allclose(source.conditions[:, 0], np.arange(12) / 7)
+    names = [f"{n}.png,{11 - n}.png,{n}" for n in range(12)]
+    with pytest.raises(UserError, match="the columns one, other hold the samples' paths; call the right one"):
+        opened(ages, condition_table=table(path, "one,other,age", *names), conditions=("age",))
+    table(path, "file_name,rank,age", *(f"{n}.png,{11 - n},{n}" for n in range(11)))
+    # Without the table's own column the numbers of `rank` would be taken for names without suffix.
+    with pytest.raises(UserError, match=r"no rows for 11\.png in column file_name"):
+        opened(ages, condition_table=path, conditions=("age",))
+    table(path, "file_name,age", *(f"{n}.png,{n}" for n in range(12)))
+    with pytest.raises(UserError, match=r"file_name of a row is '0\.png'; expected numbers"):
+        opened(ages, condition_table=path, conditions=("file_name",), condition_order="names")

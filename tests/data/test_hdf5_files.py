@@ -3,6 +3,9 @@ Modules: data.joined_files, data.opening"""
 
 import fcntl
 import itertools
+import os
+import re
+import shutil
 import sys
 
 import h5py
@@ -168,3 +171,71 @@ def test_blosc_is_read_by_its_plugin_or_named(tmp_path):
     ):
         done = run([sys.executable, *TRAIN, "--run-dir", f"run{number}"], tmp_path, **settings)
         assert done.returncode == 0, done.stderr
+
+
+def virtual(folder, array, parts=4):
+    """A virtual data set whose files lie in a folder of their own, and one part in the same file."""
+    (folder / "parts").mkdir()
+    each = len(array) // parts
+    layout = h5py.VirtualLayout(array.shape, array.dtype)
+    with h5py.File(folder / "whole.h5", "w") as whole:
+        whole["own"] = array[:each]
+        layout[:each] = h5py.VirtualSource(".", "own", (each, *array.shape[1:]))
+        for number in range(1, parts):
+            name = f"parts/{number}.h5"
+            with h5py.File(folder / name, "w") as file:
+                file["x"] = array[number * each : (number + 1) * each]
+            path = folder / name if number == 1 else name
+            layout[number * each : (number + 1) * each] = h5py.VirtualSource(path, "x", (each, *array.shape[1:]))
+        whole.create_virtual_dataset("x", layout)
+    return f"{folder}/whole.h5:x"
+
+
+def test_a_lost_source_of_a_virtual_data_set_is_named(tmp_path):
+    array = np.random.default_rng(0).uniform(0.5, 1, (16, 3, 3)).astype(np.float32)
+    data = virtual(tmp_path, array)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/link.h5").symlink_to("../whole.h5")
+    for name in (data, f"{tmp_path}/elsewhere/link.h5:x"):
+        source = arrays(name)
+        np.testing.assert_array_equal(source.fetch_batch(np.arange(16))[..., 0], array)
+        assert {os.path.basename(path) for path in source.paths} >= {"1.h5", "2.h5", "3.h5"}
+    path = tmp_path / "parts/2.h5"
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(RunError, match=r"x\[8\].*the file has changed"):
+        source.fetch(8)
+    path.rename(tmp_path / "parts/old.h5")
+    with pytest.raises(UserError, match=r"whole\.h5:x: its source parts/2\.h5:x is missing or cannot be read"):
+        arrays(data)
+    with h5py.File(path, "w") as other:
+        other["y"] = array
+    with pytest.raises(UserError, match=r"its source parts/2\.h5:x is missing"):
+        arrays(data)
+
+
+def test_chunks_that_were_never_written_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, fill, chunks in (("x", 0.5, (2, 3)), ("nan", np.nan, (2, 3)), ("whole", 0.25, None)):
+            file.create_dataset(name, (9, 3), np.float32, fillvalue=fill, chunks=chunks)
+        file["x"][:5] = np.linspace(0, 1, 15).reshape(5, 3)
+        file["nan"][:5] = file["x"][:5]
+        file["sound"] = file["x"][:]
+    for name, words in (("x", "2 of 5 chunks are not stored, .* read as 0.5"), ("whole", "1 of 1 chunks .* as 0.25")):
+        (line,) = arrays(f"{tmp_path}/a.h5:{name}").remarks
+        assert re.search(words, line)
+    assert not arrays(f"{tmp_path}/a.h5:nan").remarks and not arrays(f"{tmp_path}/a.h5:sound").remarks
+    shutil.copy(tmp_path / "a.h5", tmp_path / "b.h5")
+    (line,) = arrays(f"{tmp_path}/*.h5:x").remarks
+    assert "2 of 5" in line
+
+
+def test_files_of_matlab_are_named_and_their_axes_are_said_to_be_reversed(tmp_path):
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        file["x"] = ARRAY
+        file["x"].attrs["MATLAB_class"] = np.bytes_("single")
+    for name in ("a.mat", "a.mat:x"):
+        with pytest.raises(UserError, match="HDF5 .*MATLAB 7.3.*ends in .h5"):
+            arrays(tmp_path / name)
+    (tmp_path / "a.h5").symlink_to("a.mat")
+    (line,) = arrays(f"{tmp_path}/a.h5:x").remarks
+    assert "(5, 7, 6, 23)" in line

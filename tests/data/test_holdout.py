@@ -22,7 +22,7 @@ def folder(path, names):
     path.mkdir()
     for number, name in enumerate(names):
         (path / name).parent.mkdir(exist_ok=True)
-        Image.fromarray(np.full((8, 8, 3), number % 256, np.uint8)).save(path / name)
+        Image.fromarray(np.full((8, 8, 3), 20 * number % 256, np.uint8)).save(path / name)
     return open_source(Config(data=str(path), image_size=8))
 
 

@@ -2,6 +2,7 @@
 Modules: data.store, data.bad_files"""
 
 import shutil
+import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from hvdgan.cli.config import Config
+from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.train import main as train
@@ -126,23 +128,23 @@ def values_of(source):
 
 def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
     for number, name in enumerate(("z", "sub/a", "m")):
-        write_image(tmp_path / "A" / f"{name}.png", number)
-        write_image(tmp_path / "B" / f"{name}.{'bmp' if number else 'PNG'}", 100 + number)
+        write_image(tmp_path / "A" / f"{name}.png", 20 * number)
+        write_image(tmp_path / "B" / f"{name}.{'bmp' if number else 'PNG'}", 100 + 20 * number)
     source = opened(tmp_path, paired=True, channels=1)
     assert source.paired and source.layout.shape[-1] == 1 and source.record_shape == (8, 8, 2)
-    assert values_of(source) == [(2, 102), (1, 101), (0, 100)]  # m, sub/a, z
+    assert values_of(source) == [(40, 140), (20, 120), (0, 100)]  # m, sub/a, z
     assert source.labels is None and source.bad_files == []
     single = opened(tmp_path)
-    assert single.class_names == ["A", "B"] and [single.fetch(index).max() for index in range(6)][3:] == [102, 101, 100]
+    assert single.class_names == ["A", "B"] and [single.fetch(index).max() for index in range(6)][3:] == [140, 120, 100]
 
 
 def test_files_without_a_partner_are_named(tmp_path):
     for number in range(3):
-        write_image(tmp_path / "A" / f"{number}.png", number)
-        write_image(tmp_path / "B" / f"{number + 1}.png", number + 1)
-    write_image(tmp_path / "A" / "1.bmp", 9)
+        write_image(tmp_path / "A" / f"{number}.png", 20 * number)
+        write_image(tmp_path / "B" / f"{number + 1}.png", 20 * number + 20)
+    write_image(tmp_path / "A" / "1.bmp", 90)
     source = opened(tmp_path, paired=True, max_bad_fraction=0.6)
-    assert [pair[0] for pair in values_of(source)] == [9, 2]
+    assert [pair[0] for pair in values_of(source)] == [90, 40]
     reasons = {"A/0.png": "no partner in B", "B/3.png": "no partner in A", "A/1.png": "A/1.bmp has the same name"}
     assert dict(source.bad_files) == reasons
     with pytest.raises(UserError, match=r"3 of 7 files have no partner: A/1\.png .*, A/0\.png \(no partner in B\)"):
@@ -154,9 +156,101 @@ def test_a_broken_file_takes_its_partner_out_and_so_does_one_of_another_size(tmp
     for side in "AB":
         for number in range(4):
             size = (8, 16) if (side, number) == ("A", 3) else (16, 8)
-            write_image(tmp_path / side / f"{number}.png", number, size)
+            write_image(tmp_path / side / f"{number}.png", 40 * number, size)
     (tmp_path / "B" / "1.png").write_bytes(b"")
     with batches_of(opened(tmp_path, paired=True), global_batch_size=4, max_bad_fraction=0.5) as batches:
         assert set(next(batches)["index"].numpy()) == {0, 2}
         sizes = "8 x 16 pixels, and its partner B/3.png has 16 x 8"
         assert sorted(batches.bad_files) == [("A/3.png", sizes), ("B/1.png", "empty file")]
+
+
+MASKS = {"masks": (np.uint8, 1), "classes": (np.uint8, 4), "depth": (np.uint16, 255), "x-rays": (np.uint16, 4095)}
+
+
+@pytest.mark.parametrize(("kind", "most"), MASKS.values(), ids=MASKS)
+def test_pictures_that_use_little_of_the_range_are_refused_with_the_flag(tmp_path, kind, most):
+    """As PNG, as inputs of pairs, and as an array, which the flag admits."""
+    numbers = RNG.integers(0, most, (4, 8, 8), kind, endpoint=True)
+    for number, each in enumerate(numbers):
+        for folder in ("one", "two/A"):
+            (tmp_path / folder).mkdir(exist_ok=True, parents=True)
+            Image.fromarray(each).save(tmp_path / folder / f"{number}.png")
+        noise(tmp_path / "two/B" / f"{number}.png", 8, 8)
+    for data, paired, words in (
+        ("one", False, r"images with pixels from 0 to \d+ of 255.* --values range:"),
+        ("two", True, r"inputs with .* --input-values range:"),
+    ):
+        with pytest.raises(UserError, match=words):
+            opened(tmp_path / data, channels=1, paired=paired)
+    np.save(tmp_path / "a.npy", numbers)
+    with pytest.raises(UserError, match="--values range:"):
+        open_source(Config(data=f"{tmp_path}/a.npy"))
+    assert (
+        open_source(Config(data=f"{tmp_path}/a.npy", arrays=ArrayConfig(values=f"range:0,{most}"))).fetch(0).max() > 0
+    )
+
+
+@pytest.mark.parametrize("pixels", [0, 7, [0, 255], [100, 117]])
+def test_flat_pictures_and_masks_of_black_and_white_are_taken(tmp_path, pixels):
+    np.save(tmp_path / "a.npy", np.resize(np.uint8(pixels), (6, 8, 8)))
+    assert len(open_source(Config(data=f"{tmp_path}/a.npy"))) == 6
+
+
+LEFT_BEHIND = ["Thumbs.db", "a/desktop.ini", "a/.DS_Store", "a/._0.png", "__MACOSX/a/0.png", "@eaDir/0.png/thumb.jpg"]
+LEFT_BEHIND += ["a/@eaDir/0.jpg", ".@__thumb/0.png", "~$0.png", ".nfs000", "$RECYCLE.BIN/0.png", "lost+found/0.png"]
+LEFT_BEHIND += [".Trash-1000/0.png", "#recycle/0.png", "System Volume Information/0.png", ".snapshot/x/0.png"]
+
+
+def test_what_systems_and_drives_leave_is_no_picture_and_no_class(tmp_path):
+    for name in ("a/0.png", "b/0.png"):
+        noise(tmp_path / "photos" / name, 8, 8)
+    for name in LEFT_BEHIND:
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / "photos/a/0.png", tmp_path / "photos" / name)
+    for data in (tmp_path / "photos", zipped(tmp_path / "photos", tmp_path / "a.zip")):
+        source = opened(data)
+        assert [source.key(index) for index in range(len(source))] == [b"a/0.png", b"b/0.png"]
+        assert source.class_names == ["a", "b"] and not source.remarks
+
+
+def test_backslashes_in_an_archive_without_slashes_are_folders(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("top\\a\\0.png", "top\\b\\1.png"):
+            noise(tmp_path / "one.png", 8, 8)
+            archive.write(tmp_path / "one.png", name)
+    source = opened(tmp_path / "a.zip")
+    assert source.class_names == ["a", "b"] and source.labels.tolist() == [0, 1]
+    last = np.asarray(Image.open(tmp_path / "one.png"))
+    np.testing.assert_array_equal(source.fetch(1), last)
+
+
+def tiff(path, kind, bands=5):
+    """A TIFF of 8 x 8 pixels without compression, of which the first three bands are red, green and blue."""
+    pixels = RNG.integers(0, 256, (8, 8, bands)).astype(kind)
+    bits = struct.pack(f"<{bands}H", *[8 * pixels.itemsize] * bands)
+    tags = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, bands, 8), (259, 3, 1, 1), (262, 3, 1, 2)]
+    tags += [(273, 4, 1, 8 + len(bits)), (277, 3, 1, bands), (278, 3, 1, 8), (279, 4, 1, pixels.nbytes)]
+    tags += [(284, 3, 1, 1), (338, 3, 2, 0)]
+    entries = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
+    path.write_bytes(b"II*\0" + struct.pack("<I", 8 + len(bits) + pixels.nbytes) + bits + pixels.tobytes() + entries)
+
+
+@pytest.mark.parametrize(("kind", "words"), [("u1", "a TIFF of 5 bands"), ("u2", "a TIFF whose bands")])
+def test_a_tiff_of_many_bands_is_named_as_one(tmp_path, kind, words):
+    tiff(tmp_path / "a.tif", kind)
+    with pytest.raises(UserError, match=f"a.tif .{words}.*such as .npy"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([1, 2, 2], "class 0 has no sample; labels count from 0"),
+        ([0, 0, 5], "class 1 has no sample, nor have 3 others"),
+        ([0, -1, 1], "a label is -1, so the data have no classes"),
+        ([1, 0, 1], ""),
+    ],
+)
+def test_classes_without_samples_are_said(tmp_path, labels, words):
+    np.savez(tmp_path / "a.npz", images=RNG.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8), labels=labels)
+    assert [words in line for line in open_source(Config(data=f"{tmp_path}/a.npz")).remarks] == [True] * bool(words)

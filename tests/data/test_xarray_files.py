@@ -154,3 +154,22 @@ def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
     np.testing.assert_array_equal(source.conditions[:, 0], hour)
     np.testing.assert_array_equal(source.labels, kind)
     np.testing.assert_array_equal(source.constants[..., 0], GROUND)
+
+
+@pytest.mark.parametrize(("version", "named"), [(3, True), (3, False), (2, True)])
+def test_chunks_of_zarr_that_are_not_stored_are_named_unless_they_are_read_as_missing(tmp_path, version, named):
+    group = zarr.open(str(tmp_path / "a.zarr"), mode="w", zarr_format=version)
+    names = {"dimension_names": ["sample", "x"]} if named and version == 3 else {}
+    array = group.create_array("x", shape=(8, 4), chunks=(2, 4), dtype="f4", fill_value=0.5, **names)
+    if named and version == 2:
+        array.attrs["_ARRAY_DIMENSIONS"] = ["sample", "x"]
+    array[:4] = np.linspace(0, 1, 16).reshape(4, 4)
+    source = arrays(f"{tmp_path}/a.zarr:x")
+    numbers = source.images.read(np.array([7]))
+    if version == 2:
+        assert np.isnan(numbers).all() and not source.remarks
+        return
+    assert (numbers == 0.5).all() and len(source.remarks) == 1
+    assert "2 of 4 chunks are not stored" in source.remarks[0] and "0.5" in source.remarks[0]
+    array[4:] = array[:4]
+    assert not arrays(f"{tmp_path}/a.zarr:x").remarks

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import launching
 from hvdgan.recipe.stages import Stage
@@ -192,3 +193,24 @@ def test_options_of_data_that_have_changed_are_logged(tmp_path, monkeypatch):
     assert main([*words, "--data-options", "n=100,more=1", "--max-steps", "3"]) == 0
     assert log(tmp_path / "run").count("data_options was ['n=100'] and is now ['n=100', 'more=1']") == 1
     assert "other sizes or times" not in log(tmp_path / "run")
+
+
+def test_classes_keep_their_numbers_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            Image.fromarray(pixels + np.uint8(number)).save(tmp_path / "photos" / name / f"{number}.png")
+    words = "--recipe tiny:Tiny --data photos --image-size 8 --holdout 0 --global-batch-size 8 --run-dir run".split()
+    words += ["--steps", "9", "--max-steps"]
+    photos = tmp_path / "photos"
+    assert main([*words, "2"]) == 0
+    assert "in 2 classes (0: cat, 1: dog)" in capsys.readouterr().err
+    (photos / "dog").rename(photos / "ant")
+    for more, said in (([], "other images"), (["--allow-changed", "data"], "class cat as number 0, which is now 1")):
+        assert main([*words, "3", *more]) == 2
+        assert said in capsys.readouterr().err
+    (photos / "ant").rename(photos / "hound")
+    assert main([*words, "3", "--allow-changed", "data"]) == 0
+    assert "warning: class dog is now hound" in capsys.readouterr().err
