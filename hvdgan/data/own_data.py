@@ -7,11 +7,8 @@ such data sets.
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
-import re
-import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -21,25 +18,15 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.own_code import refuse_borrowed
 from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.sharing import pack, share_out_ranges, unpack
 from hvdgan.data.store import Container, Store
 
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
 _BESIDE = ("labels", "conditions")
-
-
-def names_own(data: str) -> bool:
-    """Whether --data names an attribute of a module that can be found, and no file."""
-    if not _NAME.fullmatch(data) or os.path.exists(data) or os.path.exists(data.partition(":")[0]):
-        return False
-    if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
-        sys.path.insert(0, os.getcwd())
-    module = data.partition(":")[0].partition(".")[0]
-    return module in sys.modules or importlib.util.find_spec(module) is not None  # a notebook's __main__ has no spec
 
 
 class OwnData(Container):
@@ -144,6 +131,8 @@ def _made(data: str, options: Sequence[str]) -> Any:
     try:
         found = getattr(importlib.import_module(module), attribute)
         is_made = hasattr(found, "__getitem__") and not isinstance(found, type)
+        if not is_made:
+            refuse_borrowed(f"--data {data}", found)
         made = found if is_made else found(**dict(map(_option, options)))
     except UserError:
         raise

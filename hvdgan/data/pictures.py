@@ -29,6 +29,8 @@ _RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
 _MOST_SINGLE = 0.5
 """fraction of 64 files that need not be pairs: single odd ones are left out when they are decoded"""
 _MOST_KINDS = 5
+MOST_BYTES = 2**29
+"""bytes of a picture in an archive, at most: as many pixels as are accepted, of four bytes"""
 _Sizes = dict[str, tuple[int, int, int]]
 """bytes, width and height of files by name"""
 _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
@@ -192,7 +194,11 @@ class _Archive:
 
     def content(self, file: str) -> bytes:
         with reasons(printable(file)), self._lock:
-            return self._zip.read(self._prefix + file)
+            with self._zip.open(self._prefix + file) as opened:
+                content = opened.read(MOST_BYTES + 1)  # its header may say fewer
+            if len(content) > MOST_BYTES:
+                raise BadImage(printable(file), f"it unpacks to more than the {MOST_BYTES:,} bytes accepted")
+            return content
 
 
 def _look(
