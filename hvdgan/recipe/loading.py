@@ -48,11 +48,11 @@ def _imported(name: str, module_name: str, known: str) -> ModuleType:
         raise UserError(f"--recipe {name}: there is no module {module_name}; {known}") from error
 
 
-def digests_of_files(recipe: Recipe, data: str = "") -> dict[str, str]:
+def digests_of_files(recipe: Recipe, *names: str) -> dict[str, str]:
     """The SHA-256 in hex of each file of the user's code, by its path below the folder of the recipe or its package.
 
-    These are the files of the recipe's class and of the classes it inherits from, of a module that --data names, and of
-    all modules that are loaded from that folder, without those of libraries.
+    These are the files of the recipe's class and of the classes it inherits from, of the user's modules in `names`, and
+    of all modules that are loaded from that folder, without those of libraries.
     """
     module = type(recipe).__module__
     try:
@@ -60,8 +60,7 @@ def digests_of_files(recipe: Recipe, data: str = "") -> dict[str, str]:
     except (TypeError, OSError):  # a class of the __main__ of an interactive session
         return {}
     bases = {kind.__module__ for kind in type(recipe).__mro__} - {Recipe.__module__}
-    if ":" in data and file_of(named := data.partition(":")[0]):
-        bases.add(named)
+    bases |= {named for named, colon, _ in (name.partition(":") for name in names) if colon and file_of(named)}
     home = None if module.startswith(f"{_HVDGAN}.") else home_of(module)
     digests = {}
     for name, loaded in sorted(sys.modules.items()):

@@ -255,7 +255,7 @@ def build(
     spec = spec_of(source, recipe_class.domains)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     recipe, state = parts.recipe, parts.state
-    code = digests_of_files(recipe, config.data)
+    code = digests_of_files(recipe, config.recipe, config.data)
     shared_errors.agree(code, ranks, "the files of the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)

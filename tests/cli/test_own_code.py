@@ -77,7 +77,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def forget():
-    for name in ("mine", "planted", "planted_package", "planted_package.inside"):
+    for name in ("mine", "named", "planted", "planted_package", "planted_package.inside"):
         sys.modules.pop(name, None)
 
 
@@ -170,6 +170,19 @@ def test_what_the_user_wrote_is_used_without_a_flag_as_long_as_it_is_unchanged(f
     Path("other_name.py").write_text(MINE)
     assert main(["run", *flags, *named[2:], "--recipe", "other_name:Shown", "--data", "mine:photos"]) == 2
     assert main(["run", *flags, *named[2:], "--recipe", "other_name:Shown", "--data", "mine:Photos"]) == 0
+
+
+def test_data_and_a_recipe_by_another_name_are_the_users_own_wherever_the_recipe_lies(folder, capsys):
+    """The class of the recipe lies in another folder than the modules that are named."""
+    words = ["--recipe", "named:Tiny", "--data", "mine:photos", "--run-dir", "run"]
+    Path("named.py").write_text("from tiny import Tiny\n")
+    assert train.main([*words, *FLAGS]) == evaluate.main(["run", "--samples", "16"]) == 0
+    Path("mine.py").write_text(MINE + "\n# edited\n")
+    assert "give --data mine:photos" in refused(capsys, evaluate.main, "run", "--samples", "16")
+    assert train.main([*words, *(word.replace("2", "3") for word in FLAGS)]) == 0
+    assert "mine.py: edited since step-00000002 was made" in capsys.readouterr().err
+    Path("named.py").write_text("from tiny import Tiny\n# edited\n")
+    assert "give --recipe named:Tiny" in refused(capsys, sample.main, "run", "--out", "o.png")
 
 
 def test_a_run_of_this_process_samples_whatever_its_code_is(folder):
