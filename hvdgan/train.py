@@ -164,12 +164,11 @@ class TrainedRun:
         from hvdgan.recipe.drawing import Drawing, draw_batches
         from hvdgan.recipe.showing import restored, shown
 
-        own_recipe, own_data = self._named
-        trained = load_trained(self.run_dir, own_recipe)
+        trained = load_trained(self.run_dir, self._named[0])
         recipe, spec = trained.recipe, trained.recipe.data
         if spec.conditions and not recipe.shows_data:
             raise UserError(f"samples of this run need conditions: python -m hvdgan.sample {self.run_dir} --condition")
-        inputs = data_inputs(trained, own_data, seed) if recipe.shows_data else blank_inputs(spec)
+        inputs = data_inputs(trained, self._named[1], seed) if recipe.shows_data else blank_inputs(spec)
         drawing = Drawing(recipe, trained.nets("averaged"), seed=seed, class_=class_)
         drawn = [each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]
         return restored(shown(np.concatenate(drawn), spec), spec)

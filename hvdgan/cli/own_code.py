@@ -1,5 +1,6 @@
 """The user's own modules, which are the only code that a run folder or a file of settings may name."""
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -60,15 +61,13 @@ def names_own_data(data: str) -> bool:
 
 def refuse_foreign(where: str, name: str, code: Mapping[str, Any] | None = None) -> None:
     """Refuse a name in a file unless its code is the user's own, and among the digests of `code` if there are any."""
-    module = name.partition(":")[0]
-    if name == module or (where.endswith("--recipe") and module.startswith("hvdgan.recipes.")):
+    module, colon, _ = name.partition(":")
+    is_ours, file = where.endswith("--recipe") and module.startswith("hvdgan.recipes."), file_of(module)
+    if not colon or is_ours or (file is not None and (code is None or sha256_of(file) in code.values())):
         return
-    if (file := file_of(module)) is None:
+    problem = f"{file} has changed since the run was trained; restore it"
+    if file is None:
         problem = f"there is no {module}.py of your own beside installed packages; give the command in its folder"
-    elif code is None or sha256_of(file) in code.values():
-        return
-    else:
-        problem = f"{file} has changed since the run was trained; restore it"
     raise UserError(f"{where} {name}: {problem}, or, if you trust it, give {where.split()[-1]} {name}")
 
 
@@ -85,7 +84,7 @@ def refuse_foreign_settings(where: str, settings: Mapping[str, Any], words: Sequ
 
 def refuse_borrowed(named: str, found: Any) -> None:
     """Refuse to call what a file of the user's own has only imported, or what belongs to the standard library."""
-    home = str(getattr(getattr(found, "func", found), "__module__", None))  # that of a functools.partial's function
+    home = str(getattr(found.func if isinstance(found, functools.partial) else found, "__module__", None))
     is_own, of_python = file_of(named.split()[1].partition(":")[0]), home.partition(".")[0] in sys.stdlib_module_names
     if file_of(home) is None and (is_own or of_python):
         raise UserError(f"{named}: belongs to {home}; expected a class or function that a file of your own defines")
