@@ -16,7 +16,7 @@ from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Blend, Count, Weights
+from hvdgan.cli.types import Blend, Count, NamedRecipe, Weights
 
 _HELP = """Fill holes of photographs with a trained completion network.
 
@@ -25,7 +25,7 @@ outside the hole are not changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedRecipe):
     """Holes to fill; the fields are the flags."""
 
     image: Path
@@ -49,7 +49,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     folder = request.image.is_dir()
     (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
     files = _match(request) if folder else [(request.image, request.mask, request.out)]
-    trained = load_trained(run_dir)
+    trained = load_trained(run_dir, request.recipe)
     if not trained.recipe.completes():
         raise UserError(
             f"{run_dir}: its recipe, {trained.config.recipe}, completes no images; expected a run of completion"

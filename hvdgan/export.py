@@ -19,7 +19,7 @@ from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Weights
+from hvdgan.cli.types import NamedRecipe, Weights
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
@@ -30,7 +30,7 @@ _SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedm
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedRecipe):
     """What to write; the fields are the flags."""
 
     network: Annotated[str | None, Parameter(name="--only")] = None
@@ -50,7 +50,7 @@ class Request:
 @command(name="export", help_text=_HELP, first=refuse_missing)
 def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     form = _format(request)
-    trained = load_trained(run)
+    trained = load_trained(run, request.recipe)
     recipe, mapped = trained.recipe, list[str]()
     maps, physical = recipe.data.values, request.units == "physical"
     if request.network is None:

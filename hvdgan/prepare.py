@@ -22,7 +22,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig, StoredConfig, TFRecordConfig
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
-from hvdgan.data.packed_files import INDEX, is_packed, read_index
+from hvdgan.data.packed_files import INDEX, is_packed, read_whole_index
 from hvdgan.data.packing import Plan, damages, executor_of, pack
 from hvdgan.data.samples import Samples
 
@@ -162,9 +162,7 @@ def _verify(folder: Path) -> None:
     if not is_packed(os.fspath(folder)):
         problem = "not a folder made by hvdgan.prepare" if folder.exists() else "no such folder"
         raise UserError(f"--verify {folder}: {problem}")
-    index = read_index(folder)
-    if not index["complete"]:
-        raise UserError(f"--verify {folder}: not finished; repeat the command that began it, which resumes it")
+    index = read_whole_index(folder, "--verify")
     found = list(damages(folder))
     for line in found:
         print(f"{folder}/{line}")

@@ -17,7 +17,7 @@ from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Count, Fraction, Seed, Weights
+from hvdgan.cli.types import Count, Fraction, NamedRecipe, Seed, Weights
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
@@ -29,7 +29,7 @@ Texts = dict[str, dict[str, list[str]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedRecipe):
     """Samples to draw; the fields are the flags."""
 
     out: Path
@@ -70,7 +70,7 @@ class Request:
 @command(name="sample", help_text=_HELP, first=refuse_missing)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     check_output(request.out, separate=request.separate, overwrite=request.overwrite)
-    trained = load_trained(run_dir)
+    trained = load_trained(run_dir, request.recipe)
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
     with mistakes.of(recipe):

@@ -18,6 +18,7 @@ from cyclopts import Group, Parameter, Token
 
 from hvdgan.cli.app import main_of, run_app
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.own_code import refuse_foreign_settings
 from hvdgan.cli.settings_file import as_words, read_runs
 from hvdgan.cli.types import Count, CountOrNever
 
@@ -160,6 +161,8 @@ class Job:
         if self.array is None:
             return []
         tables = read_runs(Path(self.array), f"--array {self.array}")
+        for each in tables:
+            refuse_foreign_settings(f"--array {self.array}", each)
         tables = [{"run_dir": f"{self.folder}/run-{number}", **each} for number, each in enumerate(tables)]
         if len({str(each["run_dir"]) for each in tables}) < len(tables):
             raise UserError(f"--array {self.array}: two runs have one run_dir; leave it out, and each gets its own")

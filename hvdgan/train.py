@@ -143,6 +143,7 @@ class TrainedRun:
     is_finished: bool
     step: int
     metrics: dict[str, float | None]
+    _named: tuple[str | None, str | None] = dataclasses.field(default=(None, None), repr=False)  # recipe and data
 
     def sample(self, samples: int = 64, *, seed: int = 0, class_: int | None = None) -> np.ndarray:
         """Draw samples with the networks of the newest checkpoint, as hvdgan.sample does.
@@ -163,11 +164,11 @@ class TrainedRun:
         from hvdgan.recipe.drawing import Drawing, draw_batches
         from hvdgan.recipe.showing import restored, shown
 
-        trained = load_trained(self.run_dir)
+        trained = load_trained(self.run_dir, self._named[0])
         recipe, spec = trained.recipe, trained.recipe.data
         if spec.conditions and not recipe.shows_data:
             raise UserError(f"samples of this run need conditions: python -m hvdgan.sample {self.run_dir} --condition")
-        inputs = data_inputs(trained, None, seed) if recipe.shows_data else blank_inputs(spec)
+        inputs = data_inputs(trained, self._named[1], seed) if recipe.shows_data else blank_inputs(spec)
         drawing = Drawing(recipe, trained.nets("averaged"), seed=seed, class_=class_)
         drawn = [each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]
         return restored(shown(np.concatenate(drawn), spec), spec)
@@ -210,7 +211,7 @@ def train(
     run_dir = folder_of(command.config)
     metrics = _last_metrics(run_dir)
     step = metrics.pop("step", 0)
-    return TrainedRun(run_dir, is_finished, int(step or 0), metrics)
+    return TrainedRun(run_dir, is_finished, int(step or 0), metrics, (command.config.recipe, command.config.data))
 
 
 def _name_of_recipe(recipe: str | type[Recipe]) -> str:

@@ -17,7 +17,7 @@ from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Seed, Weights
+from hvdgan.cli.types import NamedRecipe, Seed, Weights
 
 _HELP = """Translate pictures into another domain, each under its own name.
 
@@ -26,7 +26,7 @@ or a checkpoint folder. A picture keeps its size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedRecipe):
     """Pictures to translate; the fields are the flags."""
 
     data: Path
@@ -54,7 +54,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     names = [Path(file).with_suffix(".png") for file in files]
     if twice := [printable(str(name)) for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"--data {request.data}: two pictures would become {', '.join(twice)}; rename one of each two")
-    trained = load_trained(run_dir)
+    trained = load_trained(run_dir, request.recipe)
     domain = _domain(trained, run_dir, request.domain)
     broken, resized = [], 0
     for number, (file, name) in enumerate(zip(files, names, strict=True)):

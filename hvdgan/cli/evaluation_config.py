@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.cli.types import Count, CountOrNever, Fraction, Seed, Weights
+from hvdgan.cli.types import Count, CountOrNever, Fraction, NamedRecipe, Seed, Weights
 
 # The makers of the graph have published no checksum that could be found. One public program lists the archive with this
 # size of the file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with; none a SHA-256.
@@ -43,7 +43,7 @@ class EvaluationConfig(FeatureConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationRequest:
+class EvaluationRequest(NamedRecipe):
     """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
 
     samples: Count = 50_000

@@ -6,19 +6,18 @@ An import would take the seconds that TensorFlow takes.
 import ast
 import dataclasses
 import importlib.util
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from hvdgan.cli.own_code import search_working_folder
+
 
 def options_in_source(recipe: str) -> type | None:
     """Make a class with the fields of a recipe's Options; None if they are not written in the file of the recipe."""
     module, _, name = recipe.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    search_working_folder()
     try:
         spec = importlib.util.find_spec(module if name else f"hvdgan.recipes.{module}")
         body = ast.parse(Path(str(spec and spec.origin)).read_bytes()).body

@@ -1,11 +1,20 @@
 """Types of settings and options, with their limits and the way they are read from the command line."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamedRecipe:
+    """The flag of each command that loads the recipe of a run."""
+
+    recipe: str | None = None
+    """recipe, if its file is not here, has changed, or is installed; default: as the run says"""
 
 
 def _whole(_: type, tokens: Sequence[Token]) -> int:

@@ -59,9 +59,11 @@ def of_table(
     header, rows = read_table(path, where)
     has_paths = first.lower().endswith(_SUFFIXES)
     columns = [place for place, name in enumerate(header) if has_paths or name in _FILE_COLUMNS]
+    if has_paths:  # numbers may look like the names 0.png, 1.png and so on
+        columns = [place for place in columns if header[place] not in chosen and len(header) > 1]
     keyed, ordered = (None, rows) if order == "rows" else _by_path(where, header, rows, source, columns)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
-    if keyed is None and (order == "names" or (order is None and columns)):
+    if keyed is None and (order == "names" or (order is None and (columns or has_paths))):
         problem = f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`"
         said = ", or give --condition-order rows if the rows are in the order of the samples" * (order is None)
         raise UserError(f"{where}: {problem}{said}")

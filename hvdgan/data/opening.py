@@ -13,6 +13,7 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.own_code import names_own_data
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
 from hvdgan.data.arrays import samples_of
@@ -21,7 +22,7 @@ from hvdgan.data.builtin import is_builtin, open_builtin
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.numpy_files import open_npy_folder, open_numpy
-from hvdgan.data.own_data import OwnData, names_own
+from hvdgan.data.own_data import OwnData
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.records import files_named, open_records
@@ -106,7 +107,7 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
 
 def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:
     """The arrays that `--data` names, and the name of the one with the samples; None if it names no arrays."""
-    if names_own(config.data):
+    if names_own_data(config.data):
         return OwnData(config, peers), ""
     if config.data_options:
         raise UserError(

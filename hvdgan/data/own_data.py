@@ -7,11 +7,8 @@ Hugging Face or TensorFlow. Each item is an array, a picture of Pillow's, (image
 import contextlib
 import dataclasses
 import importlib
-import importlib.util
 import json
 import os
-import re
-import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -23,6 +20,7 @@ from PIL import Image
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.own_code import refuse_borrowed
 from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.bad_files import BadImage, reasons
 from hvdgan.data.numpy_files import NumpyArray
@@ -30,21 +28,10 @@ from hvdgan.data.pixels import GREY, to_pixels, upright
 from hvdgan.data.sharing import pack, share_out_ranges, unpack
 from hvdgan.data.store import Container, Store, as_texts, named_errors
 
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
 _ITEMS = "an array, (image, label), or a dict with images, and perhaps inputs, labels and conditions"
 _BESIDE = ("labels", "conditions")
 _KEYS = {"image": "images", "img": "images", "input": "inputs", "label": "labels"}  # of Hugging Face's rows
-
-
-def names_own(data: str) -> bool:
-    """Whether --data names an attribute of a module that can be found, and no file."""
-    if not _NAME.fullmatch(data) or os.path.exists(data) or os.path.exists(data.partition(":")[0]):
-        return False
-    if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
-        sys.path.insert(0, os.getcwd())
-    module = data.partition(":")[0].partition(".")[0]
-    return module in sys.modules or importlib.util.find_spec(module) is not None  # a notebook's __main__ has no spec
 
 
 class OwnData(Container):
@@ -197,6 +184,8 @@ def _made(data: str, options: Sequence[str]) -> Any:
     try:
         found = getattr(importlib.import_module(module), attribute)
         is_made = hasattr(found, "__getitem__") and not isinstance(found, type)
+        if not is_made:
+            refuse_borrowed(f"--data {data}", found)
         made = found if is_made else found(**dict(map(_option, options)))
     except UserError:
         raise

@@ -24,7 +24,7 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.bad_files import printable
-from hvdgan.data.hdf5_files import Hdf5File
+from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import DerivedStore, Store, failed
@@ -36,6 +36,7 @@ AS_PACKED = ("axes", "inputs", "input_axes", "constants")
 MAPS = ("values", "input_values", "constant_values", "condition_values")
 """settings that a run may give instead of those of hvdgan.prepare"""
 _AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
+_FILE = re.compile(r"packed-\d+-of-\d+\.h5")
 _OWN_FUNCTION = re.compile(r":\s*[^\W\d]\w*\s*,")
 
 
@@ -53,10 +54,35 @@ def read_index(folder: Path) -> dict[str, Any]:
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_text())
         version = index["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if version == FORMAT:
+            _check(folder, index)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder / INDEX}: cannot be read: {error!r}; restore it, or pack the data again") from error
     if version != FORMAT:
         raise UserError(f"{folder / INDEX}: format {version}; expected {FORMAT}; pack the data again")
+    return index
+
+
+def _check(folder: Path, index: dict[str, Any]) -> None:
+    """Raise an error if a field is missing or of another type, or if a file lies elsewhere."""
+    texts = [index["settings"][name] for name in (*AS_PACKED, *MAPS, "missing")]
+    if index["complete"]:
+        texts += [*(index["class_names"] or ()), *index["conditions"], "" * index["pictures"]]
+        for name, facts in index["files"].items():
+            if not _FILE.fullmatch(name) or (folder / name).resolve().parent != folder.resolve():
+                raise ValueError(f"the file {name!r} lies elsewhere")
+            texts += [facts["sha256"], "" * facts["count"]]
+    "".join(each for each in texts if each is not None)  # a TypeError if one is no text
+
+
+def read_whole_index(folder: Path, flag: str) -> dict[str, Any]:
+    """The same of a folder that is finished; `flag` begins messages."""
+    try:
+        index = read_index(folder)
+    except UserError as error:
+        raise UserError(f"{flag} {error}") from error
+    if not index["complete"]:
+        raise UserError(f"{flag} {folder}: not finished; repeat the command of hvdgan.prepare, which resumes it")
     return index
 
 
@@ -72,11 +98,11 @@ class PackedFiles(JoinedFiles):
     has_names = True
 
     def __init__(self, folder: str, peers: Peers) -> None:
-        self._index = on_all(lambda: self._complete(folder), peers, f"--data {folder}")
+        self._index = on_all(lambda: read_whole_index(Path(folder), "--data"), peers, f"--data {folder}")
         parts = {name: facts for name, facts in self._index["files"].items() if facts["count"]}
         files = [os.path.join(folder, name) for name in parts]
         # Each chunk is one sample, which need not be kept: 64 open files would keep gigabytes.
-        super().__init__(folder, files, functools.partial(Hdf5File, cache=0), peers)
+        super().__init__(folder, files, functools.partial(_PackedFile, cache=0), peers)
         self.identity = "".join(facts["sha256"] for facts in parts.values()).encode()
         self.class_names = self._index["class_names"]
         self.holds_arrays = not self._index["pictures"]
@@ -136,20 +162,24 @@ class PackedFiles(JoinedFiles):
         """The names of a file's samples, or the digests by which they are held out; read when first needed."""
         try:
             with h5py.File(file, "r", locking="best-effort") as opened:
-                found: np.ndarray = opened[what][()]
+                found: np.ndarray = _own(opened, what)[()]
         except (OSError, RuntimeError, KeyError) as error:
             raise failed(f"{file}:{what}", error) from error
         return found
 
-    @staticmethod
-    def _complete(folder: str) -> dict[str, Any]:
-        try:
-            index = read_index(Path(folder))
-        except UserError as error:
-            raise UserError(f"--data {error}") from error
-        if not index["complete"]:
-            raise UserError(f"--data {folder}: not finished; repeat the command of hvdgan.prepare, which resumes it")
-        return index
+
+class _PackedFile(Hdf5File):
+    def get(self, name: str) -> Hdf5Array:
+        _own(self._file, name)
+        return super().get(name)
+
+
+def _own(file: h5py.File, name: str) -> h5py.Dataset:
+    """A data set whose numbers lie in its own file."""
+    dataset = file[name]
+    if dataset.is_virtual or dataset.external or dataset.file.filename != file.filename:
+        raise UserError(f"--data {file.filename}:{name}: leads to another file; restore it, or pack the data again")
+    return dataset
 
 
 class _PackedArray(DerivedStore):

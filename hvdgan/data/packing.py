@@ -25,9 +25,9 @@ import numpy as np
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError, in_one_line, unwritable
 from hvdgan.cli.files.lock import wait_for_lock
-from hvdgan.cli.files.outputs import sha256_of
 from hvdgan.cli.files.replacing import whole_file
 from hvdgan.cli.launcher import launched
+from hvdgan.cli.own_code import sha256_of
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
 from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions

@@ -32,6 +32,8 @@ _MOST_KINDS = 5
 _LEFT_BEHIND = {"thumbs.db", "desktop.ini", "@eadir", "#recycle", "#snapshot", "~snapshot", "__macosx", "$recycle.bin"}
 _LEFT_BEHIND |= {"system volume information", "lost+found"}
 """what operating systems and network drives put among files, in lower case, besides hidden names"""
+MOST_BYTES = 2**29
+"""bytes of a picture in an archive, at most: as many pixels as are accepted, of four bytes"""
 _Sizes = dict[str, tuple[int, int, int]]
 """bytes, width and height of files by name"""
 _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
@@ -198,7 +200,11 @@ class _Archive:
 
     def content(self, file: str) -> bytes:
         with reasons(printable(file)), self._lock:
-            return self._zip.read(self._prefix + file)
+            with self._zip.open(self._prefix + file) as opened:
+                content = opened.read(MOST_BYTES + 1)  # its header may say fewer
+            if len(content) > MOST_BYTES:
+                raise BadImage(printable(file), f"it unpacks to more than the {MOST_BYTES:,} bytes accepted")
+            return content
 
 
 def _look(

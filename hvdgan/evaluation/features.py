@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.files.outputs import sha256_of
+from hvdgan.cli.own_code import sha256_of
 from hvdgan.evaluation.inception import SIZE, Method, is_published, load_inception, resize
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec, Recipe

@@ -73,6 +73,9 @@ def load_inception(path: Path, method: Method) -> Callable[[tf.Tensor], dict[str
             (pooled,) = tf.compat.v1.import_graph_def(graph, given, [f"{_FEATURES}:0"], name="inception")
         except (ValueError, tf.errors.OpError) as error:
             raise UserError(f"--inception {path}: TensorFlow cannot import it: {in_one_line(error)}") from error
+        made = [each for each in pooled.graph.get_operations() if each.name.startswith("inception")]
+        if acting := {each.type for each in made if each.op_def.is_stateful} - {"CheckNumerics"}:
+            raise UserError(f"--inception {path}: does more than compute, by {', '.join(sorted(acting))}; {_FETCH}")
         features = tf.squeeze(pooled, (1, 2))
         return {"features": features, "logits": features @ matrix}
 

@@ -1,6 +1,7 @@
 """Evaluates the checkpoints of a run after or beside its training, over all ranks, each once."""
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,8 @@ class Evaluating:
         self._on_files(self._take_lock, "the lock of the evaluations")
 
         try:
-            trained = on_all(lambda: load_trained(checkpoint), self._ranks, "the checkpoint", names_rank=True)
+            load = functools.partial(load_trained, checkpoint, self._asked.recipe)
+            trained = on_all(load, self._ranks, "the checkpoint", names_rank=True)
         except RunError as error:
             if not from_root(lambda: is_gone(checkpoint), self._ranks, "the checkpoint's presence"):
                 raise
@@ -65,6 +67,7 @@ class Evaluating:
             ) from error
         if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
             self._code = digests_of_files(trained.recipe)
+            self._asked = dataclasses.replace(self._asked, recipe=trained.config.recipe)
         with mistakes.of(trained.recipe):
             return self._evaluated(checkpoint, trained)
 
@@ -146,7 +149,7 @@ class Evaluating:
         """The samples trained on and those held out, opened once; with --data its samples for both."""
         if self._sources is None:
             config, recipe, asked = trained.config, trained.recipe, self._asked
-            everything = open_data(config, recipe.data, asked.data, self._ranks, asked.axes)
+            everything = open_data(trained, asked.data, self._ranks, asked.axes)
             maps = maps_of(recipe.data)
             if asked.data is not None:
                 self._sources = everything.mapped(maps), everything.mapped(maps)

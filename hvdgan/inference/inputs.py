@@ -11,7 +11,8 @@ import numpy as np
 
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
+from hvdgan.cli.own_code import names_own_data, refuse_foreign
+from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data import BadImage, Samples, conditions, open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.inference.trained import TrainedNetworks
@@ -38,7 +39,7 @@ def data_inputs(trained: TrainedNetworks, data: str | None, seed: int, axes: str
 
     A UserError says why the data cannot be opened, a RunError that no sample can be read.
     """
-    source = open_data(trained.config, trained.recipe.data, data, axes=axes).mapped(maps_of(trained.recipe.data))
+    source = open_data(trained, data, axes=axes).mapped(maps_of(trained.recipe.data))
     trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=source.constants)
     return _in_order(source, seed)
 
@@ -59,14 +60,15 @@ def _in_order(source: Samples, seed: int) -> Iterator[Input]:
         yield {"images": image, **{name: values[0] for name, values in facts.items()}}
 
 
-def open_data(
-    config: Config, spec: DataSpec, data: str | None, peers: Peers = ALONE, axes: str | None = None
-) -> Samples:
+def open_data(trained: TrainedNetworks, data: str | None, peers: Peers = ALONE, axes: str | None = None) -> Samples:
     """Open the data of a run, or others like them: with its settings, classes, conditions and constants.
 
     Their numbers are not mapped yet.
     """
+    config, spec, code = trained.config, trained.recipe.data, trained.manifest["code"]
     if data is None:
+        if names_own_data(config.data):
+            on_all(lambda: refuse_foreign(f"{trained.checkpoint}: --data", config.data, code), peers, "the data")
         try:
             return _opened(config, spec, peers)
         except UserError as error:
@@ -120,8 +122,9 @@ def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int])
 
     The order of a table's rows would be that of the run's own data.
     """
-    arrays = dataclasses.replace(config.arrays, condition_order="names")
-    others = dataclasses.replace(config, data=data, image_size=None, channels=None, arrays=arrays)
+    changes: dict[str, Any] = {"arrays": dataclasses.replace(config.arrays, condition_order="names")}
+    changes["data_options"] = config.data_options if names_own_data(data) else ()
+    others = dataclasses.replace(config, data=data, image_size=None, channels=None, **changes)
     if not spec.is_pictures:
         return others
     return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)
@@ -129,6 +132,8 @@ def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int])
 
 def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
     """Open data as the settings of a run say, whose maps apply, and refuse those on which it was not trained."""
+    # The maps of the run apply, and those that its settings name would call functions.
+    config = dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, condition_values=None))
     source = open_source(config, paired=spec.input_shape is not None, peers=peers, unmapped=True)
     if source.is_pictures != (spec.is_pictures and config.arrays.values is None):
         found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")

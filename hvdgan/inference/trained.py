@@ -11,6 +11,7 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.launcher import warn_once
+from hvdgan.cli.own_code import refuse_foreign
 from hvdgan.cli.types import Weights
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
@@ -51,17 +52,20 @@ class TrainedNetworks:
         return grown_of(self.recipe, self.state.networks, stages[0]) if stages else {}
 
 
-def load_trained(path: Path) -> TrainedNetworks:
+def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    A UserError says that the recipe cannot be found, that it now makes other networks, or that a frozen network or a
-    function of a value map is another than in training; a RunError that the checkpoint is damaged.
+    `named` is the recipe if the user names it in place of the run. A UserError says that the recipe cannot be found, is
+    no code of the user's or now makes other networks, or that a frozen network or a function of a value map is another
+    than in training; a RunError that the checkpoint is damaged.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
     found = files.find(path)
     manifest = files.read_manifest(found)
-    command = parse_saved(manifest["config"], str(found))
+    if named is None:
+        refuse_foreign(f"{found}: --recipe", str(manifest["config"].get("recipe")), manifest["code"])
+    command = parse_saved(manifest["config"] | ({"recipe": named} if named else {}), str(found))
     try:
         spec = of_json(manifest["data"]["spec"])
     except (KeyError, TypeError) as error:

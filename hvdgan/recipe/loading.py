@@ -1,7 +1,6 @@
 """Finds the class of a recipe by the value of --recipe, and the files of its code."""
 
 import contextlib
-import hashlib
 import importlib
 import inspect
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.own_code import file_of, search_working_folder, sha256_of
 from hvdgan.recipe.mistakes import call, home_of, is_users, of_module
 from hvdgan.recipe.recipe import Recipe
 
@@ -27,9 +27,7 @@ def load_recipe(name: str) -> type[Recipe]:
         raise UserError(f"--recipe {name}: expected package.module:Attribute, as in {module_name[:-3]}:{attribute}")
     if not attribute:
         module_name, attribute = f"hvdgan.recipes.{name}", "RECIPE"
-    elif os.getcwd() not in sys.path:
-        # `python -m` does this itself; a console script or a test may not do it.
-        sys.path.insert(0, os.getcwd())
+    search_working_folder()
     with of_module(f"--recipe {name}", module_name):
         module = call(_imported, name, module_name, known, what="its import")
     found = getattr(module, attribute, None)
@@ -50,11 +48,11 @@ def _imported(name: str, module_name: str, known: str) -> ModuleType:
         raise UserError(f"--recipe {name}: there is no module {module_name}; {known}") from error
 
 
-def digests_of_files(recipe: Recipe) -> dict[str, str]:
+def digests_of_files(recipe: Recipe, *names: str) -> dict[str, str]:
     """The SHA-256 in hex of each file of the user's code, by its path below the folder of the recipe or its package.
 
-    These are the files of the recipe's class and of the classes it inherits from, and of all modules that are loaded
-    from that folder, without those of libraries.
+    These are the files of the recipe's class and of the classes it inherits from, of the user's modules in `names`, and
+    of all modules that are loaded from that folder, without those of libraries.
     """
     module = type(recipe).__module__
     try:
@@ -62,6 +60,7 @@ def digests_of_files(recipe: Recipe) -> dict[str, str]:
     except (TypeError, OSError):  # a class of the __main__ of an interactive session
         return {}
     bases = {kind.__module__ for kind in type(recipe).__mro__} - {Recipe.__module__}
+    bases |= {named for named, colon, _ in (name.partition(":") for name in names) if colon and file_of(named)}
     home = None if module.startswith(f"{_HVDGAN}.") else home_of(module)
     digests = {}
     for name, loaded in sorted(sys.modules.items()):
@@ -69,7 +68,7 @@ def digests_of_files(recipe: Recipe) -> dict[str, str]:
         below = path.startswith(os.path.join(folder, ""))
         if path.endswith(".py") and (name in bases or (home and below and is_users(path, home))):
             with contextlib.suppress(OSError):
-                digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+                digest = sha256_of(Path(path))
                 digests[os.path.relpath(path, folder) if below else os.path.basename(path)] = digest
     return digests
 

@@ -10,18 +10,17 @@ import importlib.util
 import inspect
 import os
 import re
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.cli.own_code import is_installed
 
 Place = tuple[str, int]
 """a file and a line of it"""
 
-_OWN = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_LIBRARIES = (_OWN, *(os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")))
 _HVDGAN = __package__.partition(".")[0]
 _LONGEST = 300
 _TRACED = (
@@ -204,8 +203,7 @@ def is_users(file: str, home: str | None) -> bool:
         return False
     if home and (path == home or path.startswith(home + os.sep)):
         return True
-    libraries = any(path.startswith(library + os.sep) for library in _LIBRARIES)
-    return not libraries and not {"site-packages", "dist-packages"} & set(path.split(os.sep))
+    return not is_installed(Path(path))
 
 
 def _shown(place: Place) -> str:

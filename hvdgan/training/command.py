@@ -14,6 +14,7 @@ from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.cli.evaluation_config import EVALUATION
 from hvdgan.cli.launcher import launched, warn_once
+from hvdgan.cli.own_code import refuse_foreign_settings
 from hvdgan.cli.recipe_source import options_in_source
 from hvdgan.cli.settings_file import as_toml, read_settings
 from hvdgan.cli.types import Count, Positive, Words
@@ -113,6 +114,8 @@ def parse(arguments: Sequence[str]) -> Command | None:
         return None
     saved, source = _saved(arguments)
     command = _parse(arguments, without_replaced(saved, arguments), source, as_flags=True)
+    if saved:
+        refuse_foreign_settings(f"--config {source}", vars(command.config), arguments)
     if command.print_config:
         _print_settings(command)
         return None
@@ -161,6 +164,7 @@ def _saved(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
     """The settings of --config and of the preset of --metrics, and the name of the file."""
     path = _peek(arguments, "--config")
     saved = {} if path is None else read_settings(Path(path), f"--config {path}")
+    refuse_foreign_settings(f"--config {path}", saved, arguments)
     preset = _peek(arguments, "--metrics") or saved.get("metrics")
     return {**_METRICS.get(str(preset), {}), **saved}, str(path)
 

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
-import os
 import queue
 import sys
 import threading
@@ -21,6 +20,7 @@ import numpy as np
 
 from hvdgan.cli.errors import UserError, in_one_line
 from hvdgan.cli.events import Event, LostLogger
+from hvdgan.cli.own_code import refuse_borrowed, search_working_folder
 
 MOST_CALLS = 1000
 """calls that may wait for a logger"""
@@ -92,12 +92,12 @@ def find(name: str) -> LoggerChoice:
     expected = f"expected none, {', '.join(_CLASSES)}, or a class of your own as my_module:MyLogger"
     if not attribute or not module or module.endswith(".py"):
         raise UserError(f"--logger {name}: {expected}")
-    if os.getcwd() not in sys.path:  # as for a recipe
-        sys.path.insert(0, os.getcwd())
+    search_working_folder()
     try:
         made_by = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # the user's module may raise anything
         raise UserError(f"--logger {name}: {type(error).__name__}: {in_one_line(error)}; {expected}") from error
+    refuse_borrowed(f"--logger {name}", made_by)
     return choice_of(made_by, name)
 
 

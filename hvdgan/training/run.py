@@ -279,7 +279,8 @@ def build(
     spec = spec_of(source, recipe_class.domains)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     recipe, state = parts.recipe, parts.state
-    shared_errors.agree(digests_of_files(recipe), ranks, "the files of the recipe")
+    code = digests_of_files(recipe, config.recipe, config.data)
+    shared_errors.agree(code, ranks, "the files of the recipe")
     shared_errors.agree(_facts(source, parts), ranks, "what they have built")
     sampler = Sampler(recipe, state, source, config.seed)
     evaluator = Evaluator(recipe, state.sampling_nets, evaluated, ranks, config) if evaluated else None
@@ -295,7 +296,7 @@ def build(
     check_best_metric(config.best_metric, metrics)
     frozen = digests_of(state)
     agree_on_frozen(frozen, ranks)
-    made = parts.schedule, parts.steps, sampler, evaluator, comparison, digests_of_files(recipe), frozen
+    made = parts.schedule, parts.steps, sampler, evaluator, comparison, code, frozen
     return Run(config, recipe, source, held_out, evaluated, ranks, state, *made)
 
 

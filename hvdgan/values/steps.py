@@ -3,20 +3,16 @@
 import abc
 import dataclasses
 import functools
-import hashlib
 import importlib
 import math
-import os
-import sys
-import sysconfig
 from collections.abc import Callable, Sequence
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from hvdgan.cli.errors import RunError, UserError, in_one_line
+from hvdgan.cli.own_code import file_of, sha256_of
 
 _TOLERANCE = 1e-4
 _TRIED = np.linspace(0.0, 1.0, 11)
@@ -157,12 +153,12 @@ class CustomMap(Step):
     @property
     def file(self) -> Path | None:
         """The file of the module; None if there is none of the user's own."""
-        return _file_of(self.module)
+        return file_of(self.module)
 
     @property
     def has_changed(self) -> bool:
         """Whether the file is there, and another one than when the map was declared."""
-        return self.file is not None and _sha256_of(self.file) != self.sha256
+        return self.file is not None and sha256_of(self.file) != self.sha256
 
     def _called(self, name: str, values: Any) -> Any:
         function = self._functions[name]
@@ -176,8 +172,7 @@ class CustomMap(Step):
         """Both functions by their names."""
         if self.file is None:
             raise UserError(
-                f"value map {self}: there is no {self.module}.py of your own; give the command in the folder that has "
-                "it, or name that folder in PYTHONPATH"
+                f"value map {self}: there is no {self.module}.py of your own; give the command in its folder"
             )
         if self.has_changed:
             raise UserError(f"value map {self}: {self.file} has changed since the map was declared")
@@ -190,26 +185,6 @@ class CustomMap(Step):
             if getattr(function, "__module__", None) != self.module:
                 raise UserError(f"value map {self}: {name} is not defined in {self.file}; define it there")
         return found
-
-
-def _sha256_of(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _file_of(module: str) -> Path | None:
-    """The file of a module of the user's own, found without running anything; None if there is none."""
-    if os.getcwd() not in sys.path:  # where Python does not search it for an installed command, as for python -m
-        sys.path.insert(0, os.getcwd())
-    folders, origin = None, None
-    for part in module.split("."):
-        if (spec := PathFinder.find_spec(part, folders)) is None:
-            return None
-        folders, origin = spec.submodule_search_locations, spec.origin
-    if origin is None or not origin.endswith(".py"):
-        return None
-    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    file = Path(origin).resolve()
-    return None if any(file.is_relative_to(folder) for folder in installed) else file
 
 
 _KINDS: dict[str, Callable[..., Step]] = {
@@ -258,12 +233,8 @@ def _parse_one(text: str, flag: str) -> Step:
 
 def _own(module: str, there: str, back: str, flag: str) -> CustomMap:
     """The user's own functions, tried once on the numbers 0 to 1."""
-    if (file := _file_of(module)) is None:
-        raise UserError(
-            f"{flag}: there is no {module}.py of your own beside installed packages; put the functions into a file in "
-            "the folder of the command, or in one that PYTHONPATH names"
-        )
-    step = CustomMap(module, there, back, _sha256_of(file))
+    file = file_of(module)
+    step = CustomMap(module, there, back, "" if file is None else sha256_of(file))
     try:
         again = np.asarray(step.inverse(step.forward(_TRIED.copy(), NUMPY), NUMPY))
     except RunError as error:

@@ -200,12 +200,12 @@ def trained(recipe):
 
 def test_a_recipe_that_was_edited_is_measured_anew(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for scale in (1, 1, 10):
+    for scale, named in ((1, []), (1, []), (10, ["--recipe", "edited_recipe:Edited"])):
         (tmp_path / "edited_recipe.py").write_text(EDITED.format(scale=scale))
         sys.modules.pop("edited_recipe", None)
         if not (tmp_path / "run").exists():
             trained("edited_recipe:Edited")
-        assert evaluate(["run", "--samples", "60", "--batch-size", "16"]) == 0
+        assert evaluate(["run", "--samples", "60", "--batch-size", "16", *named]) == 0
     before, after = records(tmp_path / "run")
     assert before["eval/histogram"] != after["eval/histogram"]
 

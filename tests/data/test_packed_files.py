@@ -130,6 +130,80 @@ def test_an_unfinished_folder_and_one_that_chooses_functions_are_refused(made, t
         opened(edited(arrays, tmp_path / "other", settings=settings), arrays=ArrayConfig())
 
 
+def without(index, *path):
+    *outer, last = path
+    for name in outer:
+        index = index[name]
+    del index[last]
+
+
+def test_an_index_that_is_not_valid_or_names_files_elsewhere_is_refused_in_one_line(made, tmp_path):
+    name = next(iter(index_of(made)["files"]))
+    facts = index_of(made)["files"][name]
+    shutil.copy(made / name, tmp_path / "packed-00000-of-00001.h5")
+    cases = [
+        *({"files": {each: facts}} for each in ("../packed-00000-of-00001.h5", str(made / name), "..", f"x/../{name}")),
+        *({"files": each} for each in ([name], {name: 3}, {name: {"count": "4", "sha256": ""}}, {name: {"count": 4}})),
+        *({key: None} for key in ("settings", "files", "conditions", "pictures")),
+        {"settings": {**index_of(made)["settings"], "values": ["none"]}},
+        {"class_names": [1]},
+    ]
+    for number, changes in enumerate(cases):
+        with pytest.raises(UserError) as caught:
+            opened(edited(made, tmp_path / str(number), **changes))
+        assert INDEX in str(caught.value) and "\n" not in str(caught.value), changes
+    for number, path in enumerate([("complete",), ("class_names",), ("files",), ("settings", "axes")]):
+        copy, index = edited(made, tmp_path / f"without {number}"), index_of(made)
+        without(index, *path)
+        (copy / INDEX).write_text(json.dumps(index))
+        with pytest.raises(UserError, match=path[-1]):
+            opened(copy)
+    (copy / INDEX).write_text("[" * 100_000)
+    with pytest.raises(UserError, match=INDEX):
+        opened(copy)
+    linked = edited(made, tmp_path / "linked")
+    (linked / name).unlink()
+    (linked / name).symlink_to(tmp_path / "packed-00000-of-00001.h5")
+    with pytest.raises(UserError, match="lies elsewhere"):
+        opened(linked)
+    (tmp_path / "alias").symlink_to(made)
+    assert len(opened(tmp_path / "alias")) == 20
+
+
+def link(file, name, other):
+    file[name] = h5py.ExternalLink(other, name)
+
+
+def virtual(file, name, other):
+    with h5py.File(other) as source:
+        layout = h5py.VirtualLayout(source[name].shape, source[name].dtype)
+        layout[...] = h5py.VirtualSource(other, name, source[name].shape)
+    file.create_virtual_dataset(name, layout)
+
+
+def external(file, name, other):
+    with h5py.File(other) as source:
+        shape, dtype = source[name].shape, source[name].dtype
+    file.create_dataset(name, shape, dtype, external=[(other, 0, h5py.h5f.UNLIMITED)])
+
+
+LEADING = [(link, "images"), (virtual, "images"), (external, "images"), (virtual, "labels"), (external, "digests")]
+
+
+@pytest.mark.parametrize(("leading", "part"), [*LEADING, (link, "names")])
+def test_a_packed_file_that_leads_to_another_file_is_refused(made, tmp_path, leading, part):
+    copy, other = edited(made, tmp_path / "copy"), tmp_path / "other.h5"
+    path = copy / "packed-00000-of-00003.h5"
+    shutil.copy(path, other)
+    with h5py.File(path, "a") as file:
+        del file[part]
+        leading(file, part, str(other))
+    with pytest.raises(UserError) as caught:
+        source = opened(copy)
+        source.key(0), source.digest(0)
+    assert "\n" not in str(caught.value)
+
+
 def test_settings_that_are_not_those_of_the_folder_are_refused(tmp_path, made):
     packed = pack(fields(tmp_path), tmp_path / "made", *BESIDE)
     for settings, complaint in (

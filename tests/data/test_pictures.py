@@ -3,6 +3,7 @@ Modules: data.store, data.bad_files"""
 
 import shutil
 import struct
+import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from PIL import Image
 from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
-from hvdgan.data import BadImage, open_source
+from hvdgan.data import BadImage, open_source, pictures
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images, zipped
 from reading import all_of, batches_of, opened
@@ -61,6 +62,30 @@ def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
     assert f"--data .: {files}; 1 run folder(s), such as runs/one/\n" in (tmp_path / "runs/one/log.txt").read_text()
     with pytest.raises(UserError, match=r"found no images in it; .*; passed over 1 run folder\(s\), such as \.$"):
         opened("runs/one")
+
+
+def test_what_unpacks_to_more_than_is_accepted_is_a_broken_file_whatever_the_archive_says(tmp_path, monkeypatch):
+    """No more of it is unpacked than is accepted."""
+    monkeypatch.setattr(pictures, "MOST_BYTES", 2**20)
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("a", "c"):
+            write_image(tmp_path / f"{name}.png")
+            archive.write(tmp_path / f"{name}.png", f"{name}.png")
+        archive.writestr("b.png", bytes(2**27))
+        archive.writestr("d.png", bytes(2**27))
+        archive.getinfo("d.png").file_size = 100  # its entry in the list of the archive says so
+    source = open_source(Config(data=str(tmp_path / "p.zip"), image_size=8, channels=1))
+    tracemalloc.start()
+    try:
+        for index, fits in enumerate((True, False, True, False)):
+            if fits:
+                assert source.fetch(index).shape == (8, 8, 1)
+            else:
+                with pytest.raises(BadImage, match=f"{'abcd'[index]}.png"):
+                    source.fetch(index)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):

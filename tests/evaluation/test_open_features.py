@@ -24,6 +24,19 @@ CLASSES, DIMENSION = 1008, 2048
 _FIELDS = {bool: "b", int: "i", float: "f", bytes: "s"}
 
 
+def test_a_graph_that_would_write_a_file_is_refused_and_writes_none(graph, tmp_path):
+    """The settings of a run may name it, and they may come from a stranger."""
+    content, nodes = tf.compat.v1.GraphDef.FromString(graph), Nodes()
+    nodes.constant("path", str(tmp_path / "pwned"), tf.string)
+    nodes.constant("text", "x", tf.string)
+    nodes.add("act", "WriteFile", "path", "text")
+    content.node.extend(nodes.graph.node)
+    next(each for each in content.node if each.name == "pool_3").input.append("^act")
+    (tmp_path / "graph.pb").write_bytes(content.SerializeToString())
+    assert "WriteFile" in refused("inception", RGB, tmp_path / "graph.pb")
+    assert not (tmp_path / "pwned").exists()
+
+
 class Nodes:
     """Nodes of a GraphDef that is being made."""
 

@@ -1,6 +1,7 @@
 """What samples start from: other data than a run's, samples of another program, and conditions that a user gives."""
 
 import dataclasses
+import types
 from pathlib import Path
 
 import h5py
@@ -13,7 +14,9 @@ from hvdgan.cli.config import Config
 from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
-from hvdgan.inference.inputs import given_conditions, open_data, open_samples
+from hvdgan.inference import inputs
+from hvdgan.inference.inputs import given_conditions, open_samples
+from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.batch import unpack
 from hvdgan.training.run import spec_of
@@ -41,6 +44,11 @@ def pictures(folder, size=(8, 8), classes=("",)):
         Path(folder, name).mkdir(parents=True)
         for number in range(4):
             Image.fromarray(RNG.integers(0, 256, size, np.uint8)).save(Path(folder, name, f"{number}.png"))
+
+
+def open_data(config, spec, data, **others):
+    recipe = types.SimpleNamespace(data=spec)
+    return inputs.open_data(TrainedNetworks(Path("run"), 0, config, recipe, None, {"code": {}}), data, **others)
 
 
 def seen(run, images, axes=None):

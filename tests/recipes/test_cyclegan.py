@@ -11,7 +11,6 @@ from hvdgan.cli.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
-from hvdgan.training.gradients import Forward
 from launching import train
 from saved import records, tensors
 from tiny import Evaluated
@@ -109,7 +108,7 @@ def run():
 
 def test_half_of_the_pictures_of_each_domain_are_mirrored_by_draws_of_its_own(run):
     data = data_of(run)
-    forward = Forward(run.recipe, run.state, run.schedule.stages[0], run.ranks, run.config)
+    forward = run.steps[0].forward
     batch, ways = forward.prepare(tf.constant(0, tf.int64), data), set()
     for name, key in (("A", "images"), ("B", "B/images")):
         given, seen = data[key].numpy() / 127.5 - 1, batch.domains[name].images.numpy()
@@ -177,7 +176,7 @@ def write_table(folder, names, rows=18):
     ("columns", "weights", "said"),
     [
         (None, np.ones(9), "--balance .*weights.npy: does not say which numbers are of A"),
-        ([], None, "--condition-table .*ages.csv: does not say which numbers are of A"),
+        ([], None, "--condition-table .*ages.csv: no column holds the paths"),
         (["file"], None, "--condition-table .*ages.csv: does not say which numbers are of A"),
     ],
 )

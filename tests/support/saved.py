@@ -13,7 +13,7 @@ from safetensors.numpy import load
 from building import FACTS, write_checkpoint
 from hvdgan.cli.config import Config
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.loading import load_recipe
+from hvdgan.recipe.loading import digests_of_files, load_recipe
 from hvdgan.train import main
 from hvdgan.training.command import to_json
 from hvdgan.training.state import build_state
@@ -69,10 +69,12 @@ def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = Non
     keras.utils.clear_session()
     recipe, spec = load_recipe(name), spec or DataSpec((8, 8, 1), 100)
     options = options or recipe.Options()
-    state = build_state(recipe(options, spec), 0.9)
+    made = recipe(options, spec)
+    state = build_state(made, 0.9)
     random, tensors = np.random.default_rng(0), state.tensors()
     for variable in tensors.values():
         variable.assign(variable + (scale * random.normal(size=variable.shape)).astype(variable.dtype))
     config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
     facts = {**FACTS, "config": to_json(config, options), "data": {**FACTS["data"], "spec": spec.to_json()}}
+    facts["code"] = digests_of_files(made, name, config.data)
     write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)

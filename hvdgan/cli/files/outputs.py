@@ -1,6 +1,5 @@
 """Writes the files of a command: whole or not at all, and over existing ones only with --overwrite."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +7,6 @@ from typing import Any
 
 from hvdgan.cli.errors import RunError, UserError
 from hvdgan.cli.files.replacing import finish_replacing, own_partial, whole_file, whole_folder
-
-_BLOCK = 2**20
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -103,12 +100,3 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
             save(partial)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file of any size, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
