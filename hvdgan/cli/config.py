@@ -131,7 +131,7 @@ class Config:
     """steps between two checks that the ranks' weights are equal; 0: never"""
 
     logger: Annotated[Words, _OUTPUT] = ("tensorboard",)
-    """trackers for rank 0's metrics and samples: tensorboard, wandb, mlflow, trackio, my_module:MyLogger, or none;
+    """trackers for rank 0's metrics and samples: tensorboard, wandb, mlflow, my_module:MyLogger, or none;
     several are separated by commas"""
     log_every: Annotated[Count, _OUTPUT] = 50
     """steps between two lines of metrics in the log"""

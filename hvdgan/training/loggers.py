@@ -1,4 +1,4 @@
-"""Loggers: what a run has measured goes to TensorBoard, W&B, MLflow, trackio, or to a class of the user's own.
+"""Loggers: what a run has measured goes to TensorBoard, W&B, MLflow, or to a class of the user's own.
 
 Rank 0 alone has loggers. Each gets its calls in a thread of its own, because a server that is slow or gone must not
 keep the ranks waiting; one that fails, or falls far behind, is left out from then on, and the run continues.
@@ -26,7 +26,7 @@ MOST_CALLS = 1000
 """calls that may wait for a logger"""
 SOON, PATIENCE = 5.0, 60.0
 """seconds that the end of a run waits for a logger before it says so, and in all"""
-_CLASSES = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow", "trackio": "Trackio"}
+_CLASSES = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
 _METHODS = ("settings", "scalars", "pictures", "close")
 
 

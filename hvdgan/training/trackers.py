@@ -1,8 +1,7 @@
-"""The loggers that hvdgan brings: TensorBoard, and adapters of W&B, MLflow and trackio.
+"""The loggers that hvdgan brings: TensorBoard, and adapters of W&B and MLflow.
 
-They write to the run folder and send nothing, unless the environment says so: WANDB_MODE=online, MLFLOW_TRACKING_URI,
-TRACKIO_SPACE_ID or TRACKIO_SERVER_URL. trackers.json in the run folder has the name that the run has in each, so that
-a resumed run continues there.
+They write to the run folder and send nothing, unless the environment says so: WANDB_MODE=online or MLFLOW_TRACKING_URI.
+trackers.json in the run folder has the name that the run has in each, so that a resumed run continues there.
 """
 
 import json
@@ -89,7 +88,7 @@ class WeightsAndBiases:
             dir=str(run_dir),
             mode=os.environ.get("WANDB_MODE", "offline"),
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
-            id=_name_of_run(run_dir, "wandb", _any_name),
+            id=_name_of_run(run_dir, "wandb", lambda: uuid.uuid4().hex[:8]),
             name=os.environ.get("WANDB_NAME", run_dir.name),
             resume="allow",
             settings=wandb.Settings(console="off"),
@@ -153,41 +152,6 @@ class MLflow:
         self._client.set_terminated(self._run)
 
 
-class Trackio:
-    """A run of trackio, in the folder trackio unless TRACKIO_DIR or its variables for servers say otherwise.
-
-    trackio reads its folder once, so all runs of one process are in that of the first.
-    """
-
-    def __init__(self, run_dir: Path, step: int) -> None:
-        os.environ.setdefault("TRACKIO_DIR", str(run_dir.absolute() / "trackio"))
-        import trackio
-
-        self._library: Any = trackio
-        self._run: Any = None
-        self._name = _name_of_run(run_dir, "trackio", lambda: f"{run_dir.name}-{_any_name()}")
-
-    def settings(self, values: Mapping[str, Any]) -> None:
-        self._run = self._library.init(
-            project=os.environ.get("TRACKIO_PROJECT", _PROJECT),
-            name=self._name,
-            config=dict(values),
-            resume="allow",
-            embed=False,
-            auto_log_cpu=False,
-            auto_log_gpu=False,
-        )
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def pictures(self, step: int, values: Mapping[str, np.ndarray]) -> None:
-        self._run.log({name: self._library.Image(picture) for name, picture in values.items()}, step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
 def _name_of_run(run_dir: Path, tracker: str, make: Callable[[], str]) -> str:
     """The name of the run in a tracker: that of trackers.json, or a new one, which is kept there."""
     path = run_dir / "trackers.json"
@@ -200,7 +164,3 @@ def _name_of_run(run_dir: Path, tracker: str, make: Callable[[], str]) -> str:
             names[tracker] = make()
             write_json(path, names)
     return str(names[tracker])
-
-
-def _any_name() -> str:
-    return uuid.uuid4().hex[:8]

@@ -1,6 +1,6 @@
 """Loggers of a run: what they get, on which rank, after a resumption, and when they fail. Nothing is sent anywhere.
 
-W&B, MLflow and trackio are stand-ins here, with the names and arguments that the adapters use.
+W&B and MLflow are stand-ins here, with the names and arguments that the adapters use.
 Modules: training.loggers, training.trackers"""
 
 import json
@@ -146,12 +146,12 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("trackio", "--logger trackio: trackio is not installed for this Python; pip install trackio"),
-        ("tensorbord", "--logger tensorbord: expected none, tensorboard, wandb, mlflow, trackio, or a class"),
+        ("wandb", "--logger wandb: wandb is not installed for this Python; pip install wandb"),
+        ("tensorbord", "--logger tensorbord: expected none, tensorboard, wandb, mlflow, or a class"),
     ],
 )
 def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
-    monkeypatch.setitem(sys.modules, "trackio", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
     monkeypatch.setattr("hvdgan.training.run.open_source", None)
     assert saved.train(tmp_path / "run", "--logger", name) == 2
     error = capsys.readouterr().err
@@ -189,19 +189,17 @@ def stand_in(monkeypatch, name, **attributes):
     monkeypatch.setitem(sys.modules, name, module)
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_tracker_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch, name):
+def test_wandb_is_local_in_the_run_folder_and_resumes_one_run(tmp_path, monkeypatch):
     calls = []
-    stand_in(monkeypatch, name, init=Recorder(calls, init=Recorder(calls)).init, Settings=dict, Image=np.shape)
-    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "TRACKIO_DIR"):
+    stand_in(monkeypatch, "wandb", init=Recorder(calls, init=Recorder(calls)).init, Settings=dict, Image=np.shape)
+    for variable in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME"):
         monkeypatch.setenv(variable, "")  # so that it is undone
         monkeypatch.delenv(variable)
-    twice(tmp_path, name)
+    twice(tmp_path, "wandb")
     first, second = (named for called, _, named in calls if called == "init")
     assert first["name"] == second["name"] and first["resume"] == second["resume"] == "allow"
-    if name == "wandb":
-        assert (first["mode"], first["dir"], first["id"]) == ("offline", str(tmp_path / "run"), second["id"])
-        assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
+    assert (first["mode"], first["dir"], first["id"]) == ("offline", str(tmp_path / "run"), second["id"])
+    assert json.loads((tmp_path / "run" / "trackers.json").read_text()) == {"wandb": first["id"]}
     logged = [{**named, **arguments[0]} for called, arguments, named in calls if called == "log"]
     assert [each["step"] for each in logged if "judge/loss" in each] == [2, 4]
     assert sorted(each["step"] for each in logged if each.get("samples") == (78, 78, 3)) == [0, 2, 4]
