@@ -4,6 +4,7 @@ Modules: data.joined_files, data.opening"""
 import fcntl
 import itertools
 import os
+import pathlib
 import re
 import shutil
 import sys
@@ -14,7 +15,9 @@ import pytest
 import xarray
 
 from arrays_on_disk import arrays, hdf5
+from hvdgan.cli.config import Config
 from hvdgan.cli.errors import RunError, UserError
+from hvdgan.data import open_source
 from hvdgan.data.hdf5_files import Hdf5File
 from launching import run
 from thread_ranks import Threads
@@ -189,6 +192,23 @@ def virtual(folder, array, parts=4):
             layout[number * each : (number + 1) * each] = h5py.VirtualSource(path, "x", (each, *array.shape[1:]))
         whole.create_virtual_dataset("x", layout)
     return f"{folder}/whole.h5:x"
+
+
+def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
+    """HDF5 gives zeros for what a cut one lacks."""
+    monkeypatch.chdir(tmp_path)
+    array = np.random.default_rng(0).uniform(0.2, 0.9, (40, 4, 4)).astype(np.float32)
+    with h5py.File("raw.h5", "w") as file:
+        file.create_dataset("x", array.shape, "f4", external=[("numbers.bin", 0, h5py.h5f.UNLIMITED)])
+    for part, fits in ((array, True), (array[:30], False), (None, False)):
+        pathlib.Path("numbers.bin").unlink(missing_ok=True)
+        if part is not None:
+            part.tofile("numbers.bin")
+        if fits:
+            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)[..., 0], array[39])
+            continue
+        with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
+            open_source(Config(data="raw.h5:x"))
 
 
 def test_a_lost_source_of_a_virtual_data_set_is_named(tmp_path):
