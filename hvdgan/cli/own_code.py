@@ -55,8 +55,9 @@ def names_own_data(data: str) -> bool:
     if not _NAME.fullmatch(data) or os.path.exists(data) or os.path.exists(data.partition(":")[0]):
         return False
     search_working_folder()
-    module = data.partition(":")[0].partition(".")[0]
-    return module in sys.modules or importlib.util.find_spec(module) is not None  # a notebook's __main__ has no spec
+    module, first = data.partition(":")[0], data.partition(":")[0].partition(".")[0]
+    spec = None if module in sys.modules else importlib.util.find_spec(first)  # a notebook's __main__ has none
+    return module in sys.modules or (spec is not None and (first == module or bool(spec.submodule_search_locations)))
 
 
 def refuse_foreign(where: str, name: str, code: Mapping[str, Any] | None = None) -> None:

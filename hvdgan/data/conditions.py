@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,15 +59,16 @@ def of_table(
     where, first = f"--condition-table {path}", os.fsdecode(source.key(0))
     header, rows = read_table(path, where)
     has_paths = first.lower().endswith(_SUFFIXES)
-    columns = [place for place, name in enumerate(header) if has_paths or name in _FILE_COLUMNS]
-    if has_paths:  # numbers may look like the names 0.png, 1.png and so on
-        columns = [place for place in columns if header[place] not in chosen and len(header) > 1]
+    others = {*header} - {*chosen} if has_paths and len(header) > 1 else {*_FILE_COLUMNS}
+    columns = [place for place, name in enumerate(header) if name in others]
     keyed, ordered = (None, rows) if order == "rows" else _by_path(where, header, rows, source, columns)
     names = list(chosen) or [name for place, name in enumerate(header) if place != keyed]
     if keyed is None and (order == "names" or (order is None and (columns or has_paths))):
         problem = f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`"
         said = ", or give --condition-order rows if the rows are in the order of the samples" * (order is None)
         raise UserError(f"{where}: {problem}{said}")
+    if not names:
+        raise UserError(f"{where}: no column of numbers beside {header[0]}; expected one for each condition")
     if keyed is None and (len(rows) != len(source) or source.bad_files):
         raise UserError(
             f"{where}: {len(rows):,} rows, and the data have {len(source):,} samples; expected one row for each, "
@@ -83,12 +85,13 @@ def _by_path(
 ) -> tuple[int | None, list[list[str]]]:
     """The column that holds the paths of at least half of the samples, if there is one, and the row of each sample."""
     files = [_forms(os.fsdecode(source.key(index))) for index in range(len(source))] if columns else []
-    texts = {place: [_forms(row[place]) for row in rows] for place in columns}
-    for form in range(4) if columns else ():
+    numbers = [place for place in columns if all(row[place].lstrip("-").isdecimal() for row in rows)]
+    texts = [place for place in columns if place not in numbers]
+    for some, form in itertools.product(filter(None, (texts, numbers)), range(4)):  # ages may look like 1.png, 2.png
         wanted = [each[form] for each in files]
-        found = {place: [each[form] for each in texts[place]] for place in columns}
-        matches = {place: len({*wanted} & {*found[place]}) for place in columns}
-        most = [place for place in columns if matches[place] == max(matches.values())]
+        found = {place: [_forms(row[place])[form] for row in rows] for place in some}
+        matches = {place: len({*wanted} & {*found[place]}) for place in some}
+        most = [place for place in some if matches[place] == max(matches.values())]
         if len({*wanted}) < len(wanted) or 2 * matches[most[0]] < len(wanted):
             continue
         keyed = next((place for place in most if header[place] in _FILE_COLUMNS), most[0])
@@ -123,9 +126,7 @@ def columns_of(where: str, header: Sequence[str], rows: Sequence[Sequence[str]],
     except ValueError as error:
         text = str(error).rpartition(": ")[2]
         column = next(header[at] for at in places if text in (repr(row[at]) for row in rows))
-        raise UserError(
-            f"{where}: {column} of a row is {text}; expected numbers (--conditions names columns)"
-        ) from error
+        raise UserError(f"{where}: {column} of a row is {text}; expected numbers; see --conditions") from error
     _refuse_not_finite(where, numbers, names)
     return numbers
 

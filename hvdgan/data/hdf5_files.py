@@ -12,17 +12,7 @@ import h5py
 import numpy as np
 
 from hvdgan.cli.errors import UserError
-from hvdgan.data.store import (
-    Container,
-    Store,
-    aligned,
-    failed,
-    identity,
-    lacking,
-    named_errors,
-    refuse_changed,
-    selection,
-)
+from hvdgan.data.store import Container, Store, aligned, failed, gaps, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import plain_numbers
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
@@ -124,7 +114,7 @@ class Hdf5Array(Store):
         each = zip(self.shape, dataset.chunks or self.shape, strict=True)
         chunks = math.prod(-(-size // chunk) for size, chunk in each)
         stored = dataset.id.get_num_chunks() if dataset.chunks else min(1, dataset.id.get_storage_size())
-        return lacking(self.name, stored, chunks, dataset.fillvalue)
+        return gaps(self.name, stored, chunks, dataset.fillvalue)
 
 
 def opened(opener: Callable[..., Any]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
 from hvdgan.data.numpy_files import NumpyArray
-from hvdgan.data.store import Container, Store, failed, identity, lacking, named_errors, refuse_changed, selection
+from hvdgan.data.store import Container, Store, failed, gaps, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
 
 FILES = (".nc", ".nc4")
@@ -238,7 +238,7 @@ def _unwritten(name: str, stamps: Sequence[list[Any]]) -> str:
     import zarr
 
     arrays = [zarr.open(os.path.dirname(path), mode="r") for path, *_ in stamps if path.endswith(_OF_STORES)]
-    return next(filter(None, (lacking(name, a.nchunks_initialized, a.nchunks, a.fill_value) for a in arrays)), "")
+    return next(filter(None, (gaps(name, a.nchunks_initialized, a.nchunks, a.fill_value) for a in arrays)), "")
 
 
 def _read(store: Store, indices: np.ndarray, numbers: Any, valid: ValidNumbers) -> np.ndarray:

@@ -15,6 +15,7 @@ import saved
 from hvdgan import complete, evaluate, export, sample, slurm, train, translate
 from hvdgan.cli.config import Config
 from hvdgan.cli.errors import UserError
+from hvdgan.cli.own_code import names_own_data
 from hvdgan.data import open_source
 from hvdgan.inference.trained import load_trained
 
@@ -263,3 +264,11 @@ def test_a_function_of_the_standard_library_is_no_data_on_the_command_line_eithe
     with pytest.raises(UserError, match=data) as caught:
         open_source(Config(data=data, data_options=SHELL[1]))
     assert "\n" not in str(caught.value) and not os.path.exists("pwned")
+
+
+def test_a_file_of_arrays_that_is_not_there_yet_is_no_module_of_its_first_name(tmp_path, monkeypatch):
+    """As shapes.h5, which shapes.py is about to write."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapes.py").write_text("raise SystemExit\n")
+    (tmp_path / "pack").mkdir()
+    assert not names_own_data("shapes.h5:x") and names_own_data("shapes:x") and names_own_data("pack.faces:Faces")

@@ -139,6 +139,12 @@ def test_a_column_of_any_name_holds_the_paths(ages, tmp_path, column, written):
     assert opened(ages, condition_table=path, conditions=("age",), condition_order="names").conditions is not None
 
 
+def test_a_table_that_holds_nothing_but_paths_is_refused(ages, tmp_path):
+    path = table(tmp_path / "c.csv", "file", *(f"{number}.png" for number in range(12)))
+    with pytest.raises(UserError, match="no column of numbers beside file"):
+        opened(ages, condition_table=path)
+
+
 def test_rows_belong_to_files_in_order_only_if_it_is_said(ages, tmp_path):
     path = table(tmp_path / "c.csv", "age", *(f"{number / 7}" for number in range(12)))
     with pytest.raises(UserError, match="no column holds the paths .* such as 0.png; .*--condition-order rows"):

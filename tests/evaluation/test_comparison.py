@@ -9,6 +9,7 @@ import pytest
 
 from building import tiny_run
 from hvdgan.cli.errors import RunError
+from hvdgan.cli.events import json_lines
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.evaluation import results, tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
@@ -176,6 +177,6 @@ def test_a_line_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_counts(t
     with (tmp_path / results.FILE).open("ab") as file:
         file.write(b'[1, 2]\n\nnull\n{"identity": "tw\xff')
     results.append(tmp_path, {"identity": "one", "value": 3})
-    assert [each["value"] for each in results.records(tmp_path)] == [1, 3]
+    assert [each["value"] for each in json_lines(tmp_path / results.FILE)] == [1, 3]
     assert results.found(tmp_path, "one")["value"] == 3 and not results.found(tmp_path, "tw")
-    assert list(results.records(tmp_path / "nowhere")) == []
+    assert list(json_lines(tmp_path / "nowhere")) == []
