@@ -33,7 +33,7 @@ from hvdgan.values.sample_values import Layout
 
 _SIZE = 32
 """default height and width of pictures"""
-_LEAST_SPAN = 16
+_HIGHEST = 16
 """of 255: what numbers of 12 bits have that are stored in 16"""
 EXPECTED = (
     "digits, synthetic, a folder or a .zip of images, a folder of .npy files or of packed files, arrays (.npy, .npz, "
@@ -219,15 +219,15 @@ def _refuse_dark(source: Samples) -> None:
     for part, flag in [("inputs", "--input-values")] * source.paired + [("images", "--values")]:
         low, high = 255, 0
         for index in spread(len(source)).tolist():
-            if high - low <= _LEAST_SPAN:
+            if high <= _HIGHEST:
                 with contextlib.suppress(BadImage):
                     pixels = source.layout.split(source.fetch_batch(np.array([index])))[part == "images"]
                     low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
-        if 0 < high - low <= _LEAST_SPAN:
+        if low < high <= _HIGHEST:
             raise UserError(
-                f"--data {source.name}: {part} with pixels from {low} to {high} of 255, which networks would hardly "
-                f"tell apart; multiply them, or give arrays, such as .npy files, {flag} range:{low},{high} (12 bits of "
-                "16: range:0,4095)"
+                f"--data {source.name}: {part} without a pixel above {high} of 255, which networks would hardly tell "
+                f"apart; multiply them, or store them as an array, such as .npy, and give it with {flag} "
+                f"range:{low},{high} (12 bits of 16: range:0,4095)"
             )
 
 

@@ -1,6 +1,5 @@
 """Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
-import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
+from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.data.domains import named
@@ -135,13 +134,16 @@ class Grids:
 
 
 def _readable(source: Samples) -> dict[str, np.ndarray]:
-    images, indices = [], []
+    images, indices, bad = [], [], list[BadImage]()
     for index in _spread(source):
-        with contextlib.suppress(BadImage):
+        try:
             images.append(source.fetch(int(index)))
             indices.append(index)
+        except BadImage as error:
+            bad.append(error)
     if not images:
-        raise RunError(f"--data {source.name}: none of {_GRID} images spread over the data can be read")
+        cure = "repair them, or fill numbers that are missing (NaN) by --missing fill:0"
+        raise UserError(f"--data {source.name}: none of {len(bad)} samples can be read; the first: {bad[0]}; {cure}")
     return {"images": np.stack(images), **source.facts(np.array(indices))}
 
 

@@ -56,6 +56,12 @@ def test_without_the_flag_the_error_names_it(sst):
         with_statistics(opened(), ALONE)
 
 
+def test_a_run_without_the_flag_names_it_too(sst, capsys):
+    assert train("--recipe tiny:Tiny --data sst.npz --values none --global-batch-size 4 --run-dir run".split()) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "sst.npz:images[0]" in error and "20 of 256 numbers are NaN" in error and "--missing fill:0" in error
+
+
 @pytest.mark.parametrize("text", ["0", "fill:nan", "skip:0"])
 def test_another_value_is_refused(text):
     with pytest.raises(UserError, match=f"--missing {text}: expected fill:NUMBER"):
