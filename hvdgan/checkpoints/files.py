@@ -119,6 +119,9 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]
     if "data" not in wrong:
         wrong += [f"data/{name}" for name, kind in _OF_DATA.items() if not isinstance(manifest["data"].get(name), kind)]
+    tensors = manifest["tensors"].values() if "tensors" not in wrong else ()
+    if not all(isinstance(each, dict) and {"shape", "dtype"} <= each.keys() for each in tensors):
+        wrong.append("tensors")
     if wrong:
         raise DamagedCheckpoint(f"{path} is damaged: missing or of another type: {list_some(wrong)}")
     return manifest

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import sysconfig
+import types
 from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -87,5 +88,7 @@ def refuse_borrowed(named: str, found: Any) -> None:
     """Refuse to call what a file of the user's own has only imported, or what belongs to the standard library."""
     home = str(getattr(found.func if isinstance(found, functools.partial) else found, "__module__", None))
     is_own, of_python = file_of(named.split()[1].partition(":")[0]), home.partition(".")[0] in sys.stdlib_module_names
-    if file_of(home) is None and (is_own or of_python):
-        raise UserError(f"{named}: belongs to {home}; expected a class or function that a file of your own defines")
+    is_made = isinstance(found, functools.partial | types.MethodType)  # by the file that is named
+    if file_of(home) is None and ((is_own and not is_made) or of_python):
+        cure = f"name what your own file defines, or {home}:{getattr(found, '__name__', 'NAME')} itself"
+        raise UserError(f"{named}: belongs to {home}; {cure}")

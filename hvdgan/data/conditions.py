@@ -67,6 +67,11 @@ def of_table(
         problem = f"no column holds the paths of {source.name}, such as {printable(first[:80])}; add a column `file`"
         said = ", or give --condition-order rows if the rows are in the order of the samples" * (order is None)
         raise UserError(f"{where}: {problem}{said}")
+    numbered = [[str(begin + each) for each in range(len(rows))] for begin in (0, 1)]
+    for name, *texts in zip(header, *rows, strict=True) if keyed is None and order is None else ():
+        if name not in chosen and texts not in numbered and sorted(texts) in map(sorted, numbered):
+            said = f"column {name or 'without a name'} numbers the samples in another order than the rows"
+            raise UserError(f"{where}: {said}; sort them by it, or give --condition-order rows if they are in order")
     if not names:
         raise UserError(f"{where}: no column of numbers beside {header[0]}; expected one for each condition")
     if keyed is None and (len(rows) != len(source) or source.bad_files):
@@ -76,8 +81,9 @@ def of_table(
         )
     numbers = columns_of(where, header, ordered, names)
     unused = len(rows) - len(ordered)
-    of = f"{where}: {unused:,} of {len(rows):,} rows"
-    return numbers, names, f"{of} name none of the samples, and are ignored" if unused else ""
+    joined = "" if keyed is None or header[keyed] in _FILE_COLUMNS else f"{where}: column {header[keyed]} names samples"
+    of = f"{where}: {unused:,} of {len(rows):,} rows name none of the samples, and are ignored"
+    return numbers, names, "; ".join(filter(None, (joined, of if unused else "")))
 
 
 def _by_path(
@@ -141,6 +147,8 @@ def map_of(given: str | None, names: Sequence[str], units: Sequence[str] = ()) -
 def read_table(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     """The column names and the rows of a CSV table; `where` begins the messages."""
     try:
+        if not path.is_file():  # but a device, which would be read for ever
+            raise OSError("no such file")
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -148,6 +156,8 @@ def read_table(path: Path, where: str) -> tuple[list[str], list[list[str]]]:
     if len(rows) < 2:
         raise UserError(f"{where}: expected a line of column names and a row for each sample")
     header, *others = rows
+    if len(header) == 1 and (wrong := {";", "\t"} & {*header[0]}):
+        raise UserError(f"{where}: the columns are separated by {wrong.pop()!r}; expected commas")
     for number, row in enumerate(others, 2):
         if len(row) != len(header):
             raise UserError(f"{where}: row {number} has {len(row)} columns, and the header has {len(header)}")

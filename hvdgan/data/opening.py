@@ -17,7 +17,7 @@ from hvdgan.cli.own_code import names_own_data
 from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
 from hvdgan.data.arrays import samples_of
-from hvdgan.data.bad_files import BadImage
+from hvdgan.data.bad_files import BadImage, printable
 from hvdgan.data.builtin import is_builtin, open_builtin
 from hvdgan.data.hdf5_files import Hdf5File
 from hvdgan.data.joined_files import JoinedFiles
@@ -102,7 +102,7 @@ def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order
     problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
     if h5py.is_hdf5(data) or h5py.is_hdf5(data.rpartition(":")[0]):
         problem = "HDF5 (.mat of MATLAB 7.3 is, with its axes reversed), which is read under a name that ends in .h5"
-    raise UserError(f"--data {data}: {problem}; expected {EXPECTED}")
+    raise UserError(f"--data {printable(data)}: {problem}; expected {EXPECTED}")
 
 
 def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:

@@ -176,9 +176,9 @@ class _PackedFile(Hdf5File):
 
 def _own(file: h5py.File, name: str) -> h5py.Dataset:
     """A data set whose numbers lie in its own file."""
-    dataset = file[name]
-    if dataset.is_virtual or dataset.external or dataset.file.filename != file.filename:
-        raise UserError(f"--data {file.filename}:{name}: leads to another file; restore it, or pack the data again")
+    dataset = file.get(name)
+    if dataset is None or dataset.is_virtual or dataset.external or dataset.file.filename != file.filename:
+        raise UserError(f"--data {file.filename}:{name}: leads nowhere or to another file; restore it")
     return dataset
 
 

@@ -68,7 +68,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     command = parse_saved(manifest["config"] | ({"recipe": named} if named else {}), str(found))
     try:
         spec = of_json(manifest["data"]["spec"])
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{found}: its manifest.json does not describe the data: {error!r}; name another one") from error
     _check_functions(found, spec)
     with mistakes.of(command.recipe):

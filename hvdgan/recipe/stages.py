@@ -54,8 +54,7 @@ class Update:
         loss: function (nets, batch) that returns the loss and a dict of metrics; see Loss.
         every: period in steps, from 1 to the stage's steps: the update runs at the last of each `every` steps. A critic
             that is updated n times as often as its generator has every=1, and the generator every=n.
-        learning_rate: rate of this update, above 0, or a LearningRate, or the name of a state that control() sets to
-            it; None: the rate of the network's optimizer.
+        learning_rate: rate of this update, above 0, or a LearningRate; None: the rate of the network's optimizer.
         betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
         clip_norm: largest norm of the gradient of all owned variables, averaged over the ranks, above 0; a longer
             gradient is scaled to it. None: no limit.
@@ -70,7 +69,7 @@ class Update:
     owns: Sequence[str]
     loss: Loss
     every: int = 1
-    learning_rate: float | LearningRate | str | None = None
+    learning_rate: float | LearningRate | None = None
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
@@ -87,8 +86,8 @@ class Update:
             ("every", _is_count(self.every), "a whole number of steps, at least 1"),
             (
                 "learning_rate",
-                isinstance(rate, LearningRate | str) or _is_positive(rate, None),
-                "above 0, a LearningRate, or the name of a state",
+                isinstance(rate, LearningRate) or _is_positive(rate, None),
+                "above 0, or a LearningRate",
             ),
             ("betas", self.betas is None or len(self.betas) == 2, "two numbers, as in (0.5, 0.999)"),
             ("clip_norm", _is_positive(self.clip_norm, None), "a number above 0"),

@@ -23,7 +23,7 @@ def apply_gradients(
     update: Update,
     gradients: Sequence[tf.Tensor],
     norm: tf.Tensor,
-    rates: Callable[[float | LearningRate | str], tf.Tensor],
+    rates: Callable[[float | LearningRate], tf.Tensor],
 ) -> None:
     """Clip the gradients, and let the optimizer of each owned network make one step."""
     if update.clip_norm is not None:
@@ -91,14 +91,6 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
                 raise Mistake(
                     f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "
                     "one out",
-                    update,
-                )
-            declared = state.recipe_state.declared
-            known = [key for key, each in declared.items() if not (each.per_sample or each.initial.shape)]
-            if isinstance(rate := update.learning_rate, str) and rate not in known:
-                raise Mistake(
-                    f'{where}: its learning rate is "{rate}", and state() declares {", ".join(known) or "no number"}; '
-                    "name a state of one number for all ranks",
                     update,
                 )
             has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))

@@ -32,9 +32,7 @@ _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() wit
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
 _FOLLOW = 'if it follows another network, call nets.averaged.NAME instead, with ema = ("NAME",) in the class'
 _LIST = "the optimizer must list all that it keeps in its property `variables`"
-_TRAIN = (
-    "which is trainable and in no network; return it in networks(), or set trainable=False if it shall not be trained"
-)
+_TRAIN = "which is trainable and in no network; return it in networks(), or make it trainable=False (docs/recipes.md)"
 
 
 def operations(

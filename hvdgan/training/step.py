@@ -131,9 +131,7 @@ class StageStep:
     def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
         factor = rate_factor(self._config)
 
-        def rates(rate: float | LearningRate | str) -> tf.Tensor:
-            if isinstance(rate, str):
-                return factor * getattr(self._state.recipe_state.shared_values(), rate)
+        def rates(rate: float | LearningRate) -> tf.Tensor:
             return rate_at(rate, stage_step, self.stage.steps, factor)
 
         apply_gradients(self._state, update, gradients, norm, rates)

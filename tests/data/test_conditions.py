@@ -1,5 +1,7 @@
 """Conditions: from arrays beside the samples, from tables keyed by file or in order; what does not fit is refused."""
 
+import pathlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -137,6 +139,30 @@ def test_a_column_of_any_name_holds_the_paths(ages, tmp_path, column, written):
     source = opened(ages, condition_table=path, conditions=("age",))
     assert source.conditions[:, 0].tolist() == brightness(source) != list(range(12))
     assert opened(ages, condition_table=path, conditions=("age",), condition_order="names").conditions is not None
+
+
+def test_a_column_that_numbers_the_samples_otherwise_than_the_rows_is_no_matter_of_order(array, tmp_path):
+    numbers = [3, 1, 2, 6, 5, 4]
+    rows = [f"{number},{ENERGY[number - 1]}" for number in numbers]
+    for order in (None, "names"):
+        with pytest.raises(UserError, match="column id numbers the samples in another order|no column holds"):
+            opened(array, condition_table=table(tmp_path / "c.csv", "id,energy", *rows), condition_order=order)
+    source = opened(
+        array, condition_table=table(tmp_path / "c.csv", "id,energy", *sorted(rows)), conditions=("energy",)
+    )
+    np.testing.assert_array_equal(source.conditions[:, 0], ENERGY)
+    ordered = {"conditions": ("energy",), "condition_order": "rows"}
+    source = opened(array, condition_table=table(tmp_path / "c.csv", "id,energy", *rows), **ordered)
+    np.testing.assert_array_equal(source.conditions[:, 0], ENERGY[np.array(numbers) - 1])
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_than_commas_are_named(array, tmp_path, separator):
+    path = table(tmp_path / "c.csv", *(separator.join(row) for row in (("a", "energy"), ("1", "2"))))
+    with pytest.raises(UserError, match="expected commas"):
+        opened(array, condition_table=path)
+    with pytest.raises(UserError, match="no such file"):
+        opened(array, condition_table=pathlib.Path("/dev/zero"))
 
 
 def test_a_table_that_holds_nothing_but_paths_is_refused(ages, tmp_path):

@@ -3,7 +3,6 @@ Modules: recipe.state"""
 
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,12 +10,11 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run
 from hvdgan import sample
 from hvdgan.inference.trained import load_trained
-from hvdgan.recipe import Stage, State, Update, UserError
+from hvdgan.recipe import State, UserError
 from hvdgan.train import main
 from launching import train
 from saved import tensors
 from stateful import PLACES, Pooled, faulty
-from tiny import Tiny
 
 G = 6
 WORDS = f"--recipe stateful:Pooled --image-size 8 --global-batch-size {G} --sample-every 0 --run-dir run".split()
@@ -126,36 +124,6 @@ def test_mistakes_are_named_before_the_first_step(methods, complaint):
     with pytest.raises(UserError) as caught:
         tiny_run(faulty(**methods))
     assert complaint in str(caught.value)
-
-
-class Cooling(Tiny):
-    """Plain gradient descent whose rate control() sets to 0 after the first step."""
-
-    rate = "rate"
-
-    def optimizers(self):
-        return {name: keras.optimizers.SGD(0.1) for name in ("generator", "discriminator")}
-
-    def state(self):
-        return {"rate": State(0.1)}
-
-    def control(self, state, metrics):
-        return {"rate": 0.0 * state.rate}
-
-    def stages(self):
-        judge = Update("judge", ["discriminator"], self.judge, learning_rate=self.rate)
-        return [Stage("one", 4, [judge, Update("fool", ["generator"], self.fool)])]
-
-
-def test_a_learning_rate_may_be_a_state_that_a_controller_sets():
-    run = tiny_run(Cooling)
-    moved = []
-    for step in range(2):
-        before = [variable.numpy() for variable in run.state.networks["discriminator"].trainable_variables]
-        stage_step(run)(step, step, data_of(run))
-        now = [variable.numpy() for variable in run.state.networks["discriminator"].trainable_variables]
-        moved.append(any(not np.array_equal(*pair) for pair in zip(before, now, strict=True)))
-    assert moved == [True, False]
 
 
 def trained(folder, steps, ranks=2, recipe="Local", more=""):
