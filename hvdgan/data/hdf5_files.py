@@ -57,9 +57,8 @@ class Hdf5File(Container):
             raw = [each for each in dataset.external or () if "HDF5_EXTFILE_PREFIX" not in os.environ]
             held = [min(size, os.path.getsize(name) - begin) for name, begin, size in raw if os.path.isfile(name)]
             if raw and sum(held) < dataset.nbytes:  # HDF5 gives zeros for what is not there
-                files = ", ".join(name for name, *_ in raw)
                 raise UserError(
-                    f"--data {where}: {sum(held):,} of its {dataset.nbytes:,} bytes are in {files}; restore them"
+                    f"--data {where}: {sum(held):,} of its {dataset.nbytes:,} bytes are in {raw[0][0]}; restore it"
                 )
             sources = _sources(f"--data {where}", dataset) if dataset.is_virtual else []
             self.paths = [self.data, *sources]
@@ -109,10 +108,12 @@ class Hdf5Array(Store):
         dataset = self._dataset
         if "MATLAB_class" in dataset.attrs:
             return f"{self.name}: MATLAB has its axes in reverse order, as {self.shape[::-1]}"
-        if self._valid.declares or dataset.is_virtual or not dataset.size:
+        if self._valid.declares or not dataset.size:
             return ""
-        each = zip(self.shape, dataset.chunks or self.shape, strict=True)
-        chunks = math.prod(-(-size // chunk) for size, chunk in each)
+        if dataset.is_virtual:
+            held = sum(each.vspace.get_select_npoints() for each in dataset.virtual_sources())
+            return gaps(self.name, held, dataset.size, dataset.fillvalue, "numbers")
+        chunks = math.prod(-(-n // part) for n, part in zip(self.shape, dataset.chunks or self.shape, strict=True))
         stored = dataset.id.get_num_chunks() if dataset.chunks else min(1, dataset.id.get_storage_size())
         return gaps(self.name, stored, chunks, dataset.fillvalue)
 

@@ -60,9 +60,9 @@ def refuse_changed(stamp: Sequence[Any], named: str) -> None:
         raise failed(named, "the file has changed since the run began")
 
 
-def gaps(name: str, stored: int, chunks: int, fill: Any) -> str:
+def gaps(name: str, stored: int, chunks: int, fill: Any, what: str = "chunks") -> str:
     """How many chunks of an array a file lacks, in words; "" if none, or if it reads them as NaN."""
-    words = f"{name}: {chunks - stored:,} of {chunks:,} chunks are not stored, and all their numbers are read as {fill}"
+    words = f"{name}: {chunks - stored:,} of {chunks:,} {what} are not stored, and are read as {fill}"
     return words if stored < chunks and fill == fill else ""
 
 

@@ -211,6 +211,19 @@ def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
             open_source(Config(data="raw.h5:x"))
 
 
+@pytest.mark.parametrize(("mapped", "said"), [(40, False), (30, True)])
+def test_what_no_source_of_a_virtual_data_set_holds_is_named(tmp_path, mapped, said):
+    array = np.random.default_rng(0).uniform(0.2, 0.9, (40, 4, 4)).astype(np.float32)
+    with h5py.File(tmp_path / "gap.h5", "w") as file:
+        file["own"] = array
+        layout = h5py.VirtualLayout(array.shape, array.dtype)
+        layout[:mapped] = h5py.VirtualSource(".", "own", array.shape)[:mapped]
+        file.create_virtual_dataset("x", layout)
+    remarks = open_source(Config(data=f"{tmp_path}/gap.h5:x")).remarks
+    assert any("160 of 640 numbers are not stored, and are read as 0.0" in each for each in remarks) == said
+    assert said or not remarks
+
+
 def test_a_lost_source_of_a_virtual_data_set_is_named(tmp_path):
     array = np.random.default_rng(0).uniform(0.5, 1, (16, 3, 3)).astype(np.float32)
     data = virtual(tmp_path, array)
