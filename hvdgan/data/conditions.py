@@ -51,10 +51,10 @@ def of_container(container: Container, names: Sequence[str], samples: Store) -> 
 def of_table(
     path: Path, chosen: Sequence[str], order: Order | None, source: Samples
 ) -> tuple[np.ndarray, list[str], str]:
-    """Conditions from the columns of a CSV table, their names, and a remark on rows that are not used, or "".
+    """Conditions from the columns of a CSV table, their names, and a remark on the column and rows that count, or "".
 
     Each row belongs to the sample whose path a column holds. The rows are in the order of the samples if `order` says
-    so, or if the samples have no paths and no column is called `file` or `name`.
+    so, or if the samples have no paths, no column is called `file` or `name`, and none numbers the rows otherwise.
     """
     where, first = f"--condition-table {path}", os.fsdecode(source.key(0))
     header, rows = read_table(path, where)
@@ -71,7 +71,7 @@ def of_table(
     for name, *texts in zip(header, *rows, strict=True) if keyed is None and order is None else ():
         if name not in chosen and texts not in numbered and sorted(texts) in map(sorted, numbered):
             said = f"column {name or 'without a name'} numbers the samples in another order than the rows"
-            raise UserError(f"{where}: {said}; sort them by it, or give --condition-order rows if they are in order")
+            raise UserError(f"{where}: {said}; sort the rows by it, or give --condition-order rows to ignore it")
     if not names:
         raise UserError(f"{where}: no column of numbers beside {header[0]}; expected one for each condition")
     if keyed is None and (len(rows) != len(source) or source.bad_files):

@@ -72,7 +72,7 @@ def _check(folder: Path, index: dict[str, Any]) -> None:
             if not _FILE.fullmatch(name) or (folder / name).resolve().parent != folder.resolve():
                 raise ValueError(f"the file {name!r} lies elsewhere")
             texts += [facts["sha256"], "" * facts["count"]]
-    "".join(each for each in texts if each is not None)  # a TypeError if one is no text
+    "".join(each for each in texts if each is not None)  # a TypeError if one is no text, as above if a count is none
 
 
 def read_whole_index(folder: Path, flag: str) -> dict[str, Any]:
