@@ -28,7 +28,7 @@ def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_a
 def test_state_that_depends_on_the_samples_of_a_rank_is_refused_by_name_after_the_first_step(tmp_path):
     command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *SIZE]
     done = run(command, tmp_path, forked=True)
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode in {1, 2}, done.stdout + done.stderr  # horovodrun over Gloo makes a 1 of a rank's 2
     named = "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs between the"
     said = [line for line in done.stderr.splitlines() if named in line]
     assert said and all('aggregation="mean"' in line and "declare it in state()" in line for line in said), done.stderr
