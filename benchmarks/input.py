@@ -126,17 +126,17 @@ def one(how: str, path: str, cores: int, seconds: float) -> Any:
 
 def pictures(path: str, cores: int) -> Batches:
     """Read pictures as hvdgan.train does, with one rank."""
-    from hvdgan.cli.config import Config
     from hvdgan.data import open_source
+    from hvdgan.settings.config import Config
 
     return batches_of(open_source(Config(data=path, image_size=SIZE)), 64, cores)
 
 
 def arrays(path: str, cores: int) -> Batches:
     """Read arrays as hvdgan.train does, with one rank."""
-    from hvdgan.cli.config import Config
-    from hvdgan.cli.data_config import ArrayConfig
     from hvdgan.data import open_source
+    from hvdgan.settings.config import Config
+    from hvdgan.settings.data import ArrayConfig
 
     source = open_source(Config(data=path, arrays=ArrayConfig(values="none")))
     return batches_of(source.mapped(source.values), 32, cores)

@@ -17,9 +17,10 @@ FLOORS = [
     ["training"],
     ["recipes", "evaluation", "pages"],
     ["networks", "recipe", "data", "checkpoints", "distributed"],
-    ["values"],
-    ["cli"],
+    ["values", "runs", "cli"],
+    ["settings", "files", "launching", "errors"],
 ]
+GROUND = frozenset(itertools.chain(*FLOORS[-2:]))
 COMMANDS = {
     "train": "trains a GAN",
     "launch": "starts several ranks",
@@ -50,11 +51,16 @@ COLOURS = {
     "evaluation": "#0f766e",
     "inference": "#c2410c",
     "cli": "#475569",
+    "runs": "#57534e",
+    "settings": "#78716c",
+    "files": "#64748b",
+    "launching": "#6d28d9",
+    "errors": "#991b1b",
 }
 # Pixels. A floor is a band as wide as the picture; the gaps between boxes are the lanes of arrows that skip a floor.
 WIDTH, PAD, LABEL, GAP, SPACE = 1000, 14, 26, 24, 46
 COMMANDS_IN_A_ROW, COMMAND_HEIGHT, COMMAND_GAP = 3, 48, 10
-HEIGHTS = [86, 72, 106, 146, 72, 72]  # of the boxes of each floor
+HEIGHTS = [86, 72, 106, 146, 106, 122]  # of the boxes of each floor
 CHARACTER = 6.6  # width of a character of 12 pixels, on average
 
 Place = tuple[float, float, float, float]  # x, y, width, height
@@ -128,9 +134,9 @@ def boxes() -> dict[str, Place]:
 
 
 def arrows(places: dict[str, Place]) -> Iterator[str]:
-    """Curves between packages. Arrows into `cli` are left out, since everything imports it."""
+    """Curves between packages. Arrows into the ground floors are left out, since nearly everything imports them."""
     wanted = [(one, other) for one, others in sorted(imports().items()) if one in COLOURS for other in sorted(others)]
-    wanted = [(one, other) for one, other in wanted if other != "cli"]
+    wanted = [(one, other) for one, other in wanted if other not in GROUND]
     starts: dict[tuple[str, str], float] = {}
     ends: dict[tuple[str, str], float] = {}
     for one in COLOURS:
@@ -218,17 +224,14 @@ def band(label: str, boxes: list[Place]) -> Iterator[str]:
 
 def labels() -> list[str]:
     """What stands above each floor."""
-    found = imports()
-    without = sorted(name for name in found if name != "cli" and "cli" not in found[name])
-    everything = "every package and command" + f" but {', '.join(without)}" * bool(without)
     return [
         "Commands, and the packages that each imports",
         "Trained networks in use, and measurements of a machine",
         "Training",
         "GANs, distances between samples, and pages",
         "Parts",
-        "The numbers of the data",
-        f"Ground floor: imported by {everything}",
+        "Imported by nearly every package above, without arrows",
+        "Ground floor, likewise; a package here imports only those to its right",
     ]
 
 
@@ -259,7 +262,7 @@ def picture() -> str:
     parts += arrows(places)
     found = imports()
     for name, place in places.items():
-        own = package_box(name, place) if name in COLOURS else command_box(name, found[name] - {"cli"}, place)
+        own = package_box(name, place) if name in COLOURS else command_box(name, found[name] - GROUND, place)
         parts += own
     return "\n".join(parts) + "\n</svg>\n"
 

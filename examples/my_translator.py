@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, NonNegative, Positive, Recipe, Stage, Update, losses, measures
+from hvdgan.recipe import Count, NonNegative, Positive, Recipe, Stage, Update, losses, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,4 +80,4 @@ class MyTranslator(Recipe):
 
     def evaluate(self, nets, batch):
         made = nets.generator(batch.inputs)["images"]
-        return {"l1": measures.l1(batch.images, made), "psnr": measures.psnr(batch.images, made)}
+        return {"l1": metrics.l1(batch.images, made), "psnr": metrics.psnr(batch.images, made)}

@@ -21,13 +21,13 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files import outputs
-from hvdgan.cli.launching import read_hosts
-from hvdgan.cli.types import Count, Positive, Words
 from hvdgan.diagnostics.installation import cpu_name
 from hvdgan.diagnostics.speed import Bench, Variant, efficiencies, summary, tables
 from hvdgan.distributed.cuda import gpu_names
+from hvdgan.errors import UserError
+from hvdgan.files import outputs
+from hvdgan.launching.starters import read_hosts
+from hvdgan.settings.types import Count, Positive, Words
 from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.

@@ -14,9 +14,9 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Blend, Count, NamedRecipe, Weights
+from hvdgan.errors import UserError
+from hvdgan.files import outputs
+from hvdgan.settings.types import Blend, Count, NamedRecipe, Weights
 
 _HELP = """Fill holes of photographs with a trained completion network.
 
@@ -67,8 +67,8 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 
 
 # Here, so that help and a wrong command line need no TensorFlow.
-from hvdgan.cli.files.pictures import save_png
 from hvdgan.data.pixels import SUFFIXES
+from hvdgan.files.pictures import save_png
 from hvdgan.inference.filling import blend_in, fill, read_photo
 from hvdgan.inference.trained import load_trained
 

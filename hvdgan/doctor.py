@@ -16,14 +16,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from hvdgan import __version__
-from hvdgan.cli import launching
 from hvdgan.cli.app import command
-from hvdgan.cli.files import outputs
-from hvdgan.cli.launcher import launched
-from hvdgan.cli.types import Positive, Words
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.probe_process import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
+from hvdgan.files import outputs
+from hvdgan.launching import starters
+from hvdgan.launching.launched import launched
+from hvdgan.settings.types import Positive, Words
 
 _HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, hosts, run folder.
 
@@ -66,7 +66,7 @@ class Request:
 
 @command(name="doctor", help_text=_HELP, one_process=False)
 def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
-    hosts = [name for name, _ in launching.read_hosts(",".join(request.hosts), "--hosts")] if request.hosts else []
+    hosts = [name for name, _ in starters.read_hosts(",".join(request.hosts), "--hosts")] if request.hosts else []
     _, _, rank = launched()
     file = None if request.json in (None, "-") else Path(str(request.json))
     if file and not rank:
@@ -105,7 +105,7 @@ def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
         yield row
     if hosts:
         yield placement.ssh(hosts, needed=True)
-    elif len(allocated := launching.allocated_names()) > 1:
+    elif len(allocated := starters.allocated_names()) > 1:
         yield placement.ssh(allocated, needed=False)
     yield folders.run_folder(request.run_dir)
 

@@ -15,9 +15,9 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command, leave
-from hvdgan.cli.errors import LostPeer, RankFailed, RunError, UserError
-from hvdgan.cli.evaluation_config import EvaluationRequest
-from hvdgan.cli.types import NonNegative
+from hvdgan.errors import LostPeer, RankFailed, RunError, UserError
+from hvdgan.settings.evaluation import EvaluationRequest
+from hvdgan.settings.types import NonNegative
 
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
 measures of held-out samples.

@@ -17,9 +17,9 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files import outputs
-from hvdgan.cli.types import NamedRecipe, Weights
+from hvdgan.errors import UserError
+from hvdgan.files import outputs
+from hvdgan.settings.types import NamedRecipe, Weights
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
@@ -58,7 +58,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
             networks = ", ".join(trained.state.networks)
             raise UserError(f"--out {request.out}: name a network of this recipe of domains with --only: {networks}")
         averaged = bool(trained.state.ema)
-        with mistakes.of(recipe):
+        with recipe_errors.of(recipe):
             serving = Serving(recipe, trained.nets(request.weights), in_units=physical)
             what, mapped = "sample()" if type(recipe).generate is Recipe.generate else "generate()", serving.mapped
             _write(request.out, form, serving.save, lambda path: list_maps(path, maps, mapped))
@@ -76,7 +76,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
             _write(request.out, form, lambda path: np.savez(path, **values))
         else:
             if physical and maps is not None and not recipe.data.is_pictures:
-                with mistakes.of(recipe):
+                with recipe_errors.of(recipe):
                     ends = Serving(recipe, trained.nets(request.weights), in_units=False).ends
                 network, mapped = in_units(network, recipe.data, ends[request.network])
             if form == "keras":
@@ -102,7 +102,7 @@ import tensorflow as tf
 from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe import Recipe, mistakes
+from hvdgan.recipe import Recipe, recipe_errors
 
 
 def _format(request: Request) -> Format:

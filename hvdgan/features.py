@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.evaluation_config import INCEPTION_BYTES, INCEPTION_MD5
-from hvdgan.cli.files import outputs
+from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.files import outputs
+from hvdgan.settings.evaluation import INCEPTION_BYTES, INCEPTION_MD5
 
 _HELP = """Get the network of FID: the frozen graph classify_image_graph_def.pb of the archive inception-2015-12-05.tgz.
 

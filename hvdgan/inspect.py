@@ -16,9 +16,9 @@ from cyclopts import Parameter
 from hvdgan.checkpoints.contents import Facts, contents, difference, verified
 from hvdgan.checkpoints.files import find, list_some, newest_first
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import RunError
-from hvdgan.pages.reading import metrics
-from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.errors import RunError
+from hvdgan.runs import metrics
+from hvdgan.runs.lines import Folder
 
 _HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 

@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hvdgan.cli import events, launching
 from hvdgan.cli.app import main_of
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.launcher import VAIN_REQUEUES, requeued
-from hvdgan.cli.programs import output_of
-from hvdgan.cli.supervision import Supervised
 from hvdgan.diagnostics import preflight
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching import starters
+from hvdgan.launching.launched import VAIN_REQUEUES, requeued
+from hvdgan.launching.programs import output_of
+from hvdgan.launching.supervision import Supervised
+from hvdgan.runs import events
 from hvdgan.training.command import check_flags
 
 _HELP = """usage: hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
@@ -171,15 +172,15 @@ def _module(given: dict[str, str], words: list[str]) -> tuple[str, list[str]]:
     return f"hvdgan.{name}", rest
 
 
-def _hosts(given: dict[str, str], *, up: bool = False) -> launching.Slots:
+def _hosts(given: dict[str, str], *, up: bool = False) -> starters.Slots:
     """The hosts that are named, or those of the Slurm allocation; empty: this machine."""
     slots = int(given.get("--slots", 1))
     if "--hosts" in given:
-        found = launching.read_hosts(given["--hosts"], "-H", slots)
+        found = starters.read_hosts(given["--hosts"], "-H", slots)
     elif "--hostfile" in given:
-        found = launching.hosts_of_file(given["--hostfile"], slots)
+        found = starters.hosts_of_file(given["--hostfile"], slots)
     elif "SLURM_JOB_NODELIST" in os.environ:
-        found = launching.hosts_of_allocation(up=up)
+        found = starters.hosts_of_allocation(up=up)
     else:
         return []
     ranks = sum(count for _, count in found)
@@ -188,11 +189,11 @@ def _hosts(given: dict[str, str], *, up: bool = False) -> launching.Slots:
     return found
 
 
-def _starter(given: dict[str, str], scratch: Path) -> launching.Starter:
+def _starter(given: dict[str, str], scratch: Path) -> starters.Starter:
     if "--srun" in given or "--image" in given:
         if unused := [flag for flag in ("-np", "--hosts", "--hostfile", "--interface") if flag in given]:
             raise UserError(f"{unused[0]}: the Slurm job says which ranks srun starts; leave it out")
-        return launching.srun(*_pyxis(given))
+        return starters.srun(*_pyxis(given))
     slots = _hosts(given, up="--elastic" in given)
     ranks = sum(count for _, count in slots)
     names = {
@@ -204,17 +205,17 @@ def _starter(given: dict[str, str], scratch: Path) -> launching.Starter:
     options = [word for flag, name in names.items() if flag in given for word in (name, given[flag])]
     if "--elastic" in given:
         return _elastic(given, slots, options, scratch)
-    np = int(given.get("-np", ranks or launching.count_ranks()))
+    np = int(given.get("-np", ranks or starters.count_ranks()))
     if "--mpi" in given:
         if options:
             raise UserError(f"{options[0]}: is for Gloo; Open MPI has OMPI_MCA_btl_tcp_if_include and plm_rsh_args")
-        return launching.mpirun(np, slots)
+        return starters.mpirun(np, slots)
     if "--gloo" in given:
-        return launching.horovodrun(np, slots, *options)
-    return launching.over_any(np, slots, *options)
+        return starters.horovodrun(np, slots, *options)
+    return starters.over_any(np, slots, *options)
 
 
-def _elastic(given: dict[str, str], slots: launching.Slots, options: list[str], scratch: Path) -> launching.Starter:
+def _elastic(given: dict[str, str], slots: starters.Slots, options: list[str], scratch: Path) -> starters.Starter:
     if not slots:
         raise UserError("--elastic: no hosts; give -H or --hostfile, or start it in a Slurm allocation")
     if len(slots) == 1 and "--interface" not in given:
@@ -244,7 +245,7 @@ def _elastic(given: dict[str, str], slots: launching.Slots, options: list[str], 
     ]
     options = [*bounds, "--host-discovery-script", shlex.join(words), "--disable-cache", *options]
     # The remaining ranks wait that long in Gloo for a host that was cut off without closing its connections.
-    starter = launching.horovodrun(np, [], *options, HOROVOD_GLOO_TIMEOUT_SECONDS="120")
+    starter = starters.horovodrun(np, [], *options, HOROVOD_GLOO_TIMEOUT_SECONDS="120")
     (scratch / "ssh").write_text(_SSH.format(ssh=shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")))
     (scratch / "ssh").chmod(0o755)
     starter.environment["PATH"] = f"{scratch}{os.pathsep}{starter.environment.get('PATH', os.defpath)}"
@@ -272,7 +273,7 @@ def _container(given: dict[str, str]) -> list[str]:
     if given.get("--runtime") == "pyxis":
         mounts = ",".join(f"{folder}:{folder}" for folder in seen)
         return [f"--container-image={image}", f"--container-mounts={mounts}", f"--container-workdir={here}"]
-    gpus = ["--nv"] if launching.count_gpus() else []
+    gpus = ["--nv"] if starters.count_gpus() else []
     return ["apptainer", "exec", *gpus, "--bind", ",".join(seen), "--pwd", here, image]
 
 
@@ -328,7 +329,7 @@ def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool
     Returns:
         The broken nodes, and whether there were enough spare ones for them.
     """
-    spare, slots = int(given["--spare-nodes"]), dict(launching.hosts_of_allocation())
+    spare, slots = int(given["--spare-nodes"]), dict(starters.hosts_of_allocation())
     if not len(slots) > spare:
         raise UserError(f"--spare-nodes {spare}: the job has {len(slots)} node(s); ask for more with --nodes")
     if len(slots) == 1:

@@ -16,15 +16,15 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from tqdm import tqdm
 
-from hvdgan.cli import hosts
 from hvdgan.cli.app import main_of, refuse_more_processes, run_app
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig, StoredConfig, TFRecordConfig
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
 from hvdgan.data.packed_files import INDEX, is_packed, read_whole_index
 from hvdgan.data.packing import Plan, damages, executor_of, pack
 from hvdgan.data.samples import Samples
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching import hosts
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig, StoredConfig, TFRecordConfig
+from hvdgan.settings.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
 
 _HELP = """Pack samples into HDF5 files, which hvdgan.train reads with --data, faster than most other data.
 

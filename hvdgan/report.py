@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files import outputs
-from hvdgan.pages import comparison, run_page
-from hvdgan.pages.reading import run_folder
+from hvdgan.errors import UserError
+from hvdgan.files import outputs
+from hvdgan.pages import run_facts, run_page, several_runs
 
 _HELP = """Write an HTML page about a run, for a person to open, read and send on. It needs no other file or network.
 
@@ -48,7 +47,7 @@ def main(
     request: Annotated[Request, Parameter(name="*")] = Request(),
 ) -> None:
     found: dict[Path, Path] = {}  # a link to a run is no other run
-    for path in (path for each in (run_dir, *more) for path in run_folder.expand(each)):
+    for path in (path for each in (run_dir, *more) for path in run_facts.expand(each)):
         found.setdefault(path.resolve(), path)
     paths = list(found.values())
     out = request.out or (paths[0] if len(paths) == 1 else Path()) / "report.html"
@@ -56,9 +55,9 @@ def main(
     if len(paths) == 1:
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
-        text = run_page.make(run_folder.read(paths[0]))
+        text = run_page.make(run_facts.read(paths[0]))
     else:
-        text = comparison.make(paths, request.sort_by, request.sort_mode)
+        text = several_runs.make(paths, request.sort_by, request.sort_mode)
     outputs.write_text(out, text, shared=True)  # a run renews its page itself
     print(f"{out}: {len(text.encode()):,} bytes, {len(paths)} run{'s' * (len(paths) > 1)}")
 

@@ -15,9 +15,9 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files import outputs
-from hvdgan.cli.types import Count, Fraction, NamedRecipe, Seed, Weights
+from hvdgan.errors import UserError
+from hvdgan.files import outputs
+from hvdgan.settings.types import Count, Fraction, NamedRecipe, Seed, Weights
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
@@ -73,7 +73,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     trained = load_trained(run_dir, request.recipe)
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
-    with mistakes.of(recipe):
+    with recipe_errors.of(recipe):
         _check(recipe, request)
         class_ = _class_numbers(recipe.data).get(request.class_ or "")
         if batches := request.standing_statistics:
@@ -111,11 +111,11 @@ import tensorflow as tf
 from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import TrainedNetworks, load_trained
-from hvdgan.recipe import DataSpec, mistakes
-from hvdgan.recipe.drawing import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
+from hvdgan.recipe import DataSpec, recipe_errors
+from hvdgan.recipe.contract import drawn_by
+from hvdgan.recipe.display import restored, save_samples, shown
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.results import drawn_by
-from hvdgan.recipe.showing import restored, save_samples, shown
+from hvdgan.recipe.sampling import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:

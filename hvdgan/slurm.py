@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter, Token
 
 from hvdgan.cli.app import main_of, run_app
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.own_code import refuse_foreign_settings
-from hvdgan.cli.settings_file import as_words, read_runs
-from hvdgan.cli.types import Count, CountOrNever
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.file import as_words, read_runs
+from hvdgan.settings.own_code import refuse_foreign_settings
+from hvdgan.settings.types import Count, CountOrNever
 
 _HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
 

@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from hvdgan.cli.app import at_once, leave, main_of
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.events import json_lines
-from hvdgan.cli.settings_file import as_words
+from hvdgan.errors import RunError, UserError
+from hvdgan.runs.events import json_lines
+from hvdgan.settings.file import as_words
 from hvdgan.training.command import Command, answer, parse
 
 at_once(__name__, answer)
@@ -35,10 +35,10 @@ from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Recipe
 from hvdgan.training import session
+from hvdgan.training.build import build, folder_of
 from hvdgan.training.loggers import Logger, LoggerChoice, StopRun, choice_of, find, name_of
-from hvdgan.training.page import Page
+from hvdgan.training.report import Page
 from hvdgan.training.resume_point import Commits
-from hvdgan.training.run import build, folder_of
 from hvdgan.training.stopping import STOPPED, Stopping
 from hvdgan.training.summary import as_if, describe
 
@@ -161,8 +161,8 @@ class TrainedRun:
         """
         from hvdgan.inference.inputs import blank_inputs, data_inputs
         from hvdgan.inference.trained import load_trained
-        from hvdgan.recipe.drawing import Drawing, draw_batches
-        from hvdgan.recipe.showing import restored, shown
+        from hvdgan.recipe.display import restored, shown
+        from hvdgan.recipe.sampling import Drawing, draw_batches
 
         trained = load_trained(self.run_dir, self._named[0])
         recipe, spec = trained.recipe, trained.recipe.data

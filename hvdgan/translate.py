@@ -15,9 +15,9 @@ from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
 from hvdgan.cli.app import command
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.files import outputs
-from hvdgan.cli.types import NamedRecipe, Seed, Weights
+from hvdgan.errors import RunError, UserError
+from hvdgan.files import outputs
+from hvdgan.settings.types import NamedRecipe, Seed, Weights
 
 _HELP = """Translate pictures into another domain, each under its own name.
 
@@ -77,15 +77,15 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.files.pictures import picture, save_png
 from hvdgan.data import BadImage
 from hvdgan.data.bad_files import content_of, in_words, printable
 from hvdgan.data.pictures import find
 from hvdgan.data.pixels import SUFFIXES, read_image, read_size
+from hvdgan.files.pictures import picture, save_png
 from hvdgan.inference.trained import TrainedNetworks, load_trained
-from hvdgan.recipe import mistakes
-from hvdgan.recipe.drawing import SampleRandom
-from hvdgan.recipe.showing import to_uint8
+from hvdgan.recipe import recipe_errors
+from hvdgan.recipe.display import to_uint8
+from hvdgan.recipe.sampling import SampleRandom
 
 
 def _domain(trained: TrainedNetworks, run_dir: Path, asked: str | None) -> str:
@@ -115,12 +115,14 @@ def _translated(
     images = tf.constant(pixels[None], tf.float32) / 127.5 - 1.0
     wanted = f"it must return pictures {tuple(images.shape[:3])} of 1 or 3 channels in [-1, 1]"
     random = SampleRandom(request.seed, tf.constant([number], tf.int64)).scoped("draw")
-    with mistakes.of(recipe):
-        made = mistakes.call(
+    with recipe_errors.of(recipe):
+        made = recipe_errors.call(
             recipe.translate, trained.nets(request.weights), images, domain, random, what="translate()", wanted=wanted
         )
         if getattr(made, "shape", (0,))[:3] != images.shape[:3] or made.shape[3] not in (1, 3):
-            raise mistakes.Mistake(f"translate() returns {mistakes.described(made)}; {wanted}", recipe.translate)
+            raise recipe_errors.Mistake(
+                f"translate() returns {recipe_errors.described(made)}; {wanted}", recipe.translate
+            )
     translated = to_uint8(np.asarray(made[0]))
     if multiple:
         return translated[:height, :width], False

@@ -20,8 +20,8 @@ start.imported()
 STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
 TRAINS = {
     ("hvdgan.train", "main"),
-    ("hvdgan.training.run", "build"),
-    ("hvdgan.training.run", "make_parts"),
+    ("hvdgan.training.build", "build"),
+    ("hvdgan.training.build", "make_parts"),
     ("hvdgan.training.state", "build_state"),
 }
 
@@ -83,7 +83,7 @@ def float32():
 def no_reports(request, monkeypatch):
     """A run of this process does not start hvdgan.report; launching.train() asks for no report."""
     if request.node.get_closest_marker("reports") is None:
-        monkeypatch.setattr("hvdgan.training.page.write", lambda _: True)
+        monkeypatch.setattr("hvdgan.training.report.write", lambda _: True)
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from typing import Any
 
 from gpu.parts import PARTS
 from gpu.setting import ROOT, Check, Setting, TimeIsUp, in_slurm
-from hvdgan.cli.launching import count_gpus
-from hvdgan.cli.programs import git_state, output_of
+from hvdgan.launching.programs import git_state, output_of
+from hvdgan.launching.starters import count_gpus
 
 RECIPES = sorted(path.stem for path in (ROOT / "hvdgan" / "recipes").glob("[a-z]*.py"))
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import processes
 
-from hvdgan.cli import launching
-from hvdgan.cli.launcher import tasks_of_nodes
+from hvdgan.launching import starters
+from hvdgan.launching.launched import tasks_of_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,7 +112,7 @@ def launcher(ranks: int, nodes: int, module: str) -> list[str]:
     # Since Slurm 22.05 srun ignores sbatch's --cpus-per-task; without its own it binds a process to one core.
     cores = min(tasks_of_nodes(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "1")))
     own = f"--cpus-per-task={max(1, cores // -(-ranks // used))}"
-    by_srun = launching.srun(f"--nodes={used}", f"--ntasks={ranks}", own)
+    by_srun = starters.srun(f"--nodes={used}", f"--ntasks={ranks}", own)
     return [*by_srun.words, sys.executable, "-m", module]
 
 

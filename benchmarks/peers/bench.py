@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import processes
 from work import ADAM, LATENT_SIZE, Work
 
-from hvdgan.cli.launching import built_with
-from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.installation import cpu_name
+from hvdgan.launching.programs import output_of
+from hvdgan.launching.starters import built_with
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -16,8 +16,8 @@ import keras
 import numpy as np
 from keras import layers
 
-from hvdgan.cli.config import Config
 from hvdgan.data import Samples, hold_out, open_source
+from hvdgan.settings.config import Config
 
 UNITS = 64
 

@@ -30,8 +30,8 @@ from hvdgan.checkpoints.files import (
     read_tensors,
     step_of,
 )
-from hvdgan.cli.errors import UserError, unwritable
-from hvdgan.cli.files.replacing import finish_replacing, flush, whole_file, whole_folder
+from hvdgan.errors import UserError, unwritable
+from hvdgan.files.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
 _RANKS = "ranks/statistics"
@@ -75,7 +75,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
 
     A crash at any moment leaves the older checkpoints and `latest` intact: the new checkpoint is written under a
     temporary name, flushed to the disk, renamed, and only then named in `latest`. If a checkpoint of the same step
-    exists, it stays complete until the new one has taken its place (hvdgan.cli.files.replacing).
+    exists, it stays complete until the new one has taken its place (hvdgan.files.replacing).
 
     Returns the checkpoint's folder. A RunError says that it cannot be written; the older ones are untouched.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
-from hvdgan.cli.errors import RunError
+from hvdgan.errors import RunError
 
 _FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "best")
 _KINDS = ("networks", "ema", "optimizers")

@@ -11,8 +11,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from hvdgan import __version__
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.launcher import launched
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching.launched import launched
 
 FORMAT_VERSION = 1
 STATE = "state.safetensors"

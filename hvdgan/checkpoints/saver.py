@@ -10,8 +10,8 @@ from typing import Any
 
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.direction import mode_of
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.events import Checkpoint, Event
+from hvdgan.errors import RunError, UserError
+from hvdgan.runs.events import Checkpoint, Event
 
 
 @dataclasses.dataclass(frozen=True)

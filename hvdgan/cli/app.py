@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from hvdgan.cli import start
-from hvdgan.cli.errors import RankFailed, RunError, UserError, in_one_line
-from hvdgan.cli.launcher import launched
+from hvdgan.errors import RankFailed, RunError, UserError, in_one_line
+from hvdgan.launching.launched import launched
 
 if TYPE_CHECKING:
     from cyclopts import App

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hvdgan.cli.own_code import search_working_folder
+from hvdgan.settings.own_code import search_working_folder
 
 
 def options_in_source(recipe: str) -> type | None:

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any
 
 OPTIONAL = frozenset({"matplotlib", "sklearn"})
-NEWS = re.compile(rb"before absl::InitializeLog\(\) is called|oneDNN custom operations are on")
+_NEWS = re.compile(rb"before absl::InitializeLog\(\) is called|oneDNN custom operations are on")
 """what TensorFlow 2.21 prints before it reads TF_CPP_MIN_LOG_LEVEL"""
 _collects_again = False
 
@@ -171,7 +171,7 @@ def _copy_without_news(reader: int, stderr: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
         with os.fdopen(reader, "rb") as lines, os.fdopen(stderr, "wb", buffering=0) as out:
             for line in lines:
-                if not NEWS.search(line):
+                if not _NEWS.search(line):
                     out.write(line)
     finally:
         os._exit(0)

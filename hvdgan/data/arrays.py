@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.data import conditions
 from hvdgan.data.axes import ArrangedStore
 from hvdgan.data.pixels import ResizedStore
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.store import Container, Store, sides, spread
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from hvdgan.values import value_map
 from hvdgan.values.missing import Missing
 from hvdgan.values.missing import parse as parse_missing

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.store import DerivedStore, Store
+from hvdgan.errors import UserError
 
 _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
 _FEW = 4

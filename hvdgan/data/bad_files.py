@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hvdgan.cli.errors import RunError, in_one_line
+from hvdgan.errors import RunError, in_one_line
 
 OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 """errors that concern one file only: a library's own (None), missing permissions, dangling links, too long paths"""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.samples import Samples, fingerprint_of
+from hvdgan.errors import UserError
 
 LABELS = "labels"
 

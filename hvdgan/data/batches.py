@@ -15,12 +15,12 @@ from typing import TypeVar
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
 from hvdgan.data.domains import in_domain, named, seed_of
 from hvdgan.data.order import ends_of, sample_indices
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import ALIGNMENT
+from hvdgan.errors import RunError
 
 _HOST = "cpu:0"
 

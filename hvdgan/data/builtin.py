@@ -11,14 +11,14 @@ import os
 import numpy as np
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import ResizedStore, WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.sharing import in_turn
 from hvdgan.data.store import DerivedStore, Size, Store, sides
+from hvdgan.errors import UserError, in_one_line
+from hvdgan.errors.shared_errors import Peers
+from hvdgan.settings.config import Config
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 _PATTERNS, _SHIFTS = 64, 16

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import printable
 from hvdgan.data.pixels import SUFFIXES
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import Container, Store
+from hvdgan.errors import UserError
 from hvdgan.values import value_map
 from hvdgan.values.value_map import ValueMap
 

@@ -10,12 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data.bad_files import BadFile
 from hvdgan.data.balance import LABELS
 from hvdgan.data.samples import Samples, fingerprint_of
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE, Peers, from_root
+from hvdgan.settings.config import Config
 
 _ARRAYS = (".npz", ".h5", ".hdf5", ".nc", ".zarr")
 """kinds of files that hold several arrays by name"""

@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.store import Container, Store, aligned, failed, gaps, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import plain_numbers
+from hvdgan.errors import UserError
 
 SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5")
 _CHUNK_CACHE = 16 * 2**20

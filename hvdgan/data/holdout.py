@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import pack, share_out_ranges, unpack
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE, Peers
 
 _DEFAULT_FRACTION = 0.05
 

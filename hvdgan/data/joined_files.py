@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import Peers
 from hvdgan.data.sharing import pack, share_out, unpack
 from hvdgan.data.store import Container, Store, aligned, failed, spread
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import Peers
 
 MOST_OPEN = 64
 """files that stay open"""

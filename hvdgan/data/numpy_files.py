@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage, content_of, printable
 from hvdgan.data.store import Container, Store, identity, named_errors, refuse_changed, spread
+from hvdgan.errors import UserError, in_one_line
+from hvdgan.errors.shared_errors import Peers, from_root
 
 _reasons = functools.partial(
     named_errors, kind="as a NumPy array", expected="an array of numbers, written by np.save or np.savez"

@@ -11,10 +11,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.own_code import names_own_data
-from hvdgan.cli.shared_errors import ALONE, Peers, from_root
 from hvdgan.data import conditions, hdf5_files, xarray_files
 from hvdgan.data.arrays import samples_of
 from hvdgan.data.bad_files import BadImage, printable
@@ -25,10 +21,14 @@ from hvdgan.data.numpy_files import open_npy_folder, open_numpy
 from hvdgan.data.own_data import OwnData
 from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
-from hvdgan.data.records import files_named, open_records
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import pack, unpack
 from hvdgan.data.store import Container, spread
+from hvdgan.data.tfrecords import files_named, open_records
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE, Peers, from_root
+from hvdgan.settings.config import Config
+from hvdgan.settings.own_code import names_own_data
 from hvdgan.values.sample_values import Layout
 
 _SIZE = 32

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.own_code import refuse_borrowed
-from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.bad_files import BadImage, reasons
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import GREY, to_pixels, upright
 from hvdgan.data.sharing import pack, share_out_ranges, unpack
 from hvdgan.data.store import Container, Store, as_texts, named_errors
+from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.errors.shared_errors import Peers, on_all
+from hvdgan.settings.config import Config
+from hvdgan.settings.own_code import refuse_borrowed
 
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
 _ITEMS = "an array, (image, label), or a dict with images, and perhaps inputs, labels and conditions"

@@ -20,14 +20,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import Peers, on_all
 from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import DerivedStore, Store, failed
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import Peers, on_all
+from hvdgan.settings.config import Config
 
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"

@@ -22,17 +22,17 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError, in_one_line, unwritable
-from hvdgan.cli.files.lock import wait_for_lock
-from hvdgan.cli.files.replacing import whole_file
-from hvdgan.cli.launcher import launched
-from hvdgan.cli.own_code import sha256_of
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
 from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, not_finite
+from hvdgan.errors import RunError, UserError, in_one_line, unwritable
+from hvdgan.files.lock import wait_for_lock
+from hvdgan.files.replacing import whole_file
+from hvdgan.launching.launched import launched
+from hvdgan.settings.config import Config
+from hvdgan.settings.own_code import sha256_of
 from hvdgan.values import value_map
 
 _LONGEST_NAME = 4096

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError, in_one_line
-from hvdgan.cli.shared_errors import ALONE, Peers, from_root, on_all
-from hvdgan.cli.types import Fit
 from hvdgan.data import hdf5_files, pixels, xarray_files
 from hvdgan.data.bad_files import OF_ONE_FILE, BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.store import Size, spread
+from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.errors.shared_errors import ALONE, Peers, from_root, on_all
+from hvdgan.settings.types import Fit
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)

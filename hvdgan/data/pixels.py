@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.pictures import picture
-from hvdgan.cli.types import Fit
 from hvdgan.data.bad_files import BadImage, reasons
 from hvdgan.data.store import DerivedStore, Size, Store, sides
+from hvdgan.errors import UserError
+from hvdgan.files.pictures import picture
+from hvdgan.settings.types import Fit
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 

@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hvdgan.cli import hosts
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE, Peers, on_all
-from hvdgan.cli.types import Fit
 from hvdgan.data.bad_files import BadFile, BadImage
 from hvdgan.data.store import DerivedStore, Store
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE, Peers, on_all
+from hvdgan.launching import hosts
+from hvdgan.settings.types import Fit
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
-from hvdgan.values.steps import FailedFunction
+from hvdgan.values.transforms import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.shared_errors import Peers, agree, from_all, on_all
+from hvdgan.errors.shared_errors import Peers, agree, from_all, on_all
 
 
 def share_out(items: Sequence[Any], work: Callable[[Sequence[Any]], list[Any]], peers: Peers, name: str) -> list[Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import Peers, from_root
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import share_out_ranges
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import Peers, from_root
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 

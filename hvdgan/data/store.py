@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError, in_one_line
 from hvdgan.data.bad_files import BadImage
+from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.settings.config import Config
 
 Size = int | tuple[int, int]
 """height and width in pixels: one number for both, or two"""

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import BadImage
+from hvdgan.errors import UserError
 
 _MISSING = ("_FillValue", "missing_value")
 _LIMITS = ("valid_range", "valid_min", "valid_max")

@@ -8,11 +8,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.hdf5_files import opened
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import Container, Store, failed, gaps, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
+from hvdgan.errors import UserError
 
 FILES = (".nc", ".nc4")
 SUFFIXES = (*FILES, ".zarr")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
 
 _WARM_UP = 2
 _MOST = 50

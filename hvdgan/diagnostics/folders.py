@@ -9,10 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hvdgan.cli import shared_errors
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.files.lock import take
 from hvdgan.diagnostics.table import Row
+from hvdgan.errors import RunError, shared_errors
+from hvdgan.files.lock import take
 
 if TYPE_CHECKING:
     from hvdgan.distributed.ranks import Ranks

@@ -9,11 +9,11 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from hvdgan.cli.launcher import launched
-from hvdgan.cli.launching import mpi_kind
-from hvdgan.cli.programs import output_of
 from hvdgan.diagnostics.table import Row
 from hvdgan.distributed import cuda
+from hvdgan.launching.launched import launched
+from hvdgan.launching.programs import output_of
+from hvdgan.launching.starters import mpi_kind
 
 SETUP = "launch/setup.sh builds it"
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hvdgan.cli.hosts import name_without_address
-from hvdgan.cli.launcher import launched
-from hvdgan.cli.programs import SECONDS
 from hvdgan.diagnostics.table import Row
+from hvdgan.launching.hosts import name_without_address
+from hvdgan.launching.launched import launched
+from hvdgan.launching.programs import SECONDS
 
 _RENDEZVOUS = {
     "Gloo": "HOROVOD_GLOO_RENDEZVOUS_ADDR",

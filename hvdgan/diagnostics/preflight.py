@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hvdgan import __version__
-from hvdgan.cli.errors import in_one_line
-from hvdgan.cli.hosts import addresses, name_without_address
-from hvdgan.cli.programs import output_of
+from hvdgan.errors import in_one_line
+from hvdgan.launching.hosts import addresses, name_without_address
+from hvdgan.launching.programs import output_of
 
 _START_SECONDS = 60.0  # Python may load slowly from a shared disk
 _CONNECT_SECONDS, _LINK_SECONDS = 5.0, 20.0

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from hvdgan import __version__
 from hvdgan.cli.app import leave
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.hosts import cores
-from hvdgan.cli.launcher import launched
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.table import Row
+from hvdgan.errors import RunError
+from hvdgan.launching.hosts import cores
+from hvdgan.launching.launched import launched
 
 if TYPE_CHECKING:
     from hvdgan.distributed.ranks import Ranks

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from hvdgan.cli import hosts
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.launching import count_gpus
 from hvdgan.diagnostics.table import Table
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching import hosts
+from hvdgan.launching.starters import count_gpus
 
 PARTS = {"step_seconds": "step", "compute_seconds": "compute", "reduce_seconds": "reduce", "wait_seconds": "data"}
 """parts of a step, by their names in metrics.jsonl, with the heads of their columns"""

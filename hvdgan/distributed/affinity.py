@@ -4,8 +4,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from hvdgan.cli import hosts
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.launching import hosts
 
 
 def cores_of_rank(ranks: Ranks) -> int:

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.launcher import launched
+from hvdgan.errors import UserError
+from hvdgan.launching.launched import launched
 
 
 @functools.cache

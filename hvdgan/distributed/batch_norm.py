@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
 
 
 class SynchronisedBatchNormalization(keras.layers.BatchNormalization):

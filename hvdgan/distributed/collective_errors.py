@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import LostPeer, RunError
+from hvdgan.errors import LostPeer, RunError
 
 
 def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:

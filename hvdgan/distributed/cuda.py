@@ -12,8 +12,8 @@ import sys
 from importlib import util
 from pathlib import Path
 
-from hvdgan.cli.launcher import unlaunched
-from hvdgan.cli.programs import output_of
+from hvdgan.launching.launched import unlaunched
+from hvdgan.launching.programs import output_of
 
 _SECONDS = 120.0
 DRIVER = "libcuda.so.1"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.launcher import local_size, warn_once
 from hvdgan.distributed import backend, cuda
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
+from hvdgan.launching.launched import local_size, warn_once
 
 CPU_MEANT = "CUDA_VISIBLE_DEVICES= says that the CPU is meant"
 _ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.hosts import name_without_address
-from hvdgan.cli.launcher import launched, local_rank, local_size, refuse_srun_without_pmi
 from hvdgan.distributed import affinity, backend, devices
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching.hosts import name_without_address
+from hvdgan.launching.launched import launched, local_rank, local_size, refuse_srun_without_pmi
 
 # Variables that Horovod and MPI read when they start; values that the user has set stay.
 _ALWAYS = {

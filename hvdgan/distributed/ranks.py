@@ -14,9 +14,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.distributed import backend, reduction
 from hvdgan.distributed.liveness.activity import Activity
+from hvdgan.errors import RunError, UserError
 
 # Where arrays are exchanged between steps: a GPU would first finish all steps that it has been given.
 _HOST = "cpu:0"

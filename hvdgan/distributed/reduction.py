@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 SMALL = 256 * 1024
 """bytes below which a gradient is small; to copy a larger one into a bundle and back costs more than it saves"""

@@ -9,13 +9,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.evaluation_config import FeatureConfig
-from hvdgan.cli.shared_errors import agree
 from hvdgan.data import BadFile, Samples
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import agree
 from hvdgan.evaluation.distances import FEWEST, distances, names
 from hvdgan.evaluation.features import open_features, recipe_features
 from hvdgan.evaluation.held_out import Refuse
@@ -25,6 +23,8 @@ from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.nets import Nets
+from hvdgan.settings.config import Config
+from hvdgan.settings.evaluation import FeatureConfig
 
 Say = Callable[[str], None]
 Sources = tuple[Samples, Samples | None]

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors.shared_errors import on_all
 from hvdgan.evaluation.fields import field_distances
 from hvdgan.evaluation.frechet import frechet_distance
 from hvdgan.evaluation.kernel import Work, kid

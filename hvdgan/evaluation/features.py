@@ -12,17 +12,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.own_code import sha256_of
+from hvdgan.errors import UserError, in_one_line
 from hvdgan.evaluation.inception import SIZE, Method, is_published, load_inception, resize
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.drawing import SampleRandom
-from hvdgan.recipe.mistakes import described
+from hvdgan.recipe.contract import features_of
+from hvdgan.recipe.display import shown
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import features_of
-from hvdgan.recipe.showing import shown
+from hvdgan.recipe.recipe_errors import described
+from hvdgan.recipe.sampling import SampleRandom
+from hvdgan.settings.own_code import sha256_of
 
 Network = Callable[[tf.Tensor], Any]
 """a function of samples (B, ...) float32"""

@@ -7,20 +7,20 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.shared_errors import from_all
 from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader, specs_of
 from hvdgan.data.domains import in_domain, named
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
+from hvdgan.errors.shared_errors import from_all
 from hvdgan.recipe.batch import scoped
+from hvdgan.recipe.contract import measured, prepare
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.results import measured, prepare
+from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.settings.config import Config
 
 Refuse = Callable[["tf.types.experimental.ConcreteFunction", str], None]
 """what refuses a traced function that a resumed run could not repeat, by its name in the message"""

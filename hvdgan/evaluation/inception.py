@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.evaluation_config import INCEPTION_BYTES, INCEPTION_MD5
+from hvdgan.errors import UserError, in_one_line
+from hvdgan.settings.evaluation import INCEPTION_BYTES, INCEPTION_MD5
 
 Method = Literal["clean", "legacy"]
 """clean: antialiased bicubic; legacy: the bilinear resizing of TensorFlow 1, which skips pixels"""

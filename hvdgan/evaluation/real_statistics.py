@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.files.replacing import own_partial, whole_file
-from hvdgan.cli.shared_errors import from_all, from_root
 from hvdgan.data import Samples
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
+from hvdgan.errors.shared_errors import from_all, from_root
 from hvdgan.evaluation.fields import PICKED, bin_edges, picked_numbers
 from hvdgan.evaluation.sets import RealSet
 from hvdgan.evaluation.tally import Plan, Tally, tally_of
+from hvdgan.files.replacing import own_partial, whole_file
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.showing import shown
+from hvdgan.recipe.display import shown
 
 _LOOKED_AT = 1024
 """real samples whose least and largest numbers bound the histograms' bins, at most"""

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.shared_errors import Peers
 from hvdgan.data import BadFile, Samples
 from hvdgan.data.batches import ImageReader, specs_of
 from hvdgan.data.order import sample_indices
+from hvdgan.errors.shared_errors import Peers
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import AXES
 from hvdgan.recipe.batch import unpack
-from hvdgan.recipe.drawing import Drawing, SampleRandom, are_classes
+from hvdgan.recipe.contract import drawn_by, generated
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import drawn_by, generated
+from hvdgan.recipe.sampling import Drawing, SampleRandom, are_classes
 
 _ORDER_SEED = 0
 """seed of the order in which the data are taken: any first part of the set is a fair choice, the same in every run"""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.shared_errors import on_all
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
+from hvdgan.errors.shared_errors import on_all
 from hvdgan.evaluation.class_score import ClassScore
 from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.fields import FieldSums
@@ -15,7 +15,7 @@ from hvdgan.evaluation.moments import ClassMoments, Moments
 from hvdgan.evaluation.sets import SampleBatch, SampleSet
 from hvdgan.evaluation.sliced import directions
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.showing import shown
+from hvdgan.recipe.display import shown
 
 KEPT = 10_000
 """samples whose features are kept for distances that need them one by one, at most: the first ones of the set"""

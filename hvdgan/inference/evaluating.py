@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
-from hvdgan.cli.errors import RunError, UserError, unwritable
-from hvdgan.cli.evaluation_config import EvaluationRequest
-from hvdgan.cli.files.lock import Lock
-from hvdgan.cli.shared_errors import from_root, on_all
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation import results
+from hvdgan.errors import RunError, UserError, unwritable
+from hvdgan.errors.shared_errors import from_root, on_all
+from hvdgan.evaluation import evaluation_log
 from hvdgan.evaluation.comparison import Comparison, Say, plan_for, real_set
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, left_out
+from hvdgan.files.lock import Lock
 from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
-from hvdgan.recipe import mistakes
+from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.loading import digests_of_files
+from hvdgan.settings.evaluation import EvaluationRequest
 
 _POLL_SECONDS = 2.0
 
@@ -68,7 +68,7 @@ class Evaluating:
         if self._code is None:  # before the data are opened, which can take minutes: the recipe is not loaded again
             self._code = digests_of_files(trained.recipe)
             self._asked = dataclasses.replace(self._asked, recipe=trained.config.recipe)
-        with mistakes.of(trained.recipe):
+        with recipe_errors.of(trained.recipe):
             return self._evaluated(checkpoint, trained)
 
     def close(self) -> None:
@@ -85,14 +85,14 @@ class Evaluating:
             try:
                 return work(run_dir)
             except OSError as error:
-                raise unwritable(run_dir / results.FILE, error) from error
+                raise unwritable(run_dir / evaluation_log.FILE, error) from error
 
         return from_root(attempt, self._ranks, name)
 
     def _take_lock(self, run_dir: Path) -> None:
         """Lock the run's evaluations for this process."""
         if self._lock is None:
-            self._lock = results.lock_evaluations(run_dir)
+            self._lock = evaluation_log.lock_evaluations(run_dir)
             for line in self._lock.remarks:
                 self._say(line)
 
@@ -112,16 +112,16 @@ class Evaluating:
         # A run that went back and resumed with other settings has other weights at the same step.
         weights = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}
         of_data = [comparison.scale(), comparison.probe(), maps_of(trained.recipe.data).to_json()]
-        key = results.identity(manifest.get("run_id"), trained.step, weights, self._code, how, of_data)
-        earlier = self._on_files(lambda folder: results.found(folder, key), "the earlier evaluations")
+        key = evaluation_log.identity(manifest.get("run_id"), trained.step, weights, self._code, how, of_data)
+        earlier = self._on_files(lambda folder: evaluation_log.found(folder, key), "the earlier evaluations")
         if earlier and run_dir:
-            self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {run_dir / results.FILE}")
+            self._say(f"{checkpoint}: figures of {earlier.get('time')}, from {run_dir / evaluation_log.FILE}")
             return dict(earlier)
         self._stand(trained)
         values = {} if held_out is None or asked.images else self._held_out(trained, held_out)
         refuse_taken_names(trained.recipe, values, comparison.names)
         values |= comparison(self._say)
-        record = results.record_of(
+        record = evaluation_log.record_of(
             trained.step,
             values,
             {**comparison.facts(), **how, "precision": PRECISION if asked.images is None else None},
@@ -131,13 +131,13 @@ class Evaluating:
             identity=key,
             by="evaluate",
         )
-        self._on_files(lambda folder: results.append(folder, record), "the record of the evaluation")
+        self._on_files(lambda folder: evaluation_log.append(folder, record), "the record of the evaluation")
         return record
 
     def _how(self, trained: TrainedNetworks) -> dict[str, Any]:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
-        weights = results.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        weights = evaluation_log.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
         how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)

@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.files.pictures import picture
-from hvdgan.cli.types import Blend, Weights
 from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_whole
+from hvdgan.errors import UserError
+from hvdgan.files.pictures import picture
 from hvdgan.inference.trained import TrainedNetworks
-from hvdgan.recipe import mistakes
+from hvdgan.recipe import recipe_errors
+from hvdgan.settings.types import Blend, Weights
 
 _ERODED = 3  # pixels by which OpenCV erodes a mask before it clones
 _FADE = 16  # the seam fades over 1/16 of the window's short side
@@ -86,10 +86,10 @@ def fill(trained: TrainedNetworks, weights: Weights, photos: Sequence[Photo]) ->
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
     complete = trained.recipe.complete
     wanted = f"it must return images {images.shape} in [-1, 1] for the images and masks it gets"
-    with mistakes.of(trained.recipe):
-        filled = mistakes.call(complete, trained.nets(weights), images, masks, what="complete()", wanted=wanted)
+    with recipe_errors.of(trained.recipe):
+        filled = recipe_errors.call(complete, trained.nets(weights), images, masks, what="complete()", wanted=wanted)
         if getattr(filled, "shape", None) != images.shape:
-            raise mistakes.Mistake(f"complete() returns {mistakes.described(filled)}; {wanted}", complete)
+            raise recipe_errors.Mistake(f"complete() returns {recipe_errors.described(filled)}; {wanted}", complete)
     return list(np.asarray(filled))
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.own_code import names_own_data, refuse_foreign
-from hvdgan.cli.shared_errors import ALONE, Peers, on_all
 from hvdgan.data import BadImage, Samples, conditions, open_source
 from hvdgan.data.order import sample_indices
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.drawing import Input
+from hvdgan.recipe.sampling import Input
+from hvdgan.settings.config import Config
+from hvdgan.settings.own_code import names_own_data, refuse_foreign
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 

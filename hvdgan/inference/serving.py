@@ -10,13 +10,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Recipe
+from hvdgan.recipe.contract import drawn_by, reads, sampled
 from hvdgan.recipe.data_spec import KERAS
-from hvdgan.recipe.drawing import SampleRandom, are_classes
-from hvdgan.recipe.mistakes import Mistake, call
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import drawn_by, reads, sampled
+from hvdgan.recipe.recipe_errors import Mistake, call
+from hvdgan.recipe.sampling import SampleRandom, are_classes
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 

@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.types import Weights
+from hvdgan.errors import UserError
 from hvdgan.inference.inputs import blank_inputs, data_inputs
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe.drawing import Drawing
 from hvdgan.recipe.nets import Call, Nets, SharedForward
+from hvdgan.recipe.sampling import Drawing
+from hvdgan.settings.types import Weights
 
 
 def set_standing_statistics(

@@ -8,17 +8,17 @@ from typing import Any
 import keras
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.launcher import warn_once
-from hvdgan.cli.own_code import refuse_foreign
-from hvdgan.cli.types import Weights
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import DataSpec, Recipe, mistakes
+from hvdgan.errors import RunError, UserError
+from hvdgan.launching.launched import warn_once
+from hvdgan.recipe import DataSpec, Recipe, recipe_errors
+from hvdgan.recipe.contract import grown_of, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import of_json
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import grown_of, make_recipe, stages_of, state_of
+from hvdgan.settings.config import Config
+from hvdgan.settings.own_code import refuse_foreign
+from hvdgan.settings.types import Weights
 from hvdgan.training.command import parse_saved
 from hvdgan.training.frozen import digest_of_network, frozen_network
 from hvdgan.training.recipe_state import RecipeState
@@ -71,7 +71,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{found}: its manifest.json does not describe the data: {error!r}; name another one") from error
     _check_functions(found, spec)
-    with mistakes.of(command.recipe):
+    with recipe_errors.of(command.recipe):
         prepare_keras(PRECISION, command.config.seed, "__init__()")
         recipe = make_recipe(command.recipe, command.options, spec)
         prepare_keras(PRECISION, command.config.seed)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import layers, ops
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 Shape = tuple[int, int, int]
 

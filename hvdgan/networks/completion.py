@@ -6,7 +6,7 @@ The width of their first layers is nf, 64 in the paper.
 import keras
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 _SIZES = (32, 64, 128, 256)
 

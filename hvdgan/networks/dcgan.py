@@ -5,7 +5,7 @@ from typing import Literal
 import keras
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 Norm = Literal["batch", "none"]
 

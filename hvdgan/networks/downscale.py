@@ -6,7 +6,7 @@ from typing import Literal
 import keras
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 Shape = tuple[int, ...]
 Periodic = Literal["none", "width", "both"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.launcher import warn_once
+from hvdgan.launching.launched import warn_once
 
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 import keras
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 _SIZES = (32, 64, 128, 256)
 _MOST_WIDENING = 8  # widest layer / nf

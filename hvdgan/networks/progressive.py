@@ -5,7 +5,7 @@ import math
 import keras
 from keras import layers, ops
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.networks.equalised import EqualisedConv, EqualisedDense, MinibatchStddev, register
 
 _WIDEST = 512  # channels of the widest layers, as in the paper

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.networks.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
 
 _MOST_WIDENING = 16  # widest layer / nf

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.networks.blurring import doubled
 from hvdgan.networks.equalised import (
     EqualisedConv,

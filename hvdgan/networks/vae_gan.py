@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 
 def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) -> keras.Model:

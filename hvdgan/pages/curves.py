@@ -13,8 +13,8 @@ from bokeh.plotting import figure
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from hvdgan.pages.reading.metrics import POINTS, Band, Series
-from hvdgan.pages.reading.untrusted import plain
+from hvdgan.runs.lines import plain
+from hvdgan.runs.metrics import POINTS, Band, Series
 
 COLOURS = 8
 """number of colours of lines in the page's style; further lines are dashed"""

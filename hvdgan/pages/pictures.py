@@ -10,7 +10,7 @@ from pathlib import Path
 from markupsafe import Markup
 from PIL import Image
 
-from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.runs.lines import Folder
 
 _LARGEST_FILE = 1 << 27
 _MOST_PIXELS = 1 << 26

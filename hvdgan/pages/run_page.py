@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-from hvdgan.cli.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, Update
 from hvdgan.pages import verdict
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
 from hvdgan.pages.pictures import Picture, load
-from hvdgan.pages.reading.metrics import OF_SPEED, PARTS, Series
-from hvdgan.pages.reading.run_folder import RunFacts
-from hvdgan.pages.reading.untrusted import plain
+from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.template import fill
+from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, Update
+from hvdgan.runs.lines import plain
+from hvdgan.runs.metrics import OF_SPEED, PARTS, Series
 
 _MOST_GRIDS = 20
 ALL_GRIDS = 100_000_000

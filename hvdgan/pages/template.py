@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from hvdgan import __version__
 from hvdgan.pages.curves import COLOURS, Charts, script
-from hvdgan.pages.reading.untrusted import plain
+from hvdgan.runs.lines import plain
 
 _FOLDER = Path(__file__).parent / "templates"
 

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Literal
 
-from hvdgan.cli.events import FILE, Caution, End, Recovery, SkippedUpdate, Start
-from hvdgan.pages.reading.run_folder import RunFacts
+from hvdgan.pages.run_facts import RunFacts
+from hvdgan.runs.events import FILE, Caution, End, Recovery, SkippedUpdate, Start
 
 State = Literal["finished", "running", "stopped", "failed", "unknown"]
 

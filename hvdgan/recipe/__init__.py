@@ -1,8 +1,7 @@
 """The classes and functions that a GAN's file uses: from hvdgan.recipe import Recipe, Stage"""
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
-from hvdgan.recipe import losses, measures
+from hvdgan.errors import UserError
+from hvdgan.recipe import losses, metrics
 from hvdgan.recipe.batch import Batch, Domain
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
@@ -10,6 +9,7 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
 from hvdgan.recipe.state import State
+from hvdgan.settings.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
 
 __all__ = [
     "Batch",
@@ -35,5 +35,5 @@ __all__ = [
     "UserError",
     "Words",
     "losses",
-    "measures",
+    "metrics",
 ]

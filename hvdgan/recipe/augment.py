@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.types import Kind
+from hvdgan.errors import UserError
 from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
+from hvdgan.settings.config import Config
+from hvdgan.settings.types import Kind
 
 _SHIFT = 0.125  # of the image's side, at most
 _CUT = 0.5  # of the image's side

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.state import StateValues
 from hvdgan.values.sample_values import Layout
 

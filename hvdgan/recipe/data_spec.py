@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from keras import ops
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.values import missing, sample_values
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures
-from hvdgan.values.steps import Operations, Range
+from hvdgan.values.transforms import Operations, Range
 
 KERAS = Operations(
     ops.log1p,

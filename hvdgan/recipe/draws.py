@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 _PHILOX = tf.random.Algorithm.PHILOX.value
 _BLOCK = 4  # float32 numbers that Philox makes from one value of its counter

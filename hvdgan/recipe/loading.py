@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.own_code import file_of, search_working_folder, sha256_of
-from hvdgan.recipe.mistakes import call, home_of, is_users, of_module
+from hvdgan.errors import UserError
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.recipe_errors import call, home_of, is_users, of_module
+from hvdgan.settings.own_code import file_of, search_working_folder, sha256_of
 
 _HVDGAN = __package__.partition(".")[0]
 

@@ -7,8 +7,8 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from hvdgan.recipe.mistakes import Mistake, attribute, call, described
 from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.recipe_errors import Mistake, attribute, call, described
 
 
 def default_options(recipe: type[Recipe], taken: Collection[str], *, as_flags: bool) -> Any:

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from hvdgan.cli.errors import UserError
-from hvdgan.recipe.mistakes import Mistake, check, check_unique, described
+from hvdgan.errors import UserError
+from hvdgan.recipe.recipe_errors import Mistake, check, check_unique, described
 from hvdgan.recipe.stages import Stage, local_networks
 
 _EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'

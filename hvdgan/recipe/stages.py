@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from hvdgan.recipe.mistakes import check, check_unique, described
+from hvdgan.recipe.recipe_errors import check, check_unique, described
 
 Loss = Callable[[Any, Any], tuple[Any, ...]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;

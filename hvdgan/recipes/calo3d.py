@@ -24,7 +24,7 @@ from hvdgan.recipe import (
     UserError,
     losses,
 )
-from hvdgan.values.steps import Power
+from hvdgan.values.transforms import Power
 
 _CONTRAST = 10.0  # the discriminator's scale turns logarithmic at a tenth of the equal share of a layer, row or column
 _USUAL = 3.0  # largest usual deviation of a sum of deposits from its median, in median absolute deviations

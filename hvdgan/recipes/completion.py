@@ -19,7 +19,7 @@ from hvdgan.recipe import (
     Update,
     UserError,
     losses,
-    measures,
+    metrics,
 )
 
 
@@ -110,7 +110,7 @@ class Completion(Recipe):
     def reconstruct(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         output = self._output(nets, batch)
         return _masked_mse(batch.images, output, batch.mask), {
-            "hole_psnr": tf.reduce_mean(measures.psnr(batch.images, output, batch.mask))
+            "hole_psnr": tf.reduce_mean(metrics.psnr(batch.images, output, batch.mask))
         }
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
@@ -128,7 +128,7 @@ class Completion(Recipe):
         return error + self.options.alpha * adversarial, {
             "mse": error,
             "adversarial": adversarial,
-            "hole_psnr": tf.reduce_mean(measures.psnr(batch.images, output, batch.mask)),
+            "hole_psnr": tf.reduce_mean(metrics.psnr(batch.images, output, batch.mask)),
         }
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
@@ -143,7 +143,7 @@ class Completion(Recipe):
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Measure the filled pixels inside the holes of held-out images."""
         filled = self.complete(nets, batch.images, batch.mask)
-        measure = {"l1": measures.l1, "psnr": measures.psnr, "ssim": measures.ssim}
+        measure = {"l1": metrics.l1, "psnr": metrics.psnr, "ssim": metrics.ssim}
         return {f"hole_{name}": of(batch.images, filled, batch.mask) for name, of in measure.items()}
 
     def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

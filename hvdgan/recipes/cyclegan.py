@@ -24,7 +24,7 @@ from hvdgan.recipe import (
     Update,
     UserError,
     losses,
-    measures,
+    metrics,
 )
 
 _OTHER = {"A": "B", "B": "A"}
@@ -167,7 +167,7 @@ class CycleGAN(Recipe):
         found = {}
         for name in self.domains:
             real = batch.domains[name].images
-            found[f"cycle_{name}"] = measures.l1(real, self._to(nets, name)(self._to(nets, _OTHER[name])(real)))
+            found[f"cycle_{name}"] = metrics.l1(real, self._to(nets, name)(self._to(nets, _OTHER[name])(real)))
         return found
 
     def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:

@@ -21,7 +21,7 @@ from hvdgan.recipe import (
     Update,
     UserError,
     losses,
-    measures,
+    metrics,
 )
 
 _EVALUATED_MEMBERS = 8
@@ -146,9 +146,9 @@ class Downscale(Recipe):
         noises = [batch.latents] + [self._noise(batch.random, f"member_{n}") for n in range(1, _EVALUATED_MEMBERS)]
         members = tf.stack([self._member(nets, batch, noise) for noise in noises])
         error = tf.reduce_mean(members, axis=0) - batch.images
-        frequencies = measures.rank_frequencies(batch.images, members)
+        frequencies = metrics.rank_frequencies(batch.images, members)
         return {
-            "crps": measures.fair_crps(batch.images, members),
+            "crps": metrics.fair_crps(batch.images, members),
             "rmse": tf.sqrt(tf.reduce_mean(tf.square(error), axis=(1, 2, 3))),
             "mae": tf.reduce_mean(tf.abs(members[0] - batch.images), axis=(1, 2, 3)),
             **{f"rank_{rank}": frequencies[:, rank] for rank in range(_EVALUATED_MEMBERS + 1)},
@@ -171,12 +171,12 @@ def content_crps(images: tf.Tensor, members: tf.Tensor) -> tf.Tensor:
 
     The variance of these differences depends on the small scales, to which the CRPS of the fields is almost blind.
     """
-    scores = [measures.fair_crps(images, members)]
+    scores = [metrics.fair_crps(images, members)]
     for lag in range(1, min(_FARTHEST + 1, *images.shape[1:3])):
         down = images[:, lag:] - images[:, :-lag]
-        scores.append(measures.fair_crps(down, members[:, :, lag:] - members[:, :, :-lag]))
+        scores.append(metrics.fair_crps(down, members[:, :, lag:] - members[:, :, :-lag]))
         across = images[:, :, lag:] - images[:, :, :-lag]
-        scores.append(measures.fair_crps(across, members[:, :, :, lag:] - members[:, :, :, :-lag]))
+        scores.append(metrics.fair_crps(across, members[:, :, :, lag:] - members[:, :, :, :-lag]))
     return tf.add_n(scores) / len(scores)
 
 
@@ -191,7 +191,7 @@ def spectrum_crps(images: tf.Tensor, members: tf.Tensor, periodic: Periodic) -> 
         return tf.zeros(tf.shape(images)[:1])
     powers = [power_spectrum(each, periodic) for each in (images, *tf.unstack(members))]
     truth, *others = (tf.math.log(each + _LEAST_POWER)[:, :, None] for each in powers)  # (B, N / 2, 1, C)
-    return measures.fair_crps(truth, tf.stack(others))
+    return metrics.fair_crps(truth, tf.stack(others))
 
 
 def power_spectrum(images: tf.Tensor, periodic: Periodic) -> tf.Tensor:

@@ -21,7 +21,7 @@ from hvdgan.recipe import (
     Update,
     UserError,
     losses,
-    measures,
+    metrics,
 )
 
 
@@ -145,7 +145,7 @@ class Pix2Pix(Recipe):
 
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         translated = self._translate(nets, batch)["images"]
-        return {"l1": measures.l1(batch.images, translated), "psnr": measures.psnr(batch.images, translated)}
+        return {"l1": metrics.l1(batch.images, translated), "psnr": metrics.psnr(batch.images, translated)}
 
     def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:
         return nets.generator([images, *self.draw(random).values()])["images"]

@@ -7,19 +7,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.networks.srgan import picture_discriminator, super_resolution
-from hvdgan.recipe import (
-    Batch,
-    Count,
-    Decay,
-    NonNegative,
-    Positive,
-    Recipe,
-    Stage,
-    Update,
-    UserError,
-    losses,
-    measures,
-)
+from hvdgan.recipe import Batch, Count, Decay, NonNegative, Positive, Recipe, Stage, Update, UserError, losses, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +87,7 @@ class SRGAN(Recipe):
     def restore(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Equation 4: the squared error of pixels."""
         made = nets.generator(self._shrunk(batch.images))
-        return losses.squared_error(batch.images, made), {"psnr": tf.reduce_mean(measures.psnr(batch.images, made))}
+        return losses.squared_error(batch.images, made), {"psnr": tf.reduce_mean(metrics.psnr(batch.images, made))}
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Equation 2."""
@@ -115,7 +103,7 @@ class SRGAN(Recipe):
         return loss, {
             "content": content,
             "adversarial": adversarial,
-            "psnr": tf.reduce_mean(measures.psnr(batch.images, made)),
+            "psnr": tf.reduce_mean(metrics.psnr(batch.images, made)),
         }
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
@@ -134,8 +122,8 @@ class SRGAN(Recipe):
         small = self._shrunk(batch.images)
         scores = {}
         for prefix, made in (("", nets.generator(small)), ("bicubic_", self._enlarged(small))):
-            scores[f"{prefix}psnr"] = measures.psnr(batch.images, made)
-            scores[f"{prefix}ssim"] = measures.ssim(batch.images, made)
+            scores[f"{prefix}psnr"] = metrics.psnr(batch.images, made)
+            scores[f"{prefix}ssim"] = metrics.ssim(batch.images, made)
             if self.options.features:
                 scores[f"{prefix}features"] = _error(self._features(nets, batch.images), self._features(nets, made))
         return scores

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
-from hvdgan.recipe import Batch, Count, Decay, Positive, Random, Recipe, Stage, Update, losses, measures
+from hvdgan.recipe import Batch, Count, Decay, Positive, Random, Recipe, Stage, Update, losses, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class VAEGAN(Recipe):
         fool = losses.non_saturating_generator(rebuilt_logits) + losses.non_saturating_generator(drawn_logits)
         return self.options.gamma * distance + fool, {
             "feature_distance": distance,
-            "psnr": tf.reduce_mean(measures.psnr(batch.images, rebuilt)),
+            "psnr": tf.reduce_mean(metrics.psnr(batch.images, rebuilt)),
             **_costs(real_logits, rebuilt_logits, drawn_logits),
         }
 
@@ -123,7 +123,7 @@ class VAEGAN(Recipe):
     def evaluate(self, nets: Any, batch: Batch) -> dict[str, tf.Tensor]:
         """Measure held-out images rebuilt from the means of their latents."""
         rebuilt = nets.decoder(nets.encoder(batch.images)[0])
-        return {"l1": measures.l1(batch.images, rebuilt), "psnr": measures.psnr(batch.images, rebuilt)}
+        return {"l1": metrics.l1(batch.images, rebuilt), "psnr": metrics.psnr(batch.images, rebuilt)}
 
     def _rebuild(self, nets: Any, batch: Batch) -> tf.Tensor:
         mean, log_variance = nets.encoder(batch.images)

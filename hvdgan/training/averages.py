@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
+from hvdgan.settings.config import Config
 from hvdgan.training.state import TrainState, averaged_variables
 
 RAMP_UP = 0.05

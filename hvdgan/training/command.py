@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from cyclopts import Group, Parameter
 
 from hvdgan.cli.app import app_of, run_app
-from hvdgan.cli.config import Config, to_json, without_replaced
-from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.evaluation_config import EVALUATION
-from hvdgan.cli.launcher import launched, warn_once
-from hvdgan.cli.own_code import refuse_foreign_settings
 from hvdgan.cli.recipe_source import options_in_source
-from hvdgan.cli.settings_file import as_toml, read_settings
-from hvdgan.cli.types import Count, Positive, Words
+from hvdgan.errors import UserError
+from hvdgan.launching.launched import launched, warn_once
+from hvdgan.settings.config import Config, to_json, without_replaced
+from hvdgan.settings.data import ArrayConfig, TFRecordConfig
+from hvdgan.settings.evaluation import EVALUATION
+from hvdgan.settings.file import as_toml, read_settings
+from hvdgan.settings.own_code import refuse_foreign_settings
+from hvdgan.settings.types import Count, Positive, Words
 
 if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
@@ -173,12 +173,12 @@ def _print_help(arguments: Sequence[str], recipe: str, data: str, array: str) ->
     if Options := options_in_source(recipe):
         default = Options()
     else:
-        from hvdgan.recipe import mistakes
+        from hvdgan.recipe import recipe_errors
         from hvdgan.recipe.loading import load_recipe
         from hvdgan.recipe.options import default_options
 
         found = load_recipe(recipe)
-        with mistakes.of(found):
+        with recipe_errors.of(found):
             default = default_options(found, {*to_json(Config()), *_OTHERS}, as_flags=True)
     names = {*_BASICS, *(field.name for field in dataclasses.fields(default))}
     if "steps" not in names:
@@ -196,7 +196,7 @@ def _print_help(arguments: Sequence[str], recipe: str, data: str, array: str) ->
 def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_flags: bool) -> Command:
     import keras
 
-    from hvdgan.recipe import mistakes
+    from hvdgan.recipe import recipe_errors
     from hvdgan.recipe.loading import load_recipe
     from hvdgan.recipe.options import default_options, without_commas
     from hvdgan.training.state import seed_generators
@@ -210,11 +210,13 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     before = keras.config.dtype_policy().name
     recipe = load_recipe(str(name))
     policy = keras.config.dtype_policy().name
-    with mistakes.of(recipe):
+    with recipe_errors.of(recipe):
         default = default_options(recipe, {*to_json(Config()), *_OTHERS}, as_flags=as_flags)
         words = without_commas(arguments, recipe.Options)
-    with mistakes.of(recipe):  # its Options may refuse a value
-        command: Command = mistakes.call(lambda: _run(str(name), recipe, default, words, saved, source), what="Options")
+    with recipe_errors.of(recipe):  # its Options may refuse a value
+        command: Command = recipe_errors.call(
+            lambda: _run(str(name), recipe, default, words, saved, source), what="Options"
+        )
     if policy not in (before, precision := command.config.precision):
         warn_once(f"warning: {name}: its file sets Keras' policy to {policy}, which --precision {precision} replaces")
     return command

@@ -5,16 +5,16 @@ import sys
 from pathlib import Path
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli.errors import LostPeer, RunError, UserError
-from hvdgan.cli.files.lock import lock
 from hvdgan.distributed import devices
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.joining import Membership
+from hvdgan.errors import LostPeer, RunError, UserError
+from hvdgan.files.lock import lock
 from hvdgan.training import session
+from hvdgan.training.build import folder_of
 from hvdgan.training.command import Command
-from hvdgan.training.page import Page
+from hvdgan.training.report import Page
 from hvdgan.training.resume_point import Commits, HostsChanged
-from hvdgan.training.run import folder_of
 from hvdgan.training.stopping import Stopping
 
 _TRIES = 3

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
 from hvdgan.networks.layer_state import is_seed
 from hvdgan.training.state import TrainState, copy_of
 

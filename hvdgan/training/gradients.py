@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.distributed.reduction import OwnedTape, UntouchedVariables, tape_of_gradients
 from hvdgan.networks.device import to_device
@@ -17,12 +16,13 @@ from hvdgan.recipe import Batch, Recipe
 from hvdgan.recipe.ada import adaptive
 from hvdgan.recipe.augment import diff_augment, flip, flip_axes
 from hvdgan.recipe.batch import Domain, Parts, scoped, shrunk
+from hvdgan.recipe.contract import loss_of, new_state, prepare, reads
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.mistakes import Mistake
 from hvdgan.recipe.nets import Nets, SharedForward
-from hvdgan.recipe.results import loss_of, new_state, prepare, reads
+from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipe.state import StateValues
+from hvdgan.settings.config import Config
 from hvdgan.training.state import TrainState
 
 Metrics = dict[str, tf.Tensor]

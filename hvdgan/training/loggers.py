@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError, in_one_line
-from hvdgan.cli.events import Event, LostLogger
-from hvdgan.cli.own_code import refuse_borrowed, search_working_folder
+from hvdgan.errors import UserError, in_one_line
+from hvdgan.runs.events import Event, LostLogger
+from hvdgan.settings.own_code import refuse_borrowed, search_working_folder
 
 MOST_CALLS = 1000
 """calls that may wait for a logger"""

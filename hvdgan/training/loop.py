@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from hvdgan.cli.shared_errors import agree
 from hvdgan.data.batches import Batches
+from hvdgan.errors.shared_errors import agree
 from hvdgan.recipe.schedule import Position
+from hvdgan.training.build import Run
 from hvdgan.training.memory import MemoryGuard
 from hvdgan.training.pending import PendingStep, PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run
 from hvdgan.training.stopping import Stopping
 
 

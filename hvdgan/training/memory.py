@@ -6,10 +6,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import RunError, in_one_line
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError, in_one_line
 from hvdgan.recipe.stages import Stage
-from hvdgan.training.run import Run
+from hvdgan.training.build import Run
 
 OUT_OF_MEMORY = (MemoryError, tf.errors.ResourceExhaustedError)
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.events import Event, InputSpeed, SkippedFile, SkippedUpdate, SlowRank, StageEnd
 from hvdgan.data import BadFile, refuse_if_too_many
 from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.devices import everyones_devices
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
 from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.runs.events import Event, InputSpeed, SkippedFile, SkippedUpdate, SlowRank, StageEnd
+from hvdgan.settings.config import Config
+from hvdgan.training.build import Run
 from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.memory import forget_peak
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run
 from hvdgan.training.step import StageStep
 from hvdgan.training.window import PlateauWatch, Window, merge_states
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage, Update
+from hvdgan.settings.config import Config
 from hvdgan.training.state import TrainState
 
 

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation.results import append, record_of, weights_facts
+from hvdgan.errors import RunError, UserError
+from hvdgan.evaluation.evaluation_log import append, record_of, weights_facts
 from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.training.build import Run
+from hvdgan.training.grids import Grids
 from hvdgan.training.memory import used_by
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.run import Run
-from hvdgan.training.samples import Grids
 from hvdgan.training.saving import Saving
 from hvdgan.training.state import TrainState, copy_of
 from hvdgan.training.summary import end_of

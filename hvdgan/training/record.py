@@ -14,10 +14,10 @@ import tensorflow as tf
 from PIL import Image
 from tqdm import tqdm
 
-from hvdgan.cli import events
-from hvdgan.cli.events import Caution, Evaluation, Event
-from hvdgan.cli.files.in_place import in_place
-from hvdgan.cli.files.replacing import whole_file
+from hvdgan.files.in_place import in_place
+from hvdgan.files.replacing import whole_file
+from hvdgan.runs import events
+from hvdgan.runs.events import Caution, Evaluation, Event
 from hvdgan.training.loggers import LoggerChoice, Loggers
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.launcher import warn_once
+from hvdgan.errors import UserError
+from hvdgan.launching.launched import warn_once
 from hvdgan.networks.layer_state import seeds_of
 from hvdgan.training.state import TrainState
 

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli import shared_errors
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.files.outputs import write_json
-from hvdgan.cli.settings_file import read_settings
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError, UserError, shared_errors
+from hvdgan.files.outputs import write_json
+from hvdgan.settings.config import Config
+from hvdgan.settings.file import read_settings
 from hvdgan.training import run_folder
+from hvdgan.training.build import KnownMaps, Run, folder_of
 from hvdgan.training.changes import check_checkpoint, drop_incomparable
 from hvdgan.training.command import Resume
 from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.run import KnownMaps, Run, folder_of
 from hvdgan.training.saving import snapshot
 from hvdgan.training.state import copies_of
 from hvdgan.values import sample_values

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints.checkpoint import Snapshot
-from hvdgan.cli.files.lock import Lock
+from hvdgan.files.lock import Lock
 
 
 @dataclasses.dataclass

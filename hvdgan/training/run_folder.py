@@ -8,14 +8,14 @@ from typing import Any
 
 from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import MANIFEST
-from hvdgan.cli import events
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.files.in_place import check_regular
-from hvdgan.cli.files.lock import wait_for_lock
-from hvdgan.cli.files.outputs import write_json
-from hvdgan.cli.launcher import VAIN_REQUEUES, requeued
+from hvdgan.errors import RunError, UserError
+from hvdgan.files.in_place import check_regular
+from hvdgan.files.lock import wait_for_lock
+from hvdgan.files.outputs import write_json
+from hvdgan.launching.launched import VAIN_REQUEUES, requeued
+from hvdgan.runs import events
+from hvdgan.training.build import Run
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"

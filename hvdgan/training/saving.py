@@ -8,10 +8,10 @@ import numpy as np
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.saver import Best, Retention, Saver
-from hvdgan.cli import shared_errors
+from hvdgan.errors import shared_errors
+from hvdgan.training.build import Run
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.run import Run
 from hvdgan.training.state import copies_of
 
 

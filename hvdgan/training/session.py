@@ -5,28 +5,28 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from hvdgan.cli.errors import RankFailed, RunError, unwritable
-from hvdgan.cli.events import End, Event
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RankFailed, RunError, unwritable
 from hvdgan.networks import device
-from hvdgan.recipe import mistakes
+from hvdgan.recipe import recipe_errors
+from hvdgan.runs.events import End, Event
+from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Loop
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.observations import Observations
-from hvdgan.training.page import Page
 from hvdgan.training.pending import PendingSteps
 from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
+from hvdgan.training.report import Page
 from hvdgan.training.restore import restore, saved_maps
 from hvdgan.training.resume_point import Commits, HostsChanged, ResumePoint
-from hvdgan.training.run import Run, build, folder_of
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce
 
@@ -139,5 +139,7 @@ def _translate(error: Exception, run: Run, heart: Heartbeat, guard: MemoryGuard)
         return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):
         updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
-        return collective_failure(error, heart.explanation) or mistakes.in_graph(error, run.recipe, updates) or error
+        return (
+            collective_failure(error, heart.explanation) or recipe_errors.in_graph(error, run.recipe, updates) or error
+        )
     return error

@@ -15,10 +15,10 @@ import tensorflow as tf
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.layer_state import is_float, is_frozen, other_state_of, statistics_of
 from hvdgan.networks.nested_layers import bare_variables
-from hvdgan.recipe import Recipe, mistakes
-from hvdgan.recipe.mistakes import Mistake
+from hvdgan.recipe import Recipe, recipe_errors
+from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.results import check_names, networks_of, optimizers_of
+from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.training.recipe_state import RecipeState
 
 FIRST = 2.0**15
@@ -215,7 +215,7 @@ class TrainState:
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
-        with mistakes.of(recipe):
+        with recipe_errors.of(recipe):
             new = optimizers_of(recipe, self.networks, self.frozen)
         for name in networks:
             new[name].build(self.networks[name].trainable_variables)
@@ -281,7 +281,7 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
     made = networks_of(recipe)
     for name, network in made.items():
         for layer, attribute in bare_variables(network):
-            raise mistakes.Mistake(
+            raise recipe_errors.Mistake(
                 f"network {name}, layer {layer.name}: {attribute} is a tf.Variable, which Keras 3 neither trains nor "
                 "saves; make it with self.add_weight(...)",
                 type(layer),

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
@@ -18,8 +17,9 @@ from hvdgan.networks import device
 from hvdgan.networks.device import to_device
 from hvdgan.networks.layer_state import moved_in_calls
 from hvdgan.recipe import Recipe, ada
-from hvdgan.recipe.results import controlled, decision_of, grown_of
+from hvdgan.recipe.contract import controlled, decision_of, grown_of
 from hvdgan.recipe.stages import LEVEL, LearningRate, Stage, Update
+from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
 from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.hosts import running_seconds
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
+from hvdgan.launching.hosts import running_seconds
 
 STOPPED = 75
 """exit code of a run that was asked to stop, has saved, and can be resumed (EX_TEMPFAIL of sysexits.h)"""

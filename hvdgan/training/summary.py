@@ -19,27 +19,27 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.events import End, Network, Recovery, Start
-from hvdgan.cli.events import Stage as StageFacts
-from hvdgan.cli.events import Update as UpdateFacts
-from hvdgan.cli.launcher import allocated, requeued
-from hvdgan.cli.programs import git_state
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
 from hvdgan.evaluation.sets import in_short
-from hvdgan.recipe import Recipe, mistakes
+from hvdgan.launching.launched import allocated, requeued
+from hvdgan.launching.programs import git_state
+from hvdgan.recipe import Recipe, recipe_errors
+from hvdgan.runs.events import End, Network, Recovery, Start
+from hvdgan.runs.events import Stage as StageFacts
+from hvdgan.runs.events import Update as UpdateFacts
+from hvdgan.settings.config import Config
 from hvdgan.training.averages import RAMP_UP
+from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
 from hvdgan.training.changes import stage_steps
 from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.run import Run, check_micro_batches, check_packs, make_parts
 from hvdgan.training.step import StageStep
 
 _GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
@@ -114,7 +114,7 @@ def _check_slice(run: Run, count: int, size: int) -> None:
     """Trace the steps of a rank whose slice of each global batch has `count` samples."""
     config = dataclasses.replace(run.config, global_batch_size=count)
     try:
-        with mistakes.of(run.recipe):
+        with recipe_errors.of(run.recipe):
             for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
                 if size > 1 and step.forward.of_several:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.files.outputs import write_json
+from hvdgan.files.outputs import write_json
 
 _PROJECT = "hvdgan"
 _ONE_AT_A_TIME = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

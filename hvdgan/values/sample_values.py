@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hvdgan.values import value_map
-from hvdgan.values.steps import Range
+from hvdgan.values.transforms import Range
 from hvdgan.values.value_map import ValueMap
 
 Shape = tuple[int, ...]

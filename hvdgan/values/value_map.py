@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.cli.errors import UserError
-from hvdgan.values import steps
-from hvdgan.values.steps import NUMPY, CustomMap, Operations, Range, Standard, Step
+from hvdgan.errors import UserError
+from hvdgan.values import transforms
+from hvdgan.values.transforms import NUMPY, CustomMap, Operations, Range, Standard, Step
 
 Chain = tuple[Step, ...]
 _EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
@@ -150,7 +150,7 @@ class ValueMap:
 
 def of_json(values: dict[str, Any]) -> ValueMap:
     """Make a map again from to_json()."""
-    chains = tuple(tuple(steps.of(name, arguments) for name, arguments in chain) for chain in values["chains"])
+    chains = tuple(tuple(transforms.of(name, arguments) for name, arguments in chain) for chain in values["chains"])
     return ValueMap(chains, tuple(values["channels"]), tuple(values["units"]))
 
 
@@ -158,7 +158,7 @@ def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = 
     """Read the value of a flag: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each."""
     named = f"{flag} {text}"
     if "=" not in text:
-        return ValueMap((steps.parse(text.strip(), named),), tuple(channels), tuple(units))
+        return ValueMap((transforms.parse(text.strip(), named),), tuple(channels), tuple(units))
     chains: dict[str, Chain] = {}
     for part in text.split(";"):
         channel, _, chain = (piece.strip() for piece in part.partition("="))
@@ -166,7 +166,7 @@ def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = 
             raise UserError(f"{named}: there is no channel {channel!r}; expected {', '.join(channels)}")
         if channel in chains:
             raise UserError(f"{named}: channel {channel} has two maps; name it once")
-        chains[channel] = steps.parse(chain, named)
+        chains[channel] = transforms.parse(chain, named)
     if missing := [channel for channel in channels if channel not in chains]:
         raise UserError(f"{named}: no map for {', '.join(missing)}; add {missing[0]}=none, or another one, after a ;")
     return ValueMap(tuple(chains[channel] for channel in channels), tuple(channels), tuple(units))

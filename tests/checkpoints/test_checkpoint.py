@@ -15,8 +15,8 @@ from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import MANIFEST, find, newest, newest_first, step_of
 from hvdgan.checkpoints.saver import Retention
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.files import replacing
+from hvdgan.errors import RunError
+from hvdgan.files import replacing
 from hvdgan.train import main
 from tiny import TinyOptions
 

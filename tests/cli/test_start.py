@@ -1,7 +1,7 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them.
 
 A function becomes a command: its parameters are the flags; an error is one line and an exit code.
-Modules: cli.app, cli.errors, cli.types, cli.files.field_pictures"""
+Modules: cli.app, errors, settings.types, recipe.panels"""
 
 import json
 import os
@@ -15,7 +15,7 @@ from PIL import Image
 
 from hvdgan import __main__ as commands
 from hvdgan.cli.app import command, main_of
-from hvdgan.cli.errors import RankFailed, RunError, UserError
+from hvdgan.errors import RankFailed, RunError, UserError
 from launching import ROOT, environment, run
 
 # Python reads it in every process that has its folder on the path.
@@ -53,7 +53,7 @@ from tiny import Tiny as Theirs
 DRAWS = """
 import pathlib, sys
 import numpy as np
-from hvdgan.cli.files.field_pictures import Fields, save_panels
+from hvdgan.recipe.panels import Fields, save_panels
 save_panels(pathlib.Path(sys.argv[1]), [Fields("a", np.eye(8)[None], (0, 1))])
 """
 

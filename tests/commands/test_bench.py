@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from hvdgan.bench import main
-from hvdgan.cli.errors import RunError
 from hvdgan.diagnostics.speed import Bench
+from hvdgan.errors import RunError
 from launching import ROOT, run
 from messages import refused
 

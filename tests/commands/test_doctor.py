@@ -1,6 +1,6 @@
 """hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
-Modules: cli.programs, diagnostics.allreduce, diagnostics.folders, diagnostics.installation, diagnostics.placement,
-diagnostics.probe, diagnostics.probe_process, diagnostics.table"""
+Modules: launching.programs, diagnostics.allreduce, diagnostics.folders, diagnostics.installation,
+diagnostics.placement, diagnostics.probe, diagnostics.probe_process, diagnostics.table"""
 
 import json
 import os

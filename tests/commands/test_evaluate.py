@@ -1,7 +1,7 @@
 """The command hvdgan.evaluate, on runs of a few steps: the figures, each once, on any number of ranks, beside a run.
 
 Figures are made anew where samples or a recipe's code have changed since.
-Modules: inference.evaluating, inference.inputs, cli.evaluation_config, evaluation.held_out, evaluation.comparison"""
+Modules: inference.evaluating, inference.inputs, settings.evaluation, evaluation.held_out, evaluation.comparison"""
 
 import json
 import os
@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 import saved
-from hvdgan.cli.config import Config
 from hvdgan.data import open_source
 from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
-from hvdgan.evaluation.results import lock_evaluations
+from hvdgan.evaluation.evaluation_log import lock_evaluations
+from hvdgan.settings.config import Config
 from hvdgan.train import main as train
 from launching import environment, launcher, run
 from launching import train as train_ranks

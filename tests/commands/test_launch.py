@@ -1,5 +1,5 @@
 """hvdgan launch and the scripts of launch/: their commands are shown by fake launchers, and some runs are real.
-Modules: cli.launching"""
+Modules: launching.starters"""
 
 import json
 import os

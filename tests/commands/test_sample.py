@@ -1,5 +1,5 @@
 """The command hvdgan.sample: pictures, arrays and ensembles for inputs of the data, its files, standing statistics.
-Modules: recipe.drawing, inference.trained, inference.inputs, inference.standing"""
+Modules: recipe.sampling, inference.trained, inference.inputs, inference.standing"""
 
 import json
 import shutil
@@ -12,20 +12,20 @@ import tensorflow as tf
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.export import main as export
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.drawing import SampleRandom
+from hvdgan.recipe.display import to_uint8
 from hvdgan.recipe.loading import load_recipe
-from hvdgan.recipe.showing import to_uint8
+from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.sample import main as sample
 from hvdgan.sample import write_samples
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import SampleValues

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
-from hvdgan.pages.reading.metrics import OF_SPEED
+from hvdgan.runs.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, SECONDS, environment, launcher, run, train
 from saved import records, tensors
 

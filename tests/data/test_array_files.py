@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 
 RNG = np.random.default_rng(0)
 FLOATS = RNG.uniform(0, 1, (6, 8, 12, 2)).astype(np.float32)

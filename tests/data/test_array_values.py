@@ -19,7 +19,7 @@ from arrays_on_disk import (
     seen,
     zarr,
 )
-from hvdgan.cli.data_config import TFRecordConfig
+from hvdgan.settings.data import TFRecordConfig
 from packed import pack
 from tfrecord_files import write
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import UserError
 from hvdgan.data.axes import axes_of
+from hvdgan.errors import UserError
 
 TAKEN = [
     ((9, 64), None, "C", (64,)),

@@ -13,10 +13,10 @@ import pytest
 import xarray
 
 from arrays_on_disk import arrays, hdf5, many_hdf5, nameless_zarr, netcdf, npy, npy_folder, seen, zarr
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.statistics import with_statistics
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import ALONE
 from reading import batches_of
 
 FLOATS = np.random.default_rng(0).random((12, 4, 4, 2), np.float32)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.data.balance import balanced
 from hvdgan.data.order import ends_of, sample_indices
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
 from reading import batches_of
 
 N = 20

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image
 
 import reading
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import cached, open_source
 from hvdgan.data.domains import joined, seed_of, settings_of
 from hvdgan.data.order import sample_indices
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.config import Config
 from reading import numbered
 
 G = 12  # divisible by 1, 2, 3 and 4 ranks

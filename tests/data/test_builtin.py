@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from reading import all_of, opened
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.statistics import with_statistics
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 
 RNG = np.random.default_rng(0)
 FIELDS = RNG.uniform(0, 1, (6, 4, 4)).astype(np.float32)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source
 from hvdgan.data.pixels import read_image, to_pixels
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
 from reading import opened
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)

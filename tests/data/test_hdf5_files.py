@@ -15,10 +15,10 @@ import pytest
 import xarray
 
 from arrays_on_disk import arrays, hdf5
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import open_source
 from hvdgan.data.hdf5_files import Hdf5File
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.config import Config
 from launching import run
 from thread_ranks import Threads
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.holdout import split
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE
+from hvdgan.settings.config import Config
 from reading import batches_of
 
 

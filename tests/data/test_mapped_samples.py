@@ -6,11 +6,11 @@ train on alone. Modules: data.samples, data.statistics"""
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, cached, hold_out, open_source, statistics
 from hvdgan.data.statistics import with_statistics
+from hvdgan.errors.shared_errors import ALONE
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from packed import write_images
 from reading import batches_of
 from thread_ranks import Threads

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from arrays_on_disk import arrays
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.numpy_files import open_numpy
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
 from reading import all_of, opened
 
 

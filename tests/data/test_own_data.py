@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import BadImage, open_source
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from launching import ROOT, run
 from reading import batches_of
 from thread_ranks import Threads

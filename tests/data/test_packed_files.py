@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.packed_files import INDEX
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig, TFRecordConfig
 from packed import BESIDE, RNG, fields, index_of, pack, prepare, write_images
 from reading import all_of
 from tfrecord_files import write

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.data import BadImage, open_source, pictures
+from hvdgan.errors import UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train
 from packed import index_of, prepare, write_images, zipped
 from reading import all_of, batches_of, opened

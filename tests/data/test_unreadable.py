@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import RunError, UserError
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import BadImage, bad_files, open_source
+from hvdgan.errors import RunError, UserError
+from hvdgan.errors.shared_errors import ALONE
+from hvdgan.settings.config import Config
 from packed import write_images
 from reading import batches_of
 from thread_ranks import Threads

@@ -6,8 +6,8 @@ import xarray
 import zarr
 
 from arrays_on_disk import arrays, seen
-from hvdgan.cli.errors import UserError
 from hvdgan.data.bad_files import BadImage
+from hvdgan.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 T2M, U10, V10 = (RANDOM.standard_normal((20, 6, 8)).astype(np.float32) + 280 for _ in range(3))

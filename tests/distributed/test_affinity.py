@@ -1,14 +1,14 @@
 """The cores of a host and of each rank, by which its threads are counted; tests/parallel looks at them.
-Modules: cli.hosts"""
+Modules: launching.hosts"""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from hvdgan.cli import hosts
 from hvdgan.distributed.affinity import cores_of_rank, reading_threads
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.launching import hosts
 
 
 @pytest.fixture

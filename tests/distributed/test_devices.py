@@ -6,9 +6,9 @@ import os
 import pytest
 import tensorflow as tf
 
-from hvdgan.cli.errors import UserError
 from hvdgan.distributed import cuda, devices
 from hvdgan.distributed.devices import Device
+from hvdgan.errors import UserError
 
 
 class Machine:

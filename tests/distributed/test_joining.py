@@ -1,17 +1,18 @@
 """Processes of a launcher become ranks, of an elastic run again after each change, and share the global batch;
 tests/parallel and tests/training/test_elastic.py have several of them.
-Modules: cli.launcher, distributed.ranks, distributed.backend, distributed.reduction, distributed.collective_errors"""
+Modules: launching.launched, distributed.ranks, distributed.backend, distributed.reduction,
+distributed.collective_errors"""
 
 import itertools
 import os
 
 import pytest
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.launcher import launched
 from hvdgan.distributed import joining
 from hvdgan.distributed.joining import set_defaults
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
+from hvdgan.launching.launched import launched
 
 CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
 

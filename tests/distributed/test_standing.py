@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvdgan.pages.reading import run_folder
+from hvdgan.pages import run_facts
 from hvdgan.pages.verdict import judge
 from launching import EACH_CONTROLLER, launcher, run
 
@@ -45,7 +45,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     assert f" rank {rank} (host " in line and "threading.py:" in line, line
     assert "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
-    verdict = judge(run_folder.read(tmp_path / "run"))
+    verdict = judge(run_facts.read(tmp_path / "run"))
     assert verdict.state == "failed" and f"rank {rank} (host " in verdict.reason, verdict
 
 

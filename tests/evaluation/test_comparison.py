@@ -1,6 +1,6 @@
 """Comparing generated with real samples: the sets, what moves the distances, what is kept, logged and refused.
-Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.results, evaluation.sets,
-evaluation.tally"""
+Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.evaluation_log,
+evaluation.sets, evaluation.tally"""
 
 import dataclasses
 
@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from building import tiny_run
-from hvdgan.cli.errors import RunError
-from hvdgan.cli.events import json_lines
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.evaluation import results, tally
+from hvdgan.errors import RunError
+from hvdgan.evaluation import evaluation_log, tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
 from hvdgan.evaluation.features import Features
 from hvdgan.evaluation.frechet import frechet_distance
@@ -19,6 +18,7 @@ from hvdgan.evaluation.neighbours import neighbours
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleBatch
 from hvdgan.evaluation.tally import Plan, Tally
 from hvdgan.recipe import DataSpec
+from hvdgan.runs.events import json_lines
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 from pooled import pooled
@@ -173,10 +173,10 @@ def test_flips_add_each_sample_mirrored_but_not_where_samples_start_from_data():
 
 
 def test_a_line_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_counts(tmp_path):
-    results.append(tmp_path, {"identity": "one", "value": 1})
-    with (tmp_path / results.FILE).open("ab") as file:
+    evaluation_log.append(tmp_path, {"identity": "one", "value": 1})
+    with (tmp_path / evaluation_log.FILE).open("ab") as file:
         file.write(b'[1, 2]\n\nnull\n{"identity": "tw\xff')
-    results.append(tmp_path, {"identity": "one", "value": 3})
-    assert [each["value"] for each in json_lines(tmp_path / results.FILE)] == [1, 3]
-    assert results.found(tmp_path, "one")["value"] == 3 and not results.found(tmp_path, "tw")
+    evaluation_log.append(tmp_path, {"identity": "one", "value": 3})
+    assert [each["value"] for each in json_lines(tmp_path / evaluation_log.FILE)] == [1, 3]
+    assert evaluation_log.found(tmp_path, "one")["value"] == 3 and not evaluation_log.found(tmp_path, "tw")
     assert list(json_lines(tmp_path / "nowhere")) == []

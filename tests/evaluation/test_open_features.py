@@ -11,7 +11,7 @@ from keras import layers
 from PIL import Image
 
 from building import tiny_run
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.evaluation import inception
 from hvdgan.evaluation.features import open_features
 from hvdgan.evaluation.sets import SampleBatch

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hvdgan.cli.files.lock import held_by
-from hvdgan.pages.reading import run_folder
+from hvdgan.files.lock import held_by
+from hvdgan.pages import run_facts
 from hvdgan.pages.verdict import judge
 from launching import EACH_CONTROLLER, SECONDS, launcher, started, train, wait_until
 from saved import records
@@ -80,7 +80,7 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
         assert f"{named}{what}" in (run_dir / "log.txt").read_text()
         # A process that ends keeps its lock for a moment.
         wait_until(lambda: not held_by(run_dir), BOUND, said.read_text)
-        verdict = judge(run_folder.read(run_dir))
+        verdict = judge(run_facts.read(run_dir))
         assert f"{named}{what}" in verdict.reason and "lost a rank once" in verdict.history
 
 
@@ -106,7 +106,7 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
     last = records(tmp_path / "run")[-1]
     assert last["slowest_rank"] == 1 and last["wait_seconds_max"] > 2 * last["wait_seconds_median"]
     assert "rank 1 on " in (tmp_path / "run" / "log.txt").read_text()
-    assert "warned once" in judge(run_folder.read(tmp_path / "run")).history
+    assert "warned once" in judge(run_facts.read(tmp_path / "run")).history
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
 from hvdgan.data import open_source
+from hvdgan.errors import UserError
 from hvdgan.inference import inputs
 from hvdgan.inference.inputs import given_conditions, open_samples
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.batch import unpack
-from hvdgan.training.run import spec_of
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
+from hvdgan.training.build import spec_of
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 

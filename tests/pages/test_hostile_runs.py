@@ -1,5 +1,5 @@
 """Nothing in a run folder is trusted: it is shown rightly or named, never a traceback, never executed.
-Modules: pages.reading.untrusted, pages.reading.metrics, pages.pictures, pages.template, pages.run_page"""
+Modules: runs.lines, runs.metrics, pages.pictures, pages.template, pages.run_page"""
 
 import base64
 import html
@@ -14,7 +14,7 @@ import hostile_runs
 import run_folders
 from hvdgan import report
 from hvdgan.pages.pictures import load
-from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.runs.lines import Folder
 from run_folders import record
 
 

@@ -1,5 +1,5 @@
 """The page of a long run is made in seconds, in bounded memory, and stays small. Curves keep their extremes.
-Modules: pages.reading.run_folder, pages.reading.metrics"""
+Modules: pages.run_facts, runs.metrics"""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 
 import page_facts
 import run_folders
-from hvdgan.cli.events import Checkpoint
-from hvdgan.pages.reading.metrics import POINTS, Series
+from hvdgan.runs.events import Checkpoint
+from hvdgan.runs.metrics import POINTS, Series
 from launching import environment
 
 MEASURED = """

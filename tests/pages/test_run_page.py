@@ -1,5 +1,5 @@
 """The page of a run: what it has, and in which order; several runs on one page, sorted by a metric.
-Modules: pages.reading.run_folder, pages.curves, pages.comparison"""
+Modules: pages.run_facts, pages.curves, pages.several_runs"""
 
 import dataclasses
 import json
@@ -11,9 +11,8 @@ import pytest
 import page_facts
 import saved
 from hvdgan import report
-from hvdgan.cli.events import SkippedUpdate
-from hvdgan.pages import run_page
-from hvdgan.pages.reading import run_folder
+from hvdgan.pages import run_facts, run_page
+from hvdgan.runs.events import SkippedUpdate
 from run_folders import START, grid, record, write
 
 
@@ -35,7 +34,7 @@ def page(run):
 
 def made(folder):
     """The page of a run that was written by hand."""
-    return run_page.make(run_folder.read(folder))
+    return run_page.make(run_facts.read(folder))
 
 
 def section(page, name):

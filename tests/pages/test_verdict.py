@@ -1,5 +1,5 @@
 """What a page takes from the events of a run, and its verdict on every ending.
-Modules: pages.reading.journal, pages.reading.run_folder, cli.events"""
+Modules: runs.journal, pages.run_facts, runs.events"""
 
 import os
 
@@ -8,13 +8,13 @@ import pytest
 import run_folders
 from hvdgan import report
 from hvdgan.checkpoints.files import MANIFEST
-from hvdgan.cli.events import End, LostRank, Network, Recovery, SkippedUpdate, Stage, Update
-from hvdgan.cli.files.lock import lock
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, STANDING
-from hvdgan.pages.reading import run_folder
-from hvdgan.pages.reading.journal import read
-from hvdgan.pages.reading.untrusted import Folder
+from hvdgan.files.lock import lock
+from hvdgan.pages import run_facts
 from hvdgan.pages.verdict import judge
+from hvdgan.runs.events import End, LostRank, Network, Recovery, SkippedUpdate, Stage, Update
+from hvdgan.runs.journal import read
+from hvdgan.runs.lines import Folder
 from hvdgan.train import main
 from monitors import group_of
 from run_folders import record, started
@@ -53,7 +53,7 @@ def judged(folder, told, step, *, is_saved=True):
     run_folders.write(folder, metrics=record(step, loss=1.0), told=told, config=CONFIG)
     if is_saved:
         run_folders.checkpoint(folder, step)
-    return judge(run_folder.read(folder))
+    return judge(run_facts.read(folder))
 
 
 @pytest.mark.parametrize("name", ENDINGS)
@@ -75,7 +75,7 @@ def test_where_nothing_is_saved_it_says_so(tmp_path):
     verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
     assert "No checkpoint is whole" in verdict.resume and verdict.sentence.endswith("no checkpoint is whole")
     run_folders.checkpoint(tmp_path, 20)
-    assert judge(run_folder.read(tmp_path)).resume == "The same command resumes it:"
+    assert judge(run_facts.read(tmp_path)).resume == "The same command resumes it:"
 
 
 def test_a_run_whose_lock_is_held_is_running(tmp_path):
@@ -92,7 +92,7 @@ def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_
     lines = [record(n, step_seconds=a, between_seconds=b) for n, (a, b) in enumerate(times, 1)]
     run_folders.write(tmp_path, metrics="".join(lines), told=[started(0, 36_003)])
     with lock(tmp_path):
-        sentence = judge(run_folder.read(tmp_path)).sentence
+        sentence = judge(run_facts.read(tmp_path)).sentence
     assert sentence == "Running at step 3 of 36,003, about 6 hours left"
 
 

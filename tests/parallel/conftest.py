@@ -5,8 +5,8 @@ tests/distributed/test_two_ranks.py starts them; a plain pytest passes them by, 
 
 import pytest
 
-from hvdgan.cli.launcher import launched
 from hvdgan.distributed import joining
+from hvdgan.launching.launched import launched
 
 collect_ignore_glob = ["test_*.py"] if launched()[1] == 1 else []
 

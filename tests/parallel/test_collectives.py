@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import RankFailed, RunError
-from hvdgan.cli.shared_errors import from_root
 from hvdgan.data import BadFile
+from hvdgan.errors import RankFailed, RunError
+from hvdgan.errors.shared_errors import from_root
 from hvdgan.evaluation.moments import Moments
 from hvdgan.training.observations import BadFiles
 

@@ -8,8 +8,8 @@ import pytest
 from keras import layers
 
 from building import tiny_run
-from hvdgan.cli.errors import RankFailed, RunError
 from hvdgan.data import BadImage
+from hvdgan.errors import RankFailed, RunError
 from hvdgan.evaluation.held_out import Evaluator
 from measured import Bright, Measured
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from building import data_of, tiny_run
-from hvdgan.cli.errors import RunError
+from hvdgan.errors import RunError
 from hvdgan.recipe.schedule import Position
 from hvdgan.training.loop import Loop
 from hvdgan.training.observations import Observations

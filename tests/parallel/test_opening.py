@@ -7,12 +7,12 @@ import h5py
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
-from hvdgan.cli.errors import RunError, UserError
 from hvdgan.data import hold_out, open_source
 from hvdgan.data.packing import Plan, pack
 from hvdgan.data.store import spread
+from hvdgan.errors import RunError, UserError
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig, TFRecordConfig
 from tfrecord_files import write
 
 COUNT = 100

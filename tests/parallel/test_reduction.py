@@ -12,8 +12,8 @@ import tensorflow as tf
 from keras import layers
 
 from building import batch_of, changed, data_of, stage_step, start_equally, tiny_run, trained, values_of
-from hvdgan.cli.errors import UserError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import UserError
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.repeatable import operations
 from launching import ROOT

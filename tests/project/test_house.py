@@ -16,8 +16,11 @@ PACKAGE = Path(hvdgan.__file__).parent
 ROOT = PACKAGE.parent
 TESTS = ROOT / "tests"
 FLOORS = [
-    "cli",
-    "values",
+    "errors",
+    "launching",
+    "files",
+    "settings",
+    "cli runs values",
     "recipe networks data distributed checkpoints",
     "evaluation pages recipes",
     "training",

@@ -12,10 +12,10 @@ import tensorflow as tf
 import xarray
 from keras import layers
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
 from hvdgan.data import open_source
 from hvdgan.recipe import Recipe, Stage, Update, losses
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
 from launching import ROOT, run
 from tfrecord_files import write

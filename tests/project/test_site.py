@@ -54,7 +54,7 @@ def test_the_names_that_a_recipe_imports():
     assert hvdgan.recipe.__all__ == [
         *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Domain", "Fraction", "LearningRate", "Loss", "Nets"),
         *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "State"),
-        *("Update", "UserError", "Words", "losses", "measures"),
+        *("Update", "UserError", "Words", "losses", "metrics"),
     ]
 
 

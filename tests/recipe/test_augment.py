@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe import DataSpec, Stage, ada, losses
 from hvdgan.recipe.ada import adaptive, next_state
 from hvdgan.recipe.augment import diff_augment, flip

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from tiny import Staged, Tiny, TinyOptions
 
 LATENTS = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.data_spec import of_json
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
-from hvdgan.values.steps import NUMPY
+from hvdgan.values.transforms import NUMPY
 from hvdgan.values.value_map import parse
 
 NUMBERS = np.random.default_rng(0).normal(size=(3, 4, 5, 2)).astype(np.float32)

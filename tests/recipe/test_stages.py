@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe.schedule import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 

@@ -6,11 +6,11 @@ import tensorflow as tf
 from PIL import Image
 
 from building import data_of, tiny_run
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
 from hvdgan.recipe.state import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
+from hvdgan.settings.data import ArrayConfig
 from launching import train
 from saved import records, tensors
 from tiny import Evaluated

@@ -13,8 +13,8 @@ from PIL import Image
 
 import saved
 from building import batch_of, data_of, stage_step, tiny_run
-from hvdgan.cli.config import Config
 from hvdgan.data import open_source
+from hvdgan.settings.config import Config
 from launching import ROOT, run, train
 from saved import records
 

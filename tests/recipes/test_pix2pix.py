@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from building import batch_of, tiny_run
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe import Nets
 from hvdgan.recipes.pix2pix import Pix2Pix, Pix2PixOptions
+from hvdgan.settings.data import ArrayConfig
 
 
 def test_the_outputs_are_reported_by_name_and_weighted():

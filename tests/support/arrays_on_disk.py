@@ -7,9 +7,9 @@ import numpy as np
 import xarray
 import zarr as zarr_library
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig, TFRecordConfig
 from hvdgan.data import Samples, open_source
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig, TFRecordConfig
 
 
 def npy(folder, array):

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.cli.config import Config
-from hvdgan.cli.evaluation_config import EvaluationConfig
 from hvdgan.data.domains import named
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Batch, Random, Recipe
 from hvdgan.recipe.batch import unpack
-from hvdgan.training.run import Run, build
+from hvdgan.settings.config import Config
+from hvdgan.settings.evaluation import EvaluationConfig
+from hvdgan.training.build import Run, build
 from hvdgan.training.state import copies_of
 from hvdgan.training.step import StageStep
 from tiny import Tiny, TinyOptions

@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.checkpoints import checkpoint
-from hvdgan.cli.launcher import launched
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.joining import is_elastic
 from hvdgan.evaluation import held_out
+from hvdgan.launching.launched import launched
 from tiny import Tiny
 
 WORK_SECONDS = float(os.environ.get("HVDGAN_WORK_SECONDS", "8"))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import run_folders
-from hvdgan.cli.events import Caution, End, SkippedFile
+from hvdgan.runs.events import Caution, End, SkippedFile
 from run_folders import START, record
 
 EVIL = """<script>window.struck = 1</script>"'><img src=x onerror="window.struck = 1">"""

@@ -14,8 +14,8 @@ from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.cli.errors import RankFailed, RunError, in_one_line
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RankFailed, RunError, in_one_line
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
 from hvdgan.training.periodic import check_ranks

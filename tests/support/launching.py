@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import forking
-from hvdgan.cli.launching import built_with
+from hvdgan.launching.starters import built_with
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

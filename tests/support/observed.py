@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from hvdgan import train
-from hvdgan.cli.launcher import launched
 from hvdgan.data.batches import Batches
+from hvdgan.launching.launched import launched
 from hvdgan.training import session
 from hvdgan.training.step import StageStep
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.cli.launcher import launched
+from hvdgan.launching.launched import launched
 from tiny import Tiny
 
 

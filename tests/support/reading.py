@@ -4,11 +4,11 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
-from hvdgan.cli.config import Config
 from hvdgan.data import BadFile, BadImage, Samples, open_source
 from hvdgan.data.batches import Batches
 from hvdgan.data.samples import of_pictures
 from hvdgan.data.store import Store
+from hvdgan.settings.config import Config
 
 
 def opened(data, *, paired=False, **changes) -> Samples:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
-from hvdgan.cli import events
+from hvdgan.runs import events
 
 TIME = "2026-11-25 10:22:31"
 START = events.Start(

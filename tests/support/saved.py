@@ -11,9 +11,9 @@ import numpy as np
 from safetensors.numpy import load
 
 from building import FACTS, write_checkpoint
-from hvdgan.cli.config import Config
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
+from hvdgan.settings.config import Config
 from hvdgan.train import main
 from hvdgan.training.command import to_json
 from hvdgan.training.state import build_state

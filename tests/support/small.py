@@ -12,7 +12,7 @@ from hvdgan.recipe.loading import known_recipes, load_recipe
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.command import parse
 from hvdgan.values.sample_values import SampleValues
-from hvdgan.values.steps import Power, Standard
+from hvdgan.values.transforms import Power, Standard
 from hvdgan.values.value_map import ValueMap
 
 _OPTIONS = {

@@ -28,7 +28,7 @@ class Threads:
 
 @dataclasses.dataclass
 class Rank:
-    """One of them, as `hvdgan.cli.shared_errors.Peers`."""
+    """One of them, as `hvdgan.errors.shared_errors.Peers`."""
 
     threads: Threads
     rank: int

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hvdgan.pages.reading.metrics import OF_SPEED
+from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.train import main
 from launching import train as launch
 from saved import manifest, records, state

@@ -1,13 +1,13 @@
-"""Settings come from flags, then --config, then defaults. Modules: cli.config, cli.data_config, training.command,
+"""Settings come from flags, then --config, then defaults. Modules: settings.config, settings.data, training.command,
 recipe.options"""
 
 import json
 
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
+from hvdgan.settings.config import Config
 from hvdgan.training.command import parse, parse_saved, to_json
 
 

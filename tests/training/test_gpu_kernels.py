@@ -12,14 +12,14 @@ import tensorflow as tf
 
 import small
 from gpu_graphs import LIST, faults_of
-from hvdgan.cli.config import Config
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import device
 from hvdgan.networks.fast.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
-from hvdgan.training.run import make_parts
+from hvdgan.settings.config import Config
+from hvdgan.training.build import make_parts
 from hvdgan.values.sample_values import Layout, SampleValues
-from hvdgan.values.steps import Range, Standard
+from hvdgan.values.transforms import Range, Standard
 from hvdgan.values.value_map import ValueMap
 from launching import ROOT
 from tiny import Tiny

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import layers
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from tiny import Staged, Tiny, TinyOptions
 
 

@@ -152,7 +152,7 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
 )
 def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setattr("hvdgan.training.run.open_source", None)
+    monkeypatch.setattr("hvdgan.training.build.open_source", None)
     assert saved.train(tmp_path / "run", "--logger", name) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"hvdgan: {said}") and error.count("\n") == 1

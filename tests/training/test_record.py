@@ -1,5 +1,5 @@
 """The files of a run: metrics.jsonl, TensorBoard events, log.txt, sample grids, and the report at its end.
-Modules: training.samples, training.page"""
+Modules: training.grids, training.report"""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 
 import saved
 from hvdgan import evaluate, report
-from hvdgan.cli import events
+from hvdgan.runs import events
 
 reports = pytest.mark.reports
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from tiny import Tiny
 
 SHAPE = (16, 8)

@@ -17,14 +17,14 @@ from keras import layers
 from building import values_of
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.saver import Best
-from hvdgan.cli.errors import RunError
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import RunError
 from hvdgan.evaluation.comparison import Comparison
 from hvdgan.evaluation.held_out import Evaluator
+from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
-from hvdgan.training.run import build
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
 from launching import run

@@ -7,14 +7,14 @@ import tensorflow as tf
 from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.files.pictures import save_grid
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.showing import to_uint8
+from hvdgan.files.pictures import save_grid
+from hvdgan.recipe.display import to_uint8
 from hvdgan.train import main
+from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
-from hvdgan.training.run import build
 from launching import train
 from saved import records
 from tiny import Tiny, TinyOptions

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.optimizers import rate_at

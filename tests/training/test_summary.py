@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from hvdgan.cli.programs import git_state
+from hvdgan.launching.programs import git_state
 from hvdgan.train import main
 from hvdgan.training.command import parse
 from hvdgan.training.summary import changed_flags

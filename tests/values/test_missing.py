@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from hvdgan.cli.config import Config
-from hvdgan.cli.data_config import ArrayConfig
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.shared_errors import ALONE
 from hvdgan.data import open_source
 from hvdgan.data.statistics import with_statistics
+from hvdgan.errors import UserError
+from hvdgan.errors.shared_errors import ALONE
 from hvdgan.sample import main as sample
+from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train
 from hvdgan.values import missing
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from hvdgan.cli.errors import UserError
+from hvdgan.errors import UserError
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.value_map import ValueMap, of_json, parse

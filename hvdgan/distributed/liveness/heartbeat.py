@@ -20,10 +20,10 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from hvdgan.cli.errors import UserError
-from hvdgan.cli.hosts import addresses, allow_open_files, network_id, process_id
 from hvdgan.distributed.liveness.activity import Activity, Peer, Pulse, stragglers
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, STALLED, STANDING, Group, LastWords
+from hvdgan.errors import UserError
+from hvdgan.launching.hosts import addresses, allow_open_files, network_id, process_id
 
 _ALIVE, _GOODBYE = "alive", "goodbye"
 _GRACE_SECONDS = 10.0  # in which two healthy processes connect again after their connection broke

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hvdgan.cli import events
-from hvdgan.cli.events import End, Event, LostRank, Standstill
-from hvdgan.cli.files.in_place import in_place
-from hvdgan.cli.hosts import kill
+from hvdgan.files.in_place import in_place
+from hvdgan.launching.hosts import kill
+from hvdgan.runs import events
+from hvdgan.runs.events import End, Event, LostRank, Standstill
 
 FAILED, ENDED, SILENT, STANDING, STALLED = "failed", "ended", "silent", "standing", "stalled"
 """the rank leaves with an error; its connection is closed; it sends no heartbeats; it is a straggler; no rank moves"""

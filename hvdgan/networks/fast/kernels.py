@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.cli.launcher import warn_once
+from hvdgan.launching.launched import warn_once
 from hvdgan.networks import device
 from hvdgan.networks.fast import convolution
 from hvdgan.networks.nested_layers import change_class, change_classes

@@ -1,0 +1,234 @@
+"""Locks a folder, so that one process at a time writes into it; the lock is released when that process dies."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from hvdgan.errors import UserError
+from hvdgan.files.in_place import in_place
+from hvdgan.launching.hosts import is_running, process_id
+
+LEASE_SECONDS = 120.0
+"""seconds for which a network file system may keep the lock of a dead host"""
+POLL_SECONDS = 1.0
+"""seconds between two attempts to take a lock"""
+_LONGEST_WORDS = 1000
+_HOLDER = re.compile(r"host (.+), pid (\d+)")
+# Lustre mounted without -o flock, NFS without its lock service, file systems in user space.
+_NO_SUCH_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+
+
+class LockHeldError(UserError):
+    """Another process holds the lock.
+
+    lost: True if that process may be gone: it is unknown, runs on another host, or its pid is not in use.
+    """
+
+    def __init__(self, text: str, *, lost: bool) -> None:
+        super().__init__(text)
+        self.lost = lost
+
+
+class Lock:
+    """A lock that is held until it is closed or the process ends.
+
+    remarks: lines for the log.
+    """
+
+    def __init__(self, file: TextIO, remarks: list[str]) -> None:
+        self._file = file
+        self.remarks = remarks
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_CURE = "wait for its end, or name another folder"
+
+
+def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) -> Lock:
+    """Lock a folder.
+
+    Args:
+        run_dir: folder, which is made if it does not exist.
+        named: name of the folder in errors; default: --run-dir and its path.
+        by: kind of work of the other process, for errors.
+        cure: remedy, for errors.
+
+    Raises:
+        LockHeldError: another process writes into it.
+        OSError: the folder cannot be written.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    file = open(run_dir / ".lock", "a+", encoding="utf-8", errors="replace", opener=in_place)  # noqa: SIM115
+    try:
+        remark = take(file.fileno())
+        file.truncate(0)
+        file.write(_own_words())
+        file.flush()
+    except BlockingIOError:
+        file.seek(0)
+        holder, _, process = file.read().strip().partition("\n")
+        file.close()
+        raise LockHeldError(
+            f"{named or f'--run-dir {run_dir}'}: another {by} writes into it ({holder or 'unknown process'}); {cure}",
+            lost=_may_be_lost(holder, process),
+        ) from None
+    except OSError:
+        file.close()
+        raise
+    return Lock(file, [f"warning: {run_dir}: {remark}"] if remark else [])
+
+
+def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE, living: bool = False) -> Lock:
+    """Lock a folder as lock() does; wait, and print that, if the process that holds its lock may be gone.
+
+    `living`: whether to wait also for a living process of this host, because it is about to end.
+    """
+    begin, waited = time.monotonic(), ""
+    while True:
+        try:
+            held = lock(run_dir, named=named, by=by, cure=cure)
+        except LockHeldError as error:
+            if not (error.lost or living):
+                raise
+            if not waited:
+                waited = str(error).partition(";")[0]
+                print(f"hvdgan: {waited}; waiting up to {LEASE_SECONDS:g} s for its lock", file=sys.stderr, flush=True)
+            if (seconds := time.monotonic() - begin) >= LEASE_SECONDS:
+                text, _, hint = str(error).partition(";")
+                raise LockHeldError(f"{text}, still after {seconds:.0f} s;{hint}", lost=error.lost) from error
+            time.sleep(POLL_SECONDS)
+        else:
+            if waited:
+                held.remarks.append(f"waited for the lock of {run_dir}: {waited.partition(': ')[2]}")
+            return held
+
+
+def held_by(folder: Path) -> str | None:
+    """Return the process that holds the lock of a folder, as its lock file names it.
+
+    Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS. The holder itself must
+    not call it: a fcntl lock would be released.
+
+    Returns:
+        That process; empty if none holds the lock; None if nobody can know, because the file system has no locks.
+    """
+    try:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
+            for shared in (fcntl.flock, fcntl.lockf):
+                try:
+                    shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except (BlockingIOError, PermissionError):
+                    return _first_line(file) or "unknown process"
+                except OSError as error:
+                    if error.errno in _NO_SUCH_LOCK:
+                        continue
+                return ""
+            return None
+    except OSError:
+        return ""  # there is no such file
+
+
+def other_host(folder: Path) -> str:
+    """Return the host whose process was the last to lock a folder, if it is not this one; else an empty string.
+
+    Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
+    itself must not call this either.
+    """
+    named = _HOLDER.fullmatch(_words_of(folder)[0])
+    return "" if named is None or named[1] == os.uname().nodename else named[1]
+
+
+def is_of_dead_process(folder: Path) -> bool:
+    """Return whether the lock file of a folder names a process that may be gone, or names none that can be found.
+
+    If it names a living process of this host that does not hold this lock, the folder is a copy of the one that it
+    writes into, or the process has gone on to other work.
+    """
+    return _may_be_lost(*_words_of(folder))
+
+
+def take(file: int) -> str:
+    """Lock an open file; if its file system has no flock, with another kind of lock or not at all, with a warning.
+
+    A BlockingIOError says that another process has locked the file.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_LOCK:
+            raise
+        missing = error.strerror
+    else:
+        return ""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except PermissionError as error:  # the other error with which POSIX lets a system report a held lock
+        raise BlockingIOError(error.errno, error.strerror) from error
+    except OSError as error:
+        if error.errno not in _NO_SUCH_LOCK:
+            raise
+        return f"no locks there ({missing}): never train twice into one folder"
+    return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder in the same way"
+
+
+def _first_line(file: TextIO) -> str:
+    """The line of a lock file that is for people: it names host and pid of its holder."""
+    return file.read(_LONGEST_WORDS).partition("\n")[0].strip()
+
+
+def _words_of(folder: Path) -> tuple[str, str]:
+    """The two lines of a folder's lock file, of which the second may be missing; empty if there is no such file."""
+    try:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
+            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
+    except OSError:
+        return "", ""
+    return holder, process
+
+
+def _own_words() -> str:
+    """The contents of a lock file: a line for people, and one by which other processes find this one."""
+    words = f"host {os.uname().nodename}, pid {os.getpid()}\n"
+    with contextlib.suppress(OSError):  # /proc may be hidden
+        words += f"{json.dumps(process_id(os.getpid()))}\n"
+    return words
+
+
+def _may_be_lost(holder: str, process: str) -> bool:
+    """Return whether the process that a lock file names may be gone.
+
+    Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
+    may be missing.
+    """
+    named = _HOLDER.fullmatch(holder)
+    if named is None or named[1] != os.uname().nodename:
+        return True
+    pid = int(named[2])
+    try:
+        if process:
+            space = process_id(os.getpid())[1]
+            return json.loads(process)[1] != space or json.dumps(process_id(pid)) != process
+    except (ValueError, LookupError, TypeError):
+        return True  # the line is cut off
+    except OSError:
+        pass  # /proc may hide the process of another user
+    return not is_running(pid)

@@ -1,1 +1,0 @@
-"""Reading a run folder that nobody trusts."""

@@ -1,0 +1,143 @@
+"""Reads a run folder that nobody trusts: settings, metrics, evaluations, events, checkpoints, names of pictures."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hvdgan.checkpoints import files
+from hvdgan.checkpoints.direction import mode_of
+from hvdgan.errors import UserError
+from hvdgan.files import lock
+from hvdgan.runs import events, journal, metrics
+from hvdgan.runs.lines import Facts, Folder
+from hvdgan.runs.metrics import is_step
+
+_BEGUN = (metrics.FILE, "checkpoints")
+_SIGNS = ("config.json", events.FILE, *_BEGUN)
+_GRID = re.compile(r"step-(\d{1,15})\.png")
+_MOST_EVALUATIONS = 500
+
+
+@dataclasses.dataclass
+class RunFacts:
+    """What a run folder holds."""
+
+    folder: Folder
+    config: Facts  # settings; empty if config.json is missing or damaged
+    metrics: metrics.Metrics
+    journal: journal.Journal
+    checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it is not whole
+    grids: list[tuple[int, str]]  # step and name of the file
+    holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
+    other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
+    is_locked_anew: bool  # the lock was taken after the last event
+    is_copy: bool  # nobody holds the lock, and its file is missing or names a process that is running
+
+    def setting(self, name: str, kind: type) -> Any:
+        """Return a setting if it has the kind, and is no number too large to count with; None if not."""
+        value = self.config.get(name)
+        is_countable = type(value) is not int or abs(value) < 1 << 53
+        return value if type(value) is kind and is_countable else None
+
+    @property
+    def newest(self) -> int | None:
+        """Step of the newest whole checkpoint; None if there is none."""
+        return next((step for step, size in self.checkpoints if size), None)
+
+    @property
+    def done(self) -> int:
+        """Number of steps done, as far as the folder shows."""
+        return max(self.metrics.last_step, *(step for step, _ in self.checkpoints), 0)
+
+    @property
+    def images_per_sec(self) -> float | None:
+        """Mean of the images per second, without the records in which graphs are traced; None if unknown."""
+        seconds, batch = self.metrics.steady("step_seconds"), self.setting("global_batch_size", int)
+        return batch / seconds if seconds and batch else None
+
+    @property
+    def best(self) -> tuple[str, int, float] | None:
+        """Name, step and value of --best-metric; None if there is none yet."""
+        name = self.setting("best_metric", str) or ""
+        series = self.metrics.series.get(name)
+        mode = self.setting("best_mode", str) or mode_of(name)
+        return (name, *series.best(mode)) if series and series.count else None
+
+
+def expand(path: Path) -> list[Path]:
+    """Return the run folder itself, or the run folders inside it and inside its subfolders.
+
+    A folder that holds runs may have a config.json of its own, by accident: without metrics and checkpoints it counts
+    as a folder of runs.
+
+    Raises:
+        UserError: it is neither a run folder nor a folder of runs.
+    """
+    try:
+        inside = [path] if _has(path, _BEGUN) else list(_runs_inside(path, 2)) or [path]
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
+        ) from error
+    if inside == [path] and not _has(path, _SIGNS):
+        raise UserError(
+            f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
+            "checkpoints in it, such as runs/dcgan"
+        )
+    return inside
+
+
+def _has(path: Path, signs: tuple[str, ...]) -> bool:
+    return any((path / sign).exists() for sign in signs)
+
+
+def _runs_inside(path: Path, levels: int) -> Iterator[Path]:
+    for each in sorted(path.iterdir()):
+        if each.is_dir() and _has(each, _SIGNS):
+            yield each
+        elif levels > 1 and each.is_dir() and not each.is_symlink():
+            yield from _runs_inside(each, levels - 1)
+
+
+def read(path: Path) -> RunFacts:
+    """Read a run folder; what cannot be read is named in the remarks of its folder."""
+    folder = Folder(path)
+    # Before the events: a run that ends meanwhile has written its last one before its lock is released.
+    has_lock = folder.find(".lock") is not None
+    holder = lock.held_by(path) if has_lock else ""
+    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / events.FILE)
+    told = journal.read(folder)
+    measured = metrics.read(folder, told.resumptions)
+    evaluations = (record for record in folder.each("evaluation.jsonl") if is_step(record.get("step")))
+    measured.add_evaluations(collections.deque(evaluations, _MOST_EVALUATIONS))
+    saved = files.newest_first(path / "checkpoints") if folder.names("checkpoints") else []
+    grids = [(int(match[1]), name) for name in folder.names("samples") if (match := _GRID.fullmatch(name))]
+    return RunFacts(
+        folder=folder,
+        config=folder.json_object("config.json") or {},
+        metrics=measured,
+        journal=told,
+        checkpoints=[(files.step_of(each), _size(folder, f"checkpoints/{each.name}")) for each in saved],
+        grids=sorted(grids),
+        holder=holder,
+        other_host=lock.other_host(path) if has_lock else "",
+        is_locked_anew=is_locked_anew,
+        is_copy=holder == "" and not (has_lock and lock.is_of_dead_process(path)),
+    )
+
+
+def _modified(path: Path) -> int:
+    """Return the time at which a file was written last (ns); 0 if there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _size(folder: Folder, name: str) -> int:
+    """Return the bytes of a checkpoint; 0 if a file of it is missing."""
+    inside = [folder.find(f"{name}/{file}") for file in (files.MANIFEST, files.STATE)]
+    return sum(path.stat().st_size for path in inside if path) if all(inside) else 0

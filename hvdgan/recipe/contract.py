@@ -1,0 +1,388 @@
+"""Calls the methods of a recipe and checks what they return; each function raises a Mistake that says what is wrong."""
+
+import dataclasses
+import numbers
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.errors import UserError
+from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
+from hvdgan.recipe.batch import unpack
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets, state_of_nets
+from hvdgan.recipe.recipe_errors import Mistake, call, check, described
+from hvdgan.recipe.stages import LEVEL, Loss, Stage
+from hvdgan.recipe.state import StateValues
+
+NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
+OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
+DRAWS = 'a dict of tensors by name, (B, ...) each, as in {"latents": random.normal("latents", (64,))}'
+LOSS = "a scalar, the mean over the batch, and a dict of scalars to report, as in return loss, {}"
+STATE = 'a dict of State by name, as in {"pool": State(np.zeros((50, 32, 32, 3)), per_sample=True)}'
+SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
+METRICS = "a dict of metrics by name, (B,) each, one number per image"
+_METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": "a list of Stage", "sample": SAMPLES}
+_SCALING = "leave the scaling out: hvdgan scales losses itself with --precision mixed_float16"
+_HALF = ("float16", "bfloat16")
+_FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
+_IN_NETS = "it must take (self, nets, batch)"
+_ATTRIBUTES = [name for name in vars(Recipe) if not name.startswith("_") and not callable(getattr(Recipe, name))]
+
+
+def check_methods(kind: type[Recipe], *names: str) -> None:
+    """Refuse a recipe class that lacks required methods, has one by the name of an attribute, or wrong domains."""
+    for name in _ATTRIBUTES:
+        what = f"{name}() has the name of a class attribute of recipes ({name} = {getattr(Recipe, name)!r}); rename it"
+        check(not callable(getattr(kind, name)), what, getattr(kind, name))
+    names_of, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
+    check(
+        not isinstance(names_of, str) and len({*names_of}) == len(names_of) != 1, f"domains is {names_of!r}; {example}"
+    )
+    check(not (kind.domains and kind.paired), "it has domains, whose samples have no partners, and paired = True")
+    for name in names:
+        is_there = getattr(kind, name) is not getattr(Recipe, name)
+        check(is_there, f"it has no {name}(), which must return {_METHODS[name]}")
+
+
+def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
+    """Make an instance of a recipe class."""
+    check_methods(kind, "networks", "optimizers", "stages")
+    recipe = call(kind, options, data, what="__init__()", wanted="it must take (self, options, data)")
+    is_made = hasattr(recipe, "options") and hasattr(recipe, "data")
+    check(is_made, "__init__() does not call super().__init__(options, data)", kind.__init__)
+    return recipe
+
+
+def _named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, must: str, takes: str) -> dict[str, Any]:
+    """Call a method that returns a dict of something by name."""
+    found = call(method, *arguments, what=what, wanted=f"it must take {takes}")
+    is_dict = isinstance(found, dict) and all(isinstance(name, str) for name in found)
+    check(is_dict, f"{what} returns {described(found)}; it must return {must}", method)
+    for name, each in found.items():
+        check(isinstance(each, kind), f"{what} gives {name} as {described(each)}; it must return {must}", method)
+    return found
+
+
+def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
+    """Call networks(), and check that the networks are built and share no variables."""
+    at = recipe.networks
+    networks = _named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
+    owner: dict[int, str] = {}
+    for name, network in networks.items():
+        check(
+            network.built, f"network {name} is not built; call it on an example, or give it an Input, in networks()", at
+        )
+        _refuse_half_precision(name, network, at)
+        for variable in network.variables:
+            other = owner.setdefault(id(variable), name)
+            what = f"networks {other} and {name} share {variable.path}; every variable must be in one network"
+            check(other == name, what, at)
+    return networks
+
+
+def grown_of(recipe: Recipe, networks: Mapping[str, keras.Model], stage: Stage) -> dict[str, keras.Model]:
+    """Call grown() for a stage that names a size, and check that its networks are parts of the recipe's own."""
+    if stage.size is None:
+        return {}
+    at, space = recipe.grown, recipe.data.shape[:-1]
+    sizes = (stage.size,) * len(space) if isinstance(stage.size, int) else tuple(stage.size)
+    fits = len(sizes) == len(space) and all(whole % size == 0 for whole, size in zip(space, sizes, strict=True))
+    check(fits, f"stage {stage.name}: size {stage.size} does not divide that of the data, {space}", recipe.stages)
+    what = f"grown({stage.size!r})"
+    found = _named(at, stage.size, what=what, kind=keras.Model, must=NETWORKS, takes="(self, size)")
+    for name, network in found.items():
+        check(name in networks, f"{what} has {name}, and networks() returns {', '.join(networks)}", at)
+        own = {id(variable) for variable in networks[name].variables}
+        foreign = [variable.path for variable in network.variables if id(variable) not in own]
+        check(not foreign, f"{what}: {name} has {', '.join(foreign[:3])}, which networks() does not give {name}", at)
+    return found
+
+
+def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
+    """Refuse weights that are trained in 16 bits or 8, and results of 16 bits, as of a Reshape in mixed precision."""
+    for variable in network.trainable_variables:
+        check(
+            variable.dtype not in _HALF,
+            f"network {name} trains {variable.path} in {variable.dtype}, where small changes are lost; give the "
+            f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
+            at,
+        )
+        is_float8 = getattr(variable, "overwrite_with_gradient", False)
+        what = f"network {name} has {variable.path}, whose gradient is its next value, as in float8 training"
+        check(not is_float8, f'{what}, which ranks and loss scales would change; leave quantize("float8") out', at)
+    outputs: list[Any] = getattr(network, "outputs", None) or []  # a subclass of keras.Model does not know its own
+    # One of several outputs may be features between layers; sample() is looked at by itself.
+    if len(outputs) == 1 and outputs[0].dtype in _HALF:
+        (layer,) = getattr(network, "output_names", None) or [network.layers[-1].name]
+        raise Mistake(f"network {name} ends in {outputs[0].dtype}, with layer {layer}; {_FLOAT32}", at)
+
+
+def optimizers_of(
+    recipe: Recipe, networks: Mapping[str, keras.Model], frozen: Collection[str]
+) -> dict[str, keras.optimizers.Optimizer]:
+    """Call optimizers(); every network that is trained needs one of its own, and those of frozen ones are not used."""
+    at = recipe.optimizers
+    found = _named(at, what="optimizers()", kind=keras.optimizers.Optimizer, must=OPTIMIZERS, takes="(self)")
+    optimizers = {name: each for name, each in found.items() if name not in frozen}
+    check(
+        optimizers.keys() == networks.keys(),
+        f"optimizers() has some for {', '.join(optimizers) or 'no network'}, and networks() returns "
+        f"{', '.join(networks)}; every network needs its own, or trainable = False if it is frozen",
+        at,
+    )
+    for name, optimizer in optimizers.items():
+        modules = {kind.__module__.partition(".")[0] for kind in type(optimizer).__mro__}
+        for is_set, setting, advice in (
+            ("horovod" in modules, "a DistributedOptimizer", "leave it out: hvdgan reduces gradients itself"),
+            (isinstance(optimizer, keras.optimizers.LossScaleOptimizer), "a LossScaleOptimizer", _SCALING),
+            (optimizer.loss_scale_factor is not None, "an optimizer with loss_scale_factor", _SCALING),
+            (optimizer.use_ema, "an optimizer with use_ema", f'leave it out and set ema = ("{name}",) in the class'),
+            (not hasattr(optimizer, "learning_rate"), "a MultiOptimizer", "give one optimizer, or split the network"),
+        ):
+            check(not is_set, f"optimizers() gives {setting} for {name}; {advice}", at)
+    unique = len({id(optimizer) for optimizer in optimizers.values()}) == len(networks)
+    check(unique, "optimizers() gives one optimizer to two networks; every network needs its own", at)
+    return optimizers
+
+
+def stages_of(recipe: Recipe) -> list[Stage]:
+    """Call stages(); hvdgan.recipe.schedule checks the result."""
+    return call(recipe.stages, what="stages()", wanted="it must take (self)")
+
+
+def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
+    """Call draw(), check the result, and turn numbers into tensors; `where` begins the messages."""
+    at = recipe.draw
+    drawn = _named(at, random, what=f"{where}draw()", kind=object, must=DRAWS, takes="(self, random)")
+    drawn = {
+        name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
+        for name, value in drawn.items()
+    }
+    wanted = f"it must return {DRAWS}, B {random.count} here"
+    for name, value in drawn.items():
+        for tensor in tf.nest.flatten(value):
+            # A tensor without a batch dimension, or with one of 1, is the same for all samples, such as a weight.
+            fits = tf.is_tensor(tensor) and (
+                tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
+            )
+            check(fits, f"{where}draw() gives {name} as {described(tensor)}; {wanted}", at)
+    return drawn
+
+
+def prepare(
+    recipe: Recipe, data: Mapping[str, tf.Tensor], random: Random, where: str = "", crops: Random | None = None
+) -> Batch:
+    """The batch that all updates of a step have in common: samples in their parts, and what the recipe draws.
+
+    `data` has `images`, records (B, ...), and where the data have them `labels` (B,) int32, `conditions` (B, k) float32
+    and `numbers` (B,) int64; for a further domain the same after its name, as in B/images. `where` begins the messages.
+    `crops` draws the places of --crop; None: their centre.
+    """
+    parts = unpack(data["images"], recipe.data, crops)
+    return Batch(
+        parts.images,
+        data.get("labels"),
+        random,
+        drawn_by(recipe, random.scoped("draw"), where),
+        inputs=parts.inputs,
+        conditions=data.get("conditions"),
+        constants=parts.constants,
+        index=data.get("numbers"),
+        domains=dict(_domains(recipe, data, parts.images, crops)),
+    )
+
+
+def _domains(
+    recipe: Recipe, data: Mapping[str, tf.Tensor], first: tf.Tensor, crops: Random | None
+) -> Iterator[tuple[str, Domain]]:
+    """The samples of each domain, those of the first as they are in the batch itself."""
+    for number, (name, spec) in enumerate(recipe.data.domains.items()):
+        if not number:
+            yield name, Domain(first, data.get("labels"), data.get("conditions"))
+        elif f"{name}/images" in data:
+            images = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
+            labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
+            yield name, Domain(images, None if labels is None else tf.cast(labels, tf.int32), conditions)
+
+
+def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
+    """Call state(), and return it with arrays as initial values, and the level of the stages if some name one."""
+    given = _named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
+    declared = {}
+    for name, state in given.items():
+        initial = np.asarray(state.initial)
+        is_right = name.isidentifier() and initial.dtype.kind in "fiub"
+        check(is_right, f"state() gives {name} as {described(state.initial)}; it must return {STATE}", recipe.state)
+        kind = np.float32 if initial.dtype.kind == "f" else np.int64
+        declared[name] = dataclasses.replace(state, initial=initial.astype(kind))
+    if levels := [stage.level for stage in stages if stage.level is not None]:
+        check(LEVEL not in declared, f"state() has {LEVEL}, as a stage has; rename it", recipe.state)
+        declared[LEVEL] = State(np.float32(levels[0][0]))
+    return declared
+
+
+def new_state(
+    given: Any, declared: Mapping[str, State], values: StateValues, what: str, at: Any, *, per_sample: bool
+) -> dict[str, tf.Tensor]:
+    """Check new values of state, as a loss or control() returns them, and return them as tensors."""
+    settable = [name for name, state in declared.items() if state.per_sample == per_sample]
+    wanted = f"a dict of new values of {', '.join(settable) or 'no state'}, in their shapes"
+    fits = isinstance(given, dict) and not set(given) - set(settable)
+    check(fits, f"{what} returns {described(given)} as state; it must be {wanted}", at)
+    found = {}
+    for name, value in given.items():
+        old, tensor = getattr(values, name), _tensor(value)
+        fits = tensor is not None and tensor.shape.is_compatible_with(old.shape)
+        check(fits, f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
+        found[name] = tf.cast(tensor, old.dtype)
+    return found
+
+
+def controlled(
+    recipe: Recipe, declared: Mapping[str, State], values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
+) -> dict[str, tf.Tensor]:
+    """Call control(), and return the new values."""
+    what = f"{where}: control()"
+    given = call(recipe.control, values, metrics, what=what, wanted="it must take (self, state, metrics)")
+    return new_state(given, declared, values, what, recipe.control, per_sample=False)
+
+
+def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], Any]:
+    """Call the loss of an update, and return it and its metrics as float32 scalars, and new state, unchecked.
+
+    `where` begins the messages.
+    """
+    given = call(loss, nets, batch, what=f"{where}: the loss", wanted=_IN_NETS)
+    is_pair = isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[1], dict)
+    check(is_pair, f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
+    check("loss" not in given[1], f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
+    scalars = {}
+    for name, value in {"the loss": given[0], **given[1]}.items():
+        scalars[name] = scalar = _float32(value)
+        fits = scalar is not None and scalar.shape.rank in (0, None)
+        check(fits, f"{where}: {name} is {described(value)}; it must be a scalar, the mean over the batch", loss)
+    return scalars.pop("the loss"), scalars, given[2] if len(given) == 3 else {}
+
+
+def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, tf.Tensor], where: str) -> tf.Tensor:
+    """Call an update's only_if on its metrics, and return what it decides as a scalar bool."""
+    wanted = f"it gets the metrics {', '.join(metrics)}, and must return one bool"
+    given = call(only_if, metrics, what=f"{where}: only_if of the metrics {', '.join(metrics)}", wanted=wanted)
+    is_bool = isinstance(given, bool) or (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0)
+    check(is_bool, f"{where}: only_if returns {described(given)}; {wanted}", only_if)
+    return tf.convert_to_tensor(given)
+
+
+def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
+    """Call sample(), and check that it returns pictures, or samples of the data's shape."""
+    batch.state = state_of_nets(nets)
+    given = call(recipe.sample, nets, batch, what="sample()", wanted=_IN_NETS)
+    pictures, shape = recipe.data.is_pictures, recipe.data.shape
+    samples, what = _tensor(given), f"sample() returns {described(given)}"
+    if samples is not None and samples.dtype.name in _HALF:
+        raise Mistake(f"{what} of a network in {samples.dtype.name}; {_FLOAT32}", recipe.sample)
+    shapes = ((None, None, None, 1), (None, None, None, 3)) if pictures else ((None, *shape),)
+    wanted = SAMPLES if pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
+    fits = samples is not None and samples.dtype.is_floating and any(map(samples.shape.is_compatible_with, shapes))
+    if not (fits or pictures) and type(recipe).__module__.startswith("hvdgan.recipes."):  # such as pix2pix, in a row
+        raise UserError("the recipe takes 8-bit pictures, and --data has other arrays; store them as uint8")
+    check(fits, f"{what}; it must return {wanted}", recipe.sample)
+    _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
+    return samples
+
+
+def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
+    """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
+    of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
+        if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
+            advice = "which is blank for samples; set shows_data = True in the class"
+            raise Mistake(f"{what} reads batch.{part}, {advice}", at)
+
+
+def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ...] = ()) -> bool:
+    """Whether a result is computed of another tensor of its graph, not only through operations of some types."""
+    waiting, seen = [result], set()
+    while waiting:
+        each = waiting.pop()
+        if each.name == tensor.name:
+            return True
+        if each.op.name not in seen and not each.op.type.startswith(but_through):
+            seen.add(each.op.name)
+            waiting += each.op.inputs
+    return False
+
+
+def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
+    """Call generate(), and check that it returns samples of the data's shape."""
+    shape, most = recipe.data.shape, batch.images.shape[0]
+    batch.state = state_of_nets(nets)
+    given = call(recipe.generate, nets, batch, what="generate()", wanted=_IN_NETS)
+    own = type(recipe).generate is not Recipe.generate
+    what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
+    samples = _float32(given)
+    counts = range(1, most + 1)
+    fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and samples.shape[0] in counts
+    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
+    hint = "" if own else "; write generate(self, nets, batch), which does"
+    check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
+    _refuse_blank_data(recipe, batch, samples, what, at)
+    return samples
+
+
+def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """Call features(), and return features (B, d) and class probabilities (B, C) or None, float32."""
+    wanted = "it must return features (B, d), or a pair of features and class probabilities (B, C)"
+    is_there = type(recipe).features is not Recipe.features
+    check(is_there, f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
+    # Samples of another program, or other data, may lack what the data of the run have.
+    parts = {"labels": recipe.data.num_classes, "conditions": recipe.data.conditions}
+    missing = [name for name, of_data in parts.items() if of_data and getattr(batch, name) is None]
+    what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
+    given = call(recipe.features, nets, batch, what=what, wanted=_IN_NETS)
+    found = [_float32(each) for each in (given if isinstance(given, tuple) else (given,))]
+    rows = (batch.images.shape[0], None)
+    fits = 1 <= len(found) <= 2 and all(each is not None and each.shape.is_compatible_with(rows) for each in found)
+    check(fits, f"features() returns {described(given)}; {wanted}", recipe.features)
+    return found[0], found[1] if len(found) == 2 else None
+
+
+def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
+    """Call evaluate(), and return its metrics by name, (count,) float32 each."""
+    at, batch.state = recipe.evaluate, state_of_nets(nets)
+    metrics = _named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
+    values = {name: _float32(metric) for name, metric in metrics.items()}
+    for name, value in values.items():
+        fits = value is not None and value.shape.is_compatible_with((count,))
+        check(fits, f"evaluate() returns {name} as {described(metrics[name])}; it must return {METRICS}", at)
+    return values
+
+
+def _tensor(value: Any) -> tf.Tensor | None:
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _float32(value: Any) -> tf.Tensor | None:
+    """The value as a float32 tensor; None if it does not consist of numbers."""
+    tensor = _tensor(value)
+    return (
+        None if tensor is None or tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)
+    )
+
+
+def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:
+    """Refuse unknown names in the recipe's ema and may_change."""
+    options = [field.name for field in dataclasses.fields(recipe.options)]
+    for attribute, known, where in (("ema", [*networks], "networks() returns"), ("may_change", options, "Options has")):
+        names = getattr(recipe, attribute)
+        example = f'it must be a tuple of names, as in ("{names}",)'
+        check(not isinstance(names, str), f"{attribute} is {names!r}; {example}")
+        unknown = sorted(set(names) - set(known))
+        check(not unknown, f"{attribute} names {', '.join(unknown)}, and {where} {', '.join(known)}")

@@ -1,0 +1,1 @@
+"""The settings of a run, as flags and as files."""

@@ -1,0 +1,179 @@
+"""The settings of a run, with the same names in Python, on the command line and in config.json."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from hvdgan.errors import UserError
+from hvdgan.settings.data import DATA, ArrayConfig, TFRecordConfig
+from hvdgan.settings.evaluation import EvaluationConfig
+from hvdgan.settings.types import (
+    Count,
+    CountOrNever,
+    Decay,
+    Fit,
+    Fraction,
+    ImageSize,
+    Kind,
+    NonNegative,
+    Positive,
+    Precision,
+    Seed,
+    Words,
+    read_kinds,
+)
+
+_RUN = Parameter(group=Group("Run", sort_key=1))
+_TRAINING = Parameter(group=Group("Training", sort_key=4))
+_OUTPUT = Parameter(group=Group("Output", sort_key=5))
+_PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
+_EMA_DECAY = 0.995
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PipelineConfig:
+    """Settings of the input pipeline, which change the speed and not the batches."""
+
+    threads: CountOrNever = 0
+    """threads per rank that read and decode images; 0: one for each core of the rank"""
+    prefetch: Count = 2
+    """batches that are prepared ahead of the step"""
+    cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
+    """where decoded images are kept: not at all, or in the memory of each rank"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of a run except the recipe's own options."""
+
+    recipe: Annotated[str, _RUN] = "dcgan"
+    """name, or module:Class of your own"""
+    run_dir: Annotated[Path | None, _RUN] = None
+    """folder of the run; default: runs/ and the recipe's name"""
+    seed: Annotated[Seed, _RUN] = 0
+    """seed of the initial weights, the order of the data, and all random draws"""
+    peer_timeout: Annotated[NonNegative, _RUN] = 120.0
+    """silence of a rank after which all ranks end (seconds); 0: no limit, and --stall-timeout is off too"""
+    stall_timeout: Annotated[NonNegative, _RUN] = 600.0
+    """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
+
+    data: Annotated[str, DATA] = "digits"
+    """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
+    your own as my_module:source"""
+    other_data: Annotated[Words, DATA] = ()
+    """data of the second and each further domain, for recipes of several domains; --data that is repeated means this.
+    By default --data holds all of them, under the names of the domains"""
+    data_options: Annotated[Words, DATA] = ()
+    """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
+    image_size: Annotated[ImageSize, DATA] = None
+    """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: those of an array, else 32"""
+    fit: Annotated[Fit | None, DATA] = None
+    """how pictures of another aspect ratio get that size: crop (at the centre), pad (black borders) or stretch"""
+    channels: Annotated[Literal[1, 3] | None, DATA] = None
+    """channels of the images: 1 (grey) or 3 (RGB); default: 1 for digits, those of an array, else 3"""
+    max_bad_fraction: Annotated[Fraction, DATA] = 0.01
+    """largest fraction of files that may be unreadable; above it the run stops"""
+    tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009
+    arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009
+
+    ema_decay: Annotated[Decay | None, _TRAINING] = None
+    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
+    ema_half_life: Annotated[Positive | None, _TRAINING] = None
+    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
+    global_batch_size: Annotated[Count, _TRAINING] = 64
+    """images per step of all ranks together; the number of ranks must divide it"""
+    max_steps: Annotated[Count | None, _TRAINING] = None
+    """step at which the run stops, counted over all stages, as --steps where the recipe has no such option"""
+    stages: Annotated[str | None, _TRAINING] = None
+    """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
+    sync_batch_norm: Annotated[bool, _TRAINING] = False
+    """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
+    accumulate: Annotated[Count, _TRAINING] = 1
+    """micro-batches per rank and step, to save memory; the mean of their gradients is all-reduced once"""
+    precision: Annotated[Precision, _TRAINING] = "float32"
+    """number format: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic loss scale); weights stay
+    float32"""
+    gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
+    """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
+    share_gpu: Annotated[bool, _TRAINING] = False
+    """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
+    compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
+    """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
+    lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
+    """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
+    lr_base_batch_size: Annotated[Count, _TRAINING] = 64
+    """global batch size for which the learning rates of the recipe are meant (images)"""
+    holdout: Annotated[Decay | None, DATA] = None
+    """fraction of the images kept out of training, for evaluation; default: 0.05 if the recipe evaluates, else 0"""
+    balance: Annotated[str | None, DATA] = None
+    """labels: train on every class equally often; or a .npy file with the relative frequency of each sample, in the
+    order of the data; default: all samples equally often"""
+    flip: Annotated[bool, DATA] = False
+    """mirror each image left to right with probability 1/2, anew in each step"""
+    diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
+    """differentiable augmentations of all images that the discriminator sees, comma-separated"""
+
+    ada: Annotated[Fraction | None, _TRAINING] = None
+    """adaptive augmentation of pictures (Karras et al. 2020): its target, the mean sign of the discriminator's logits
+    of real pictures, above which it is used more; 0.6 in the paper; default: none"""
+    ada_images: Annotated[Count, _TRAINING] = 500_000
+    """images in which the probability of --ada can grow from 0 to 1"""
+
+    deterministic: Annotated[bool, _TRAINING] = False
+    """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
+    max_bad_steps: Annotated[Count, _TRAINING] = 10
+    """number of non-finite updates in a row, all of them skipped, after which the run stops"""
+    check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
+    """steps between two checks that the ranks' weights are equal; 0: never"""
+
+    logger: Annotated[Words, _OUTPUT] = ("tensorboard",)
+    """trackers for rank 0's metrics and samples: tensorboard, wandb, mlflow, my_module:MyLogger, or none;
+    several are separated by commas"""
+    log_every: Annotated[Count, _OUTPUT] = 50
+    """steps between two lines of metrics in the log"""
+    sample_every: Annotated[CountOrNever, _OUTPUT] = 500
+    """steps between two grids of samples, also at steps 0, 100 and 200; 0: only at the end"""
+    checkpoint_every: Annotated[CountOrNever, _OUTPUT] = 500
+    """steps between two checkpoints; 0: only at the end of a stage"""
+    keep: Annotated[CountOrNever, _OUTPUT] = 3
+    """number of newest checkpoints to keep, besides the best one and the last of each stage; 0: all"""
+    report: Annotated[Literal["never", "end"], _OUTPUT] = "end"
+    """whether rank 0 writes report.html, a page about the run, when the run has finished"""
+    best_metric: Annotated[str | None, _OUTPUT] = None
+    """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept"""
+    best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None
+    """min if the smallest value of --best-metric is the best, max if the largest; default: max if its name ends in
+    psnr, ssim, precision, recall, density, coverage, accuracy or inception_score, else min"""
+
+    evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
+    pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()
+
+    def __post_init__(self) -> None:
+        if self.ema_decay is not None and self.ema_half_life is not None:
+            raise UserError(
+                f"--ema-half-life {self.ema_half_life:.12g}, --ema-decay {self.ema_decay:.12g}: both set the same "
+                "average; give one of them"
+            )
+        if self.ema_half_life is None and self.ema_decay is None:
+            object.__setattr__(self, "ema_decay", _EMA_DECAY)
+
+
+def to_json(config: Config, options: Any = None) -> dict[str, Any]:
+    """Make one flat object of all settings, by their names on the command line, as config.json has them."""
+    values: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        if name == "tfrecord":
+            values |= {f"tfrecord_{key}": each for key, each in value.items()}
+        else:
+            values |= value if name in ("arrays", "evaluation") else {name: value}
+    return json.loads(json.dumps({**values, **(dataclasses.asdict(options) if options else {})}, default=str))
+
+
+def without_replaced(saved: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Leave a saved average, of which a config.json holds one kind, out if the command line has a flag for either."""
+    replaced = any(argument.startswith(("--ema-decay", "--ema-half-life")) for argument in arguments)
+    return {name: value for name, value in saved.items() if not (replaced and name in ("ema_decay", "ema_half_life"))}

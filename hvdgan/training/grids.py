@@ -1,0 +1,152 @@
+"""Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.data import BadImage, Samples
+from hvdgan.data.batches import specs_of
+from hvdgan.data.domains import named
+from hvdgan.errors import UserError
+from hvdgan.recipe.batch import scoped, unpack
+from hvdgan.recipe.contract import check_methods, prepare, sampled
+from hvdgan.recipe.display import restored, save_samples, shown
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.training.record import Record
+from hvdgan.training.repeatable import refuse_unrepeatable
+from hvdgan.training.state import TrainState
+
+_GRID = 64
+_FIXED_STEP = -1  # not a training step, so that nothing else has the same draws
+
+
+class Sampler:
+    """Draws samples from the same latents each time, so that the grids of two steps can be compared."""
+
+    def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
+        self._recipe, self._state, self._source, self._seed = recipe, state, source, seed
+        self._function = tf.function(self._draw, autograph=False)
+
+    def __call__(self) -> np.ndarray:
+        """Draw samples with the current weights, as shown() returns them."""
+        spec = self._recipe.data
+        return restored(shown(self._function(self._examples).numpy(), spec), spec)
+
+    def trace(self) -> None:
+        """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
+        check_methods(type(self._recipe), "sample")
+        count = min(len(_spread(each)) for each in self._source.domains.values())
+        traced = self._function.get_concrete_function(specs_of(self._source, count))
+        where = f"recipe {type(self._recipe).__name__}: sample()"
+        refuse_unrepeatable(traced, where, self._state)
+
+    @property
+    def real(self) -> np.ndarray:
+        """Real samples, as shown() returns them; pictures of a pair, or of all domains, side by side in one size."""
+        spec = self._recipe.data
+        images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
+        real = restored(shown(images.numpy(), spec), spec)
+        if not spec.is_pictures:
+            return real
+        others = [] if inputs is None else [inputs]
+        for name, each in [*spec.domains.items()][1:]:
+            if each.is_pictures and each.channels == spec.channels:
+                others.append(unpack(tf.constant(self._examples[f"{name}/images"]), each).images)
+        seen = [shown(tf.image.resize(each, images.shape[1:3], "nearest").numpy(), spec) for each in others]
+        return np.concatenate([real, *seen] if inputs is None else [*seen, real], axis=2)
+
+    @functools.cached_property
+    def _examples(self) -> dict[str, np.ndarray]:
+        """The chosen samples that can be read, and what describes them; equally many of each domain."""
+        found = {name: _readable(each) for name, each in self._source.domains.items()}
+        count = min(len(parts["images"]) for parts in found.values())
+        return {key: part[:count] for name, parts in found.items() for key, part in named(name, parts).items()}
+
+    def save(self, path: Path, samples: np.ndarray) -> None:
+        """Write a grid of samples; arrays have the scale of the real ones."""
+        save_samples(path, samples, self._recipe.data, self.real)
+
+    def _draw(self, data: dict[str, tf.Tensor]) -> tf.Tensor:
+        count = data["images"].shape[0]
+        random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
+        batch = prepare(self._recipe, data, random, "for samples: ")
+        return sampled(self._recipe, self._state.sampling_nets, scoped(batch, "sample"))
+
+
+class Grids:
+    """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
+
+    A thread encodes and writes them, because the steps of all ranks would wait for a slow disk.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        folder: Path,
+        record: Record,
+        join: Callable[[threading.Thread], None] = threading.Thread.join,
+        *,
+        is_root: bool,
+    ) -> None:
+        self._sampler, self._folder, self._record = sampler, folder, record
+        self._join, self._is_root = join, is_root
+        self._thread: threading.Thread | None = None
+
+    def write_real(self, done: int) -> None:
+        """Write the grid of real images of a run that begins after `done` steps."""
+        if self._is_root:
+            self._begin(done, "real", "real.png", self._sampler.real)
+
+    def write(self, done: int) -> None:
+        """Draw samples after `done` steps, and begin to write their grid."""
+        if self._is_root:
+            self._begin(done, "samples", f"step-{done:08d}.png", self._sampler())
+
+    def wait(self) -> None:
+        """Wait in another thread until the last grid is written, or has failed."""
+        if thread := self._thread:
+            thread.join()
+
+    def settle(self) -> None:
+        """Wait until the last grid is written, or has failed."""
+        if self._thread:
+            self._join(self._thread)
+            self._thread = None
+
+    def _begin(self, done: int, what: str, name: str, samples: np.ndarray) -> None:
+        self.settle()
+        # Not a daemon thread: a run that ends has its last grid.
+        arguments = done, what, self._folder / name, samples
+        self._thread = threading.Thread(target=self._save, args=arguments, name="samples")
+        self._thread.start()
+
+    def _save(self, done: int, what: str, path: Path, samples: np.ndarray) -> None:
+        # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
+        with self._record.tolerant("samples", Exception):
+            was_drawn = path.exists()
+            self._sampler.save(path, samples)
+            self._record.picture(done, what, path, repeated=was_drawn)
+
+
+def _readable(source: Samples) -> dict[str, np.ndarray]:
+    images, indices, bad = [], [], list[BadImage]()
+    for index in _spread(source):
+        try:
+            images.append(source.fetch(int(index)))
+            indices.append(index)
+        except BadImage as error:
+            bad.append(error)
+    if not images:
+        cure = "repair them, or fill numbers that are missing (NaN) by --missing fill:0"
+        raise UserError(f"--data {source.name}: none of {len(bad)} samples can be read; the first: {bad[0]}; {cure}")
+    return {"images": np.stack(images), **source.facts(np.array(indices))}
+
+
+def _spread(source: Samples) -> np.ndarray:
+    """Choose up to 64 images, spread evenly, so that every class of a sorted folder is shown."""
+    return np.unique(np.linspace(0, len(source) - 1, _GRID).astype(np.int64))
