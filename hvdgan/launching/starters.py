@@ -89,8 +89,7 @@ def hosts_of_allocation(*, up: bool = False) -> Slots:
     if not names:
         raise UserError(f"SLURM_JOB_NODELIST={nodes}: scontrol does not name these hosts; name them with -H")
     tasks = [*tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", "")), *[1] * len(names)]
-    without = os.environ.get("SLURM_EXCLUDE", "").split(",")  # spare nodes, which srun leaves out as well
-    found = [(name, n) for name, n in zip(names, tasks, strict=False) if name not in without]
+    found = list(zip(names, tasks, strict=False))
     if up:
         states = output_of(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N %t"])
         if not states:

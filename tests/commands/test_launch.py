@@ -321,6 +321,21 @@ def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, 
     assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
 
 
+def test_a_python_without_packages_starts_ranks_in_an_image(machine):
+    """As the system's does in the batch script of a job. Without an image the ranks are of this Python."""
+    bare = [sys.executable, "-S", "-E", "-m", "hvdgan.launch"]
+    found = {}
+    for words in (["--help"], ["--image", "x.sif", "--print", "--nonsense"], ["--print", "--recipe", "dcgan"]):
+        env = machine.environment(SLURM_JOB_ID="5")
+        done = subprocess.run([*bare, *words], env=env, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        found[words[0]] = done.returncode, done.stdout, done.stderr
+    assert found["--help"][::2] == (0, "") and "--image-python PATH" in found["--help"][1]
+    assert found["--image"][::2] == (0, "")
+    assert shlex.split(found["--image"][1])[-5:] == ["x.sif", "python", "-m", "hvdgan.train", "--nonsense"]
+    code, _, said = found["--print"]
+    assert (code, said.count("\n")) == (2, 1) and "is not installed for this Python; pip install" in said
+
+
 def test_a_flag_that_the_trainer_lacks_is_refused_before_ranks_are_started(machine):
     for words in (["--nonsense", "3"], ["train", "--recipe", "sngan", "--global-batch-size", "many"]):
         done = machine.run("-np", "2", *words)

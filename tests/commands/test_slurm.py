@@ -96,10 +96,6 @@ def test_mistakes(arguments, messages):
     messages.refuses("slurm", main, arguments)
 
 
-# What srun is asked to run once on each node, it runs here.
-ONCE = 'if [ "$1" = --mpi=none ]; then while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"; fi'
-
-
 class Cluster:
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
@@ -109,7 +105,7 @@ class Cluster:
         self.here.mkdir()
         self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
         self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
-        self.has("srun", f'{ONCE}; note srun "$@"; eval "$SAYS"; exit "$CODE"')
+        self.has("srun", 'note srun "$@"; eval "$SAYS"; exit "$CODE"')
         self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
         self.has("nvidia-smi", "exit 9")
 
@@ -190,52 +186,6 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert done.returncode == (75 if "75" in code + more.get("SAYS", "") else int(code))
     assert [call[1:] for call in cluster.called() if call[0] == "scontrol"] == [["requeue", word] for word in requeued]
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
-
-
-# The nodes' own processes run here, and n2 has no Python.
-BROKEN = f"case \"$*\" in *--nodelist=n2*) echo 'execve(): No such file or directory' >&2; exit 2 ;; esac; {ONCE}"
-EXCLUDE = ["scontrol", "update", "JobId=5", "ExcNodeList=n9,n2"]
-
-
-@pytest.mark.parametrize("code", ["0", "75"])
-def test_a_spare_node_replaces_a_broken_one(cluster, code):
-    cluster.has("srun", f'{BROKEN}; note "$SLURM_EXCLUDE" "$SLURM_NNODES" "$SLURM_NTASKS"; exit $CODE')
-    knows = "echo JobId=5 ExcNodeList=n9 Nice=0"
-    cluster.has("scontrol", f'case "$2" in hostnames) printf "n1\nn2\n";; job) {knows};; *) note scontrol "$@"; esac')
-    done = cluster.job("multi_node", SPARE_NODES="1", CODE=code)
-    assert "hvdgan: n2: execve(): No such file or directory; it is left out\n" in done.stderr
-    assert "hvdgan: checked 2 nodes in " in done.stderr and done.returncode == int(code)
-    assert cluster.called() == [["n2", "1", "1"], *([["scontrol", "requeue", "5"], EXCLUDE] if code == "75" else [])]
-
-
-def test_without_a_spare_node_the_job_waits_for_others(cluster):
-    cluster.has("srun", f"{BROKEN}; note ranks")
-    done = cluster.job("multi_node")
-    assert done.returncode == 1 and "hvdgan: n2: execve(): No such file or directory\n" in done.stderr
-    assert "n2 broken, spare nodes: 0; requeueing without n2, 1 of at most 20 times\n" in done.stderr
-    assert cluster.called()[0] == ["scontrol", "requeue", "5"] and cluster.called() == []
-    done = cluster.job("multi_node", SLURM_RESTART_COUNT="3")
-    assert done.returncode == 1 and cluster.called() == []
-    assert "n2 broken, spare nodes: 0; the ranks have not started since 3 requeues, so the job ends\n" in done.stderr
-    done = cluster.job("multi_node", SPARE_NODES="2")
-    assert done.returncode == 2 and "--spare-nodes 2: the job has 2 node(s); ask for more with --nodes" in done.stderr
-
-
-def test_a_job_whose_ranks_have_started_meanwhile_waits_for_others(cluster):
-    cluster.has("srun", 'shift 3; exec "$@"')
-    tiny = [*"--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 2".split(), "--run-dir", "its runs/a"]
-    assert cluster.job("single_node", *tiny, SLURM_RESTART_COUNT="7").returncode == 0
-    cluster.has("srun", f"{BROKEN}; note ranks")
-    for restarts, said in ("9", "requeueing without n2, 10 of at most 20 times"), ("10", "have not started since 3"):
-        for words in tiny, ["--run-dir", "its runs"]:
-            assert said in cluster.job("multi_node", *words, SLURM_RESTART_COUNT=restarts).stderr
-
-
-@pytest.mark.parametrize(("name", "checked"), [("container", True), ("array", True), ("elastic", False)])
-def test_what_checks_the_nodes_of_a_job(cluster, name, checked):
-    cluster.has("apptainer", 'while [ "$1" != python ]; do shift; done; exec "$@"')
-    done = cluster.job(name, "--recipe", "dcgan", SLURM_JOB_NUM_NODES="2", SLURM_ARRAY_TASK_ID="0")
-    assert ("hvdgan: checked 2 nodes in " in done.stderr) == checked
 
 
 def test_an_array_of_seeds(cluster):
