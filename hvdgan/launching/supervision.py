@@ -17,20 +17,18 @@ from hvdgan.launching.starters import Starter
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
 _EXIT_CODE = re.compile(rb"(?:Exit code: *|Exited with exit code |exit with status code )(-?\d+)\.?$", re.M)
 _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
-_RULE = re.compile(rb"-{60,}\s*$")
-# What horovodrun ends its traceback with, and Open MPI's notices begin with, after a failure.
-_END = re.compile(rb"RuntimeError: Horovod detected that|Primary job +terminated|\w+run detected that one or more proc")
-# What Horovod and horovodrun add to an error that a rank has said itself; empty lines, too.
-_ECHO = re.compile(rb"Terminating remaining workers|.*Horovod background loop uncaught exception|\s*$")
-# What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
+# What Horovod prints on other ranks when one has failed.
+_ECHO = re.compile(rb".*Horovod background loop uncaught exception")
+# What horovodrun prints at the end of any run that has failed, and TensorFlow, which it loads, in any run.
+_NOISE = re.compile(
+    rb"Process (\d+ exit with status|name: )|Exit code: |Terminating remaining|"
+    rb".*(before absl::InitializeLog\(\) is called|oneDNN custom operations are on)"
+)
+_RULE = re.compile(rb"-{60,}\s*$")  # the first line of Open MPI's notices
+# What Gloo and Open MPI say when hosts cannot reach each other, and what to do (horovod#1341, #2431, #2043).
 _CAUSES = {
-    rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
     rb"Unable to find address for: (\S+)": "{}: a host has no such network interface with an address; name one that "
     "all hosts have by --interface or HOROVOD_GLOO_IFACE",
-    rb"cd: (?=can't cd|.*: No such file)(?:can't cd to )?([^:\n]+)": "{}: a host does not have this folder; "
-    "mount its file system on all hosts",
-    rb"(\S*python\S*): (?:not found|No such file or directory)": "{}: a host does not have this Python; take one on a "
-    "file system that all hosts mount",
     rb"(unable to complete a TCP connection|failed to TCP connect to a peer|NoValidAddressesFound)": "the hosts cannot "
     "connect to each other ({}): open the ports between them, or name the network that they share by --interface",
 }
@@ -178,8 +176,8 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback,
-    Open MPI's notice that a rank has failed, and what Horovod adds to a rank's own error.
+    What has no tag is the launcher's own. It is shown, except for horovodrun's traceback of a failed rank, and for what
+    Horovod and Open MPI add once a rank has said why it ends.
     """
 
     def __init__(self, said: Said, after_tag: bytes = b"") -> None:
@@ -187,7 +185,8 @@ class Lines:
         self._tag = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:" + re.escape(after_tag))
         self._unread = b""
         self._begun: dict[bytes, bytes] = {}
-        self._held, self._is_notice = b"", False
+        self._echoes: list[bytes] = []
+        self._traceback, self._is_notice = b"", False
 
     def feed(self, read: bytes) -> Iterator[bytes]:
         """Yield the lines that end in what was read, as they are to be shown."""
@@ -203,7 +202,8 @@ class Lines:
         if self._unread:
             yield from self._complete(self._unread)
         yield from (self._shown(rank, text) for rank, text in self._begun.items() if text)
-        yield self._held
+        yield self._traceback
+        yield from () if self._said.errors else self._echoes
 
     def _complete(self, line: bytes) -> Iterator[bytes]:
         """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
@@ -221,7 +221,10 @@ class Lines:
             known = error[2] in self._said.errors
             self._said.errors.add(error[2])
             return b"" if known else line
-        if self._said.errors and _ECHO.match(line):
+        if self._said.errors and not line.strip():
+            return b""
+        if _ECHO.match(line):
+            self._echoes.append(line)  # until the end: the error of the rank that has failed may follow
             return b""
         if rank == b"":
             return self._launchers(line)
@@ -230,19 +233,12 @@ class Lines:
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
-        """What is shown of a line without a tag. A traceback and a rule wait for the line that decides."""
-        if self._is_notice:
-            self._is_notice = not _RULE.match(line)
+        """What is shown of a line without a tag; a traceback waits for its last line, which decides."""
+        before, self._traceback = self._traceback, b""
+        if line.startswith(b"Traceback (most recent") or (before and line.startswith(b" ")):
+            self._traceback = before + line
             return b""
-        held, self._held = self._held, b""
-        if held.startswith(b"Traceback") and line.startswith(b" "):
-            self._held = held + line
+        self._is_notice |= bool((self._said.errors or self._said.why_stopped) and _RULE.match(line))
+        if self._is_notice or line.startswith(b"RuntimeError: Horovod detected that"):
             return b""
-        if line.startswith(b"Traceback (most recent") or _RULE.match(line):
-            self._held = line
-            return held
-        if _END.match(line):
-            self._is_notice = bool(_RULE.match(held))
-            return b""
-        is_summary = re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line)
-        return held + (b"" if is_summary else line)
+        return before + (b"" if _NOISE.match(line) else line)
