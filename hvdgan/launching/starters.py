@@ -15,7 +15,7 @@ from pathlib import Path
 from hvdgan.errors import UserError
 from hvdgan.launching import hosts
 from hvdgan.launching.launched import tasks_of_nodes
-from hvdgan.launching.programs import output_of
+from hvdgan.launching.programs import by_nvidia_smi, output_of
 
 Slots = list[tuple[str, int]]
 """names of hosts, each with the number of its ranks"""
@@ -108,7 +108,7 @@ def count_gpus() -> int:
     """Count the GPUs that a process started here would see. CUDA ends its list at the first name of no GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return len(re.findall("^GPU ", output_of(["nvidia-smi", "-L"]), re.M))
+        return len(by_nvidia_smi("name"))
     names = map(str.strip, visible.split(","))
     return len([*itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)])
 

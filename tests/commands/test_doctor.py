@@ -1,6 +1,6 @@
 """hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
 Modules: launching.programs, diagnostics.allreduce, diagnostics.folders, diagnostics.installation,
-diagnostics.placement, diagnostics.probe, diagnostics.probe_process, diagnostics.table"""
+diagnostics.placement, diagnostics.probe, diagnostics.table"""
 
 import json
 import os
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from hvdgan.diagnostics import installation, placement
+from hvdgan.diagnostics.allreduce import SIZES
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.diagnostics.table import Row
 from hvdgan.doctor import main
@@ -40,13 +41,13 @@ def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
-    words = "--max-bytes 64KB --seconds 0.02 --run-dir shared/run --json facts.json".split()
+    words = "--run-dir shared/run --json facts.json".split()
     done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("verdict") == 1 and "[1]<stdout>" not in done.stdout and "[1,1]" not in done.stdout
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert (facts["size"], facts["controller"], facts["verdict"]) == (2, controller, "ok")
-    assert [each["bytes"] for each in facts["allreduce"]] == [4, 64, 1024, 16384, 65536]
+    assert [each["bytes"] for each in facts["allreduce"]] == [*SIZES]
     for each in facts["allreduce"]:
         assert 0 < each["low"] <= each["seconds"] <= each["high"] and 3 <= each["repeats"] <= 50
         assert each["bytes_per_sec"] == pytest.approx(each["bytes"] / each["seconds"])
@@ -54,7 +55,7 @@ def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     assert len(facts["ranks"]) == 2 and all(row.keys() == ROW for row in facts["rows"])
     found = rows_of(facts)
     assert "lock respected by every rank" in found["shared folder"]["found"]
-    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 64 KiB"} <= set(found)
+    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 256 MiB"} <= set(found)
     assert not (tmp_path / "shared").exists()
 
 
@@ -76,7 +77,6 @@ def test_a_broken_place_and_a_broken_package_are_rows_and_exit_code_1(tmp_path):
 @pytest.mark.parametrize("arguments", refused("doctor"))
 def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, tmp_path, messages, arguments):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.json").touch()
     messages.refuses("doctor", main, arguments, folder=tmp_path)
 
 
