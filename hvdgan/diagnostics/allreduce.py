@@ -11,8 +11,8 @@ import tensorflow as tf
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 
-SIZES = (*(4 * 16**power for power in range(7)), 256 * 2**20)
-"""sizes in bytes: 4 B, 64 B, 1 KiB and so on by factors of 16, and 256 MiB"""
+SIZES = tuple(4 * 16**power for power in range(7))
+"""sizes in bytes: 4 B, 64 B, 1 KiB and so on by factors of 16, up to 64 MiB"""
 _WARM_UP = 2
 _MOST = 50
 _SECONDS = 0.5

@@ -55,7 +55,7 @@ def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     assert len(facts["ranks"]) == 2 and all(row.keys() == ROW for row in facts["rows"])
     found = rows_of(facts)
     assert "lock respected by every rank" in found["shared folder"]["found"]
-    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 256 MiB"} <= set(found)
+    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 64 MiB"} <= set(found)
     assert not (tmp_path / "shared").exists()
 
 
