@@ -14,6 +14,7 @@ from hvdgan.diagnostics.installation import package_version
 from hvdgan.diagnostics.table import Row
 from hvdgan.doctor import main
 from launching import EACH_CONTROLLER, ROOT, launcher, run
+from machine import Machine
 from messages import refused
 
 DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]
@@ -90,17 +91,11 @@ def bare(no_launcher, tmp_path):
 
 
 @pytest.fixture
-def put_on_path(bare, tmp_path):
-    """Replaces the PATH by a folder with shell scripts of the given names."""
-
-    def put(**scripts):
-        (tmp_path / "bin").mkdir()
-        for name, text in scripts.items():
-            (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-            (tmp_path / "bin" / name).chmod(0o755)
-        bare.setenv("PATH", f"{tmp_path}/bin")
-
-    return put
+def machine(bare, tmp_path):
+    """The programs of this process, in place of the real ones."""
+    machine = Machine(tmp_path, alone=True)
+    bare.setenv("PATH", str(machine.bin))
+    return machine
 
 
 @pytest.mark.parametrize(
@@ -113,8 +108,8 @@ def put_on_path(bare, tmp_path):
         (None, BOTH, "warn", "no mpirun on the PATH"),
     ],
 )
-def test_whether_horovodrun_can_drive_the_mpi(put_on_path, said, build, verdict, found):
-    put_on_path(**({"mpirun": f"echo '{said}'"} if said else {}))
+def test_whether_horovodrun_can_drive_the_mpi(machine, said, build, verdict, found):
+    machine.has(**({"mpirun": f"echo '{said}'"} if said else {}))
     row = installation.mpi(build)
     assert row.verdict == verdict and found in row.found and bool(row.hint) == (verdict != "ok")
 
@@ -141,9 +136,8 @@ def test_srun_without_pmi_is_refused_before_every_task_is_rank_0_of_1(bare):
     assert placement.launcher().verdict == "ok"
 
 
-def test_hosts_are_reached_as_horovodrun_does_or_named(put_on_path):
-    script = 'while [ "$1" != -- ]; do shift; done; [ "$2" = good ] || { echo "$2: no route" >&2; exit 255; }'
-    put_on_path(ssh=script)
+def test_hosts_are_reached_as_horovodrun_does_or_named(machine):
+    machine.has(ssh='while [ "$1" != -- ]; do shift; done; [ "$2" = good ] || { echo "$2: no route" >&2; exit 255; }')
     assert placement.ssh([os.uname().nodename, "good"], needed=True) == Row("ssh", "1 other host(s) reached")
     bad = placement.ssh(["good", "bad"], needed=True)
     assert bad.verdict == "fail" and bad.found == "bad: bad: no route" and "ssh-copy-id" in bad.hint

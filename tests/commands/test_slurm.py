@@ -10,7 +10,8 @@ import pytest
 
 from hvdgan.checkpoints.files import newest, step_of
 from hvdgan.slurm import Job, main, script
-from launching import BIN, ROOT, environment
+from launching import BIN, ROOT
+from machine import Machine
 from messages import refused
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -96,46 +97,32 @@ def test_mistakes(arguments, messages):
     messages.refuses("slurm", main, arguments)
 
 
-class Cluster:
+class Cluster(Machine):
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
     def __init__(self, folder):
-        self.folder, self.bin, self.here = folder, folder / "bin", folder / "a folder"
-        self.bin.mkdir()
+        super().__init__(folder)
+        self.here = folder / "a folder"
         self.here.mkdir()
-        self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
-        self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
-        self.has("srun", 'note srun "$@"; eval "$SAYS"; exit "$CODE"')
-        self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
-        self.has("nvidia-smi", "exit 9")
-
-    def has(self, name, script_of_it):
-        note = 'note() { printf "%s\\0" "$@" >>"$NOTES"; printf "\\n" >>"$NOTES"; }'
-        (self.bin / name).write_text(f"#!/bin/sh\n{note}\n{script_of_it}\n")
-        (self.bin / name).chmod(0o755)
+        self.has(
+            scontrol='if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi',
+            sinfo='printf "n1 alloc\\nn2 alloc\\n"',
+            srun='note srun "$@"; eval "$SAYS"; exit "$CODE"',
+            sbatch='note sbatch "$@"; cat >"$HVDGAN_NOTES.text"; echo "Submitted batch job 7"',
+            **{"nvidia-smi": "exit 9"},
+        )
 
     def environment(self, **more):
         job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan", "SLURM_NTASKS": "2"}
         job |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_CPUS_PER_TASK": "3"}
-        job |= {"SLURM_TMPDIR": str(self.folder / "disk"), "PYTHON": sys.executable}
-        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": ""}
-        env = environment(**{**job, **more})
-        env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
-        return env
+        job |= {"SLURM_TMPDIR": str(self.folder / "disk"), "PYTHON": sys.executable, "CODE": "0", "SAYS": ""}
+        return super().environment(**{**job, **more})
 
     def job(self, name, *arguments, **more):
         """Run a job's script, as sbatch would have it run: a copy, elsewhere, in the folder of the submission."""
         (self.folder / "script").write_text(file_of(name) if name in FILES else name)
-        env = self.environment(**{"SLURM_JOB_NUM_NODES": str(FILES[name][0].nodes) if name in FILES else "1", **more})
-        command = ["bash", self.folder / "script", *arguments]
-        return subprocess.run(command, env=env, cwd=self.here, capture_output=True, text=True, timeout=100)
-
-    def called(self):
-        """What was called since the last time, as lists of words."""
-        notes = self.folder / "notes"
-        lines = notes.read_text().split("\0\n")[:-1] if notes.exists() else []
-        notes.unlink(missing_ok=True)
-        return [line.split("\0") for line in lines]
+        more = {"SLURM_JOB_NUM_NODES": str(FILES[name][0].nodes) if name in FILES else "1", **more}
+        return self.run("bash", self.folder / "script", *arguments, cwd=self.here, **more)
 
 
 @pytest.fixture
@@ -239,7 +226,7 @@ def test_containers(cluster):
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
     apptainer = ["apptainer", "exec", "--bind", f"{here},/data,/more", "--pwd", here, "x y.sif"]
     assert cluster.called() == [[*SRUN, *apptainer, *train]]
-    cluster.has("nvidia-smi", "echo 'GPU 0: H100'")
+    cluster.has(**{"nvidia-smi": "echo H100"})
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
     assert cluster.called()[0][4:7] == ["apptainer", "exec", "--nv"]
     assert cluster.job("container", "--recipe", "dcgan", RUNTIME="pyxis", **more).returncode == 0
@@ -249,9 +236,7 @@ def test_containers(cluster):
 
 
 def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
-    command = [*SLURM, "--nodes", "2", "--submit", "--", "--run-dir", "it is"]
-    env = cluster.environment()
-    done = subprocess.run(command, env=env, cwd=cluster.here, capture_output=True, text=True, timeout=120)
+    done = cluster.run(*SLURM, "--nodes", "2", "--submit", "--", "--run-dir", "it is", cwd=cluster.here)
     assert (done.returncode, done.stdout) == (0, "Submitted batch job 7\n"), done.stderr
     text = (cluster.folder / "notes.text").read_text()
     cluster.called()
@@ -261,7 +246,7 @@ def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
 
 
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster):
-    cluster.has("srun", 'shift 3; exec "$@"')
+    cluster.has(srun='shift 3; exec "$@"')
     tiny = "--recipe paced:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     command = [*tiny, "--resume", "never", "--run-dir", str(cluster.folder / "a")]
     assert cluster.job("single_node", *command).returncode == 75
