@@ -5,7 +5,6 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import json
 import platform
 import sys
 import time
@@ -41,17 +40,16 @@ class Request:
     """hosts that horovodrun should reach by ssh, as HOST,HOST or HOST:SLOTS,...; default: those of the allocation"""
     timeout: Positive = 120.0
     """time after which a check without an answer has failed (seconds)"""
-    json: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """file for the results as JSON, also an existing one; - prints them instead of the table"""
+    json: Path | None = None
+    """file for the results as JSON, also an existing one"""
 
 
 @command(name="doctor", help_text=_HELP, one_process=False)
 def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
     hosts = [name for name, _ in starters.read_hosts(",".join(request.hosts), "--hosts")] if request.hosts else []
     _, _, rank = launched()
-    file = None if request.json in (None, "-") else Path(str(request.json))
-    if file and not rank:
-        outputs.check_new(file, overwrite=True, flag="--json")
+    if request.json and not rank:
+        outputs.check_new(request.json, overwrite=True, flag="--json")
     findings = run_probe(request.run_dir, request.timeout)
     if rank:
         _report_why_not_joined(findings, rank)
@@ -59,13 +57,9 @@ def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int
     rows = [*_own_checks(request, hosts), *findings.rows]
     rows.insert(1 + _index_of(rows, "Horovod"), installation.mpi(findings.build))
     verdict = worst(rows)
-    facts = _facts(rows, findings, verdict)
-    if request.json == "-":
-        print(json.dumps(facts, indent=1))
-    else:
-        print(table_of(rows), flush=True)
-    if file:
-        outputs.write_json(file, facts)
+    print(table_of(rows), flush=True)
+    if request.json:
+        outputs.write_json(request.json, _facts(rows, findings, verdict))
     return int(verdict == "fail")
 
 

@@ -66,9 +66,9 @@ def test_a_broken_place_and_a_broken_package_are_rows_and_exit_code_1(tmp_path):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)")
     env = {"PYTHONPATH": f"{package.parent}:{ROOT}", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
-    done = run([*DOCTOR, *"--run-dir file/run --json -".split()], tmp_path, **env, SLURM_JOB_NUM_NODES="2")
+    done = run([*DOCTOR, *"--run-dir file/run --json facts.json".split()], tmp_path, **env, SLURM_JOB_NUM_NODES="2")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
-    rows = rows_of(json.loads(done.stdout))
+    rows = rows_of(json.loads((tmp_path / "facts.json").read_text()))
     assert rows["run folder"]["verdict"] == rows["TensorFlow"]["verdict"] == "fail"
     assert "Not a directory" in rows["run folder"]["found"]
     assert "it ended with signal 11" in rows["TensorFlow"]["found"] and "MPI" in rows

@@ -1,18 +1,18 @@
 """hvdgan launch and the scripts of launch/: their commands are shown by fake launchers, and some runs are real.
 Modules: launching.starters"""
 
-import json
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
-from launching import EACH_CONTROLLER, ROOT, SECONDS, environment, run
+from jobs import last_step
+from launching import EACH_CONTROLLER, ROOT, SECONDS, run, started, wait_until
 from machine import Machine
 from messages import refused
 
@@ -255,19 +255,14 @@ TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --
 TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
 
 
+@contextlib.contextmanager
 def begun(folder, command):
     """A run that has made some steps; its output is in the file `said`."""
-    metrics = folder / "a run" / "metrics.jsonl"
-    before = metrics.read_text().count("\n") if metrics.exists() else 0
-    with (folder / "said").open("w") as said:
-        process = psutil.Popen(command, cwd=folder, env=environment(), stdout=said, stderr=said, start_new_session=True)
-    end = time.monotonic() + SECONDS
-    while not (metrics.exists() and metrics.read_text().count("\n") > before + 2):
-        if process.poll() is not None or time.monotonic() > end:
-            process.terminate()
-            raise AssertionError((folder / "said").read_text())
-        time.sleep(0.2)
-    return process
+    before = last_step(folder / "a run")
+    with started(command, folder) as process:
+        is_so = lambda: last_step(folder / "a run") > before + 2 or process.poll() is not None  # noqa: E731
+        wait_until(is_so, SECONDS, (folder / "said").read_text)
+        yield process
 
 
 def ranks_of(process):
@@ -281,20 +276,21 @@ def ranks_of(process):
 def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_path, controller):
     """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
     command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
-    process = begun(tmp_path, command)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
-    reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    with begun(tmp_path, command) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
+    reached = last_step(tmp_path / "a run")
     assert (tmp_path / "a run/checkpoints/latest").read_text().strip() == f"step-{reached:08d}"
-    process = begun(tmp_path, command)
-    said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
-    assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said and ">:" not in said and "rank 1: " not in said, said
-    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
-    ranks = ranks_of(process)
-    assert ranks.keys() == {0, 1}
-    ranks[1].kill()
-    assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
-    assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
+    with begun(tmp_path, command) as process:
+        said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
+        assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said, said
+        assert ">:" not in said and "rank 1: " not in said, said
+        assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
+        ranks = ranks_of(process)
+        assert ranks.keys() == {0, 1}
+        ranks[1].kill()
+        assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
+        assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

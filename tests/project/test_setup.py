@@ -23,7 +23,7 @@ GPU = {"nvidia-smi": "echo 'NVIDIA H100'; echo 'NVIDIA H100'"}
 # What nvcc 13.0 answers to --list-gpu-arch.
 NVCC_13 = "for each in 75 80 86 87 88 89 90 100 110 103 120 121; do echo compute_$each; done"
 
-# What it is asked is noted. The call that $HVDGAN_NOTES.fail names fails; the one that $HVDGAN_NOTES.kill names ends setup.sh.
+# What it is asked is noted. A file notes.fail names the call that fails, and notes.kill the one that ends setup.sh.
 PYTHON = f"""
 asked() {{
     note "$*"
