@@ -25,10 +25,14 @@ _NOISE = re.compile(
     rb".*(before absl::InitializeLog\(\) is called|oneDNN custom operations are on)"
 )
 _RULE = re.compile(rb"-{60,}\s*$")  # the first line of Open MPI's notices
-# What Gloo and Open MPI say when hosts cannot reach each other, and what to do (horovod#1341, #2431, #2043).
+# What a shell, Gloo and Open MPI say when hosts differ or cannot meet, and what to do (horovod#1341, #2431, #2043).
 _CAUSES = {
     rb"Unable to find address for: (\S+)": "{}: a host has no such network interface with an address; name one that "
     "all hosts have by --interface or HOROVOD_GLOO_IFACE",
+    rb"cd: (?=can't cd|.*: No such file)(?:can't cd to )?([^:\n]+)": "{}: a host does not have this folder; "
+    "mount its file system on all hosts",
+    rb"(\S*python\S*): (?:not found|No such file or directory)": "{}: a host does not have this Python; take one on a "
+    "file system that all hosts mount",
     rb"(unable to complete a TCP connection|failed to TCP connect to a peer|NoValidAddressesFound)": "the hosts cannot "
     "connect to each other ({}): open the ports between them, or name the network that they share by --interface",
 }

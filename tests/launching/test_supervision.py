@@ -74,13 +74,16 @@ def test_lines_of_ranks(read, expected):
             "  what():  [enforce fail at gloo/tcp/device.cc:83] ifa != nullptr. Unable to find address for: ib7",
             "ib7: a host has no such network interface",
         ),
+        ("bash: line 1: cd: /shared/a b: No such file or directory", "/shared/a b: a host does not have this folder"),
+        ("sh: 1: cd: can't cd to /shared", "/shared: a host does not have this folder"),
+        ("bash: line 1: /x/bin/python3: No such file or directory", "/x/bin/python3: a host does not have this Python"),
         # horovod#2043, and what a later Open MPI says
         ("A process or daemon was unable to complete a TCP connection", "the hosts cannot connect to each other ("),
         ("WARNING: Open MPI failed to TCP connect to a peer MPI process.", "the hosts cannot connect to each other ("),
         ("step 1 of 8", ""),
     ],
 )
-def test_what_gloo_and_mpi_say_when_hosts_cannot_meet_is_told_in_plain_words(line, cause):
+def test_what_launchers_say_when_hosts_are_not_alike_is_told_in_plain_words(line, cause):
     said = Said()
     said.note(line.encode())
     assert said.cause.startswith(cause) and bool(said.cause) == bool(cause)
