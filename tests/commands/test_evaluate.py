@@ -73,7 +73,7 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     assert f"figures of {record['time']}, from {folder / 'evaluation.jsonl'}" in said.err
     assert evaluate([str(folder), *FEW[:-1]]) == 0
     title, *rows = capsys.readouterr().out.splitlines()
-    assert title.endswith(f"step-00000006: 120 generated and 120 real samples, features: {pooled()}")
+    assert title.endswith(f"step-00000006.safetensors: 120 generated and 120 real samples, features: {pooled()}")
     shown = {row.split()[0]: row.split()[1] for row in rows}
     assert {name: None if value == "undefined" else float(value) for name, value in shown.items()} == {
         name: value if value is None else pytest.approx(value, rel=1e-5)

@@ -181,7 +181,7 @@ def test_data_and_a_recipe_by_another_name_are_the_users_own_wherever_the_recipe
     Path("mine.py").write_text(MINE + "\n# edited\n")
     assert "give --data mine:photos" in refused(capsys, evaluate.main, "run", "--samples", "16")
     assert train.main([*words, *(word.replace("2", "3") for word in FLAGS)]) == 0
-    assert "mine.py: edited since step-00000002 was made" in capsys.readouterr().err
+    assert "mine.py: edited since step-00000002.safetensors was made" in capsys.readouterr().err
     Path("named.py").write_text("from tiny import Tiny\n# edited\n")
     assert "give --recipe named:Tiny" in refused(capsys, sample.main, "run", "--out", "o.png")
 

@@ -125,7 +125,7 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     launching.train(tmp_path, *words, "4")
     lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
     assert len(lines) == 1
-    assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
+    assert "warning: my_losses.py: edited since step-00000002.safetensors was made; the run resumes with" in lines[0]
 
 
 def test_statistics_stay_those_of_the_checkpoint_and_other_data_are_refused_unless_they_are_allowed(
