@@ -11,7 +11,6 @@ start.begin(__name__)
 import dataclasses
 import json
 import os
-import platform
 import selectors
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from hvdgan import __version__
 from hvdgan.cli.app import leave
 from hvdgan.diagnostics import folders, installation, placement
 from hvdgan.diagnostics.table import Row
@@ -239,15 +237,13 @@ def _measure(report: _Report, ranks: "Ranks") -> None:
 
 def _facts(seen: int) -> dict[str, Any]:
     """Describe this rank for the others."""
+    from hvdgan.checkpoints.checkpoint import versions
+
     return {
         "host": os.uname().nodename,
         "cores": cores(),
         "gpus": seen,
-        "versions": {
-            "Python": platform.python_version(),
-            "hvdgan": __version__,
-            **{name: installation.package_version(name) for name in ("tensorflow", "keras", "horovod", "numpy")},
-        },
+        "versions": {**versions(), "horovod": installation.package_version("horovod")},
     }
 
 
