@@ -103,7 +103,7 @@ class Supervised:
         return code if code >= 0 else 128 - code
 
     def _copy(self, stream: IO[bytes], out: IO[bytes]) -> None:
-        lines = Lines(self._said, self._starter.after_tag.encode())
+        lines = Lines(self._said, self._starter.after_tag.encode(), has_tags=self._starter.words[0] != "srun")
         while read := os.read(stream.fileno(), 65536):
             self._write(out, b"".join(lines.feed(read)))
         self._write(out, b"".join(lines.rest()))
@@ -158,6 +158,7 @@ class Said:
 
     code = 0
     why_stopped = b""
+    explains_end = False
     cause = ""
 
     def __init__(self) -> None:
@@ -168,6 +169,7 @@ class Said:
             self.code = int(found[1]) % 256 if int(found[1]) >= 0 else 128 - int(found[1])
         if re.search(rb"stopped (after step .* and saved|before the first step)", line):
             self.why_stopped = line
+        self.explains_end |= bool(self.why_stopped or (_ERROR.match(line) and b" continue" not in line))
         for words, cause in _CAUSES.items() if not self.cause else ():
             if found := re.search(words, line):
                 self.cause = cause.format(found[1].decode(errors="replace"))
@@ -180,12 +182,13 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own. It is shown, except for horovodrun's traceback of a failed rank, and for what
-    Horovod and Open MPI add once a rank has said why it ends.
+    What has no tag is the launcher's own; srun tags nothing, so there it may be a rank's. The launcher's own is shown,
+    except for horovodrun's traceback of a failed rank, and for what Horovod and Open MPI add once a rank has said why it
+    ends.
     """
 
-    def __init__(self, said: Said, after_tag: bytes = b"") -> None:
-        self._said = said
+    def __init__(self, said: Said, after_tag: bytes = b"", *, has_tags: bool = True) -> None:
+        self._said, self._has_tags = said, has_tags
         self._tag = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:" + re.escape(after_tag))
         self._unread = b""
         self._begun: dict[bytes, bytes] = {}
@@ -207,7 +210,7 @@ class Lines:
             yield from self._complete(self._unread)
         yield from (self._shown(rank, text) for rank, text in self._begun.items() if text)
         yield self._traceback
-        yield from () if self._said.errors else self._echoes
+        yield from () if self._said.explains_end else self._echoes
 
     def _complete(self, line: bytes) -> Iterator[bytes]:
         """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
@@ -225,14 +228,14 @@ class Lines:
             known = error[2] in self._said.errors
             self._said.errors.add(error[2])
             return b"" if known else line
-        if self._said.errors and not line.strip():
+        if self._said.explains_end and not line.strip():
             return b""
         if _ECHO.match(line):
             self._echoes.append(line)  # until the end: the error of the rank that has failed may follow
             return b""
-        if rank == b"":
+        if rank == b"" and self._has_tags:
             return self._launchers(line)
-        if rank == b"0":
+        if rank in (b"", b"0"):
             return line
         return b"rank " + rank + b": " + line if line.strip() else b""
 
@@ -242,7 +245,7 @@ class Lines:
         if line.startswith(b"Traceback (most recent") or (before and line.startswith(b" ")):
             self._traceback = before + line
             return b""
-        self._is_notice |= bool((self._said.errors or self._said.why_stopped) and _RULE.match(line))
+        self._is_notice |= bool(self._said.explains_end and _RULE.match(line))
         if self._is_notice or line.startswith(b"RuntimeError: Horovod detected that"):
             return b""
         return before + (b"" if _NOISE.match(line) else line)

@@ -49,7 +49,7 @@ def shown(*parts, after_tag=b""):
         # What Open MPI adds to an error of a rank, or to its end on request; without them it is shown.
         (f"[1,1]<stderr>:hvdgan: rank 1: no\n{NOTICE}last\n", "hvdgan: rank 1: no\n"),
         (f"[1,0]<stderr>:stopped after step 3 and saved\n{NOTICE}", "stopped after step 3 and saved\n"),
-        *(2 * (text,) for text in [f"{NOTICE}last\n"]),
+        *(2 * (text,) for text in [f"{NOTICE}last\n", f"hvdgan: rank 0: no heartbeat; the run continues\n{NOTICE}"]),
         # srun tags nothing.
         (
             "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
@@ -64,6 +64,12 @@ def shown(*parts, after_tag=b""):
 )
 def test_lines_of_ranks(read, expected):
     assert b"".join(shown(read.encode())).decode() == expected
+
+
+def test_lines_of_srun_are_all_shown():
+    """They may be a rank's, also between two rules."""
+    text = f"hvdgan: rank 1: no\n{RULE}Exit code: mine\n{RULE}Traceback (most recent call last):\n  File\n".encode()
+    assert b"".join(Lines(Said(), has_tags=False).feed(text)) == text
 
 
 @pytest.mark.parametrize(
