@@ -183,8 +183,7 @@ class Lines:
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
     What has no tag is the launcher's own; srun tags nothing, so there it may be a rank's. The launcher's own is shown,
-    except for horovodrun's traceback of a failed rank, and for what Horovod and Open MPI add once a rank has said why it
-    ends.
+    except for horovodrun's traceback of a failed rank, and for what Open MPI adds once a rank has said why it ends.
     """
 
     def __init__(self, said: Said, after_tag: bytes = b"", *, has_tags: bool = True) -> None:
