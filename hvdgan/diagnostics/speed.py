@@ -5,7 +5,6 @@ Independent copies of one rank, which run at the same time, show the most that t
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import signal
@@ -22,6 +21,8 @@ from hvdgan.diagnostics.table import Table
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching import hosts
 from hvdgan.launching.starters import count_gpus
+from hvdgan.runs import events, metrics
+from hvdgan.runs.folder import Folder
 
 PARTS = {"step_seconds": "step", "compute_seconds": "compute", "reduce_seconds": "reduce", "wait_seconds": "data"}
 """parts of a step, by their names in metrics.jsonl, with the heads of their columns"""
@@ -153,23 +154,18 @@ def _error(variant: Variant, code: int, lines: Sequence[str]) -> RunError:
 
 def _records(run_dir: Path) -> list[Figures]:
     """The records of each stage that count, with the bytes that a step of the stage reduces."""
-    try:
-        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        begun = json.loads((run_dir / "events.jsonl").read_text(encoding="utf-8").partition("\n")[0])
-    except OSError as error:
-        raise RunError(f"no result in {error.filename}; do all hosts see that folder?") from error
-    reduced = {
-        stage["name"]: sum(update["bytes"] / update["every"] for update in stage["updates"])
-        for stage in begun["stages"]
-    }
+    folder = Folder(run_dir)
+    if (start := events.read(folder).start) is None:
+        raise RunError(f"no result in {run_dir}; do all hosts see that folder?")
+    reduced = {stage.name: sum(update.bytes / update.every for update in stage.updates) for stage in start.stages}
     found: dict[str, list[Figures]] = {}
-    for record in map(json.loads, lines):
+    for record in folder.records(metrics.FILE):
         if "images_per_sec" in record:
             found.setdefault(record["stage"], []).append(record)
     kept = [record for records in found.values() for record in records[1 : 1 + _RECORDS] or records]
     for record in kept:
         rest = record["step_seconds"] - record["wait_seconds"] - record.get("reduce_seconds", 0.0)
-        record |= {"compute_seconds": rest, "bytes_reduced": reduced[record["stage"]], "hosts": begun["hosts"]}
+        record |= {"compute_seconds": rest, "bytes_reduced": reduced[record["stage"]], "hosts": start.hosts}
     return kept
 
 

@@ -15,7 +15,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import agree
 from hvdgan.evaluation.distances import FEWEST, distances, names
-from hvdgan.evaluation.features import open_features, recipe_features
+from hvdgan.evaluation.feature_extractors import open_features, recipe_features
 from hvdgan.evaluation.held_out import Refuse
 from hvdgan.evaluation.real_statistics import BINS, real_tally, stamp_of
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, in_short, left_out
@@ -236,6 +236,13 @@ def comparison_in_training(
     chosen = GeneratedSet(recipe, nets, reals.source, reading, seed=config.seed, count=count)
     plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
     return Comparison(chosen, reals, plan, folder, ranks)
+
+
+def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:
+    """Which weights the samples are drawn with, as JSON types."""
+    if not (averaged and recipe.ema) or config.ema_decay == 0:
+        return {"weights": "trained"}
+    return {"weights": "averaged", "ema_decay": config.ema_decay, "ema_half_life": config.ema_half_life}
 
 
 def real_set(recipe: Recipe, sources: Sources, reading: Reading, *, count: int, mirrored: Sequence[str]) -> RealSet:

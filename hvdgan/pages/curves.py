@@ -13,7 +13,6 @@ from bokeh.plotting import figure
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from hvdgan.runs.lines import plain
 from hvdgan.runs.metrics import POINTS, Band, Series
 
 COLOURS = 8
@@ -127,7 +126,7 @@ class Charts:
             if len(steps) <= 30:
                 dots = plot.scatter("step", "shown", source=renderer.data_source, size=5, line_width=0)
                 dots.tags = ["dots", line.colour % COLOURS]
-            tips = [(plain(line.label, _LABEL), "@value"), ("step", "@at{0,0}")]
+            tips = [(line.label[:_LABEL], "@value"), ("step", "@at{0,0}")]
             plot.add_tools(HoverTool(renderers=[renderer], mode="vline", line_policy="nearest", tooltips=tips))
         if best:
             source = ColumnDataSource({"step": [best[0]], "shown": [best[1]]})

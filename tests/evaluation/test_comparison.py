@@ -1,5 +1,5 @@
 """Comparing generated with real samples: the sets, what moves the distances, what is kept, logged and refused.
-Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics, evaluation.evaluation_log,
+Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics,
 evaluation.sets, evaluation.tally"""
 
 import dataclasses
@@ -10,15 +10,13 @@ import pytest
 from building import tiny_run
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
-from hvdgan.evaluation import evaluation_log, tally
+from hvdgan.evaluation import tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
-from hvdgan.evaluation.features import Features
-from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.neighbours import neighbours
+from hvdgan.evaluation.feature_extractors import Features
+from hvdgan.evaluation.formulas import frechet_distance, neighbours
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleBatch
 from hvdgan.evaluation.tally import Plan, Tally
 from hvdgan.recipe import DataSpec
-from hvdgan.runs.events import json_lines
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 from pooled import pooled
@@ -170,13 +168,3 @@ def test_flips_add_each_sample_mirrored_but_not_where_samples_start_from_data():
     run = tiny_run(Showing, eval_samples=40, flip=True)
     assert run.comparison(print)["eval/sliced_wasserstein"] == pytest.approx(0, abs=1e-6)
     assert run.comparison.reals.mirrored == []
-
-
-def test_a_line_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_counts(tmp_path):
-    evaluation_log.append(tmp_path, {"identity": "one", "value": 1})
-    with (tmp_path / evaluation_log.FILE).open("ab") as file:
-        file.write(b'[1, 2]\n\nnull\n{"identity": "tw\xff')
-    evaluation_log.append(tmp_path, {"identity": "one", "value": 3})
-    assert [each["value"] for each in json_lines(tmp_path / evaluation_log.FILE)] == [1, 3]
-    assert evaluation_log.found(tmp_path, "one")["value"] == 3 and not evaluation_log.found(tmp_path, "tw")
-    assert list(json_lines(tmp_path / "nowhere")) == []

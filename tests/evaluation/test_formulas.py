@@ -1,20 +1,22 @@
 """The distances of sets against their definitions, whatever the division into batches and ranks.
-Modules: evaluation.class_score, evaluation.fields, evaluation.frechet, evaluation.kernel, evaluation.moments,
-evaluation.neighbours, evaluation.sliced, evaluation.spectra"""
+Modules: evaluation.fields, evaluation.moments"""
 
 import math
 
 import numpy as np
 import pytest
 
-from hvdgan.evaluation.class_score import ClassScore
-from hvdgan.evaluation.fields import FieldSums, field_distances
-from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.kernel import kid, squared_distance
+from hvdgan.evaluation.fields import FieldSums, Rings, field_distances
+from hvdgan.evaluation.formulas import (
+    ClassScore,
+    directions,
+    frechet_distance,
+    kid,
+    neighbours,
+    sliced_wasserstein,
+    squared_distance,
+)
 from hvdgan.evaluation.moments import Moments
-from hvdgan.evaluation.neighbours import neighbours
-from hvdgan.evaluation.sliced import directions, sliced_wasserstein
-from hvdgan.evaluation.spectra import Rings
 
 
 def normal(seed, shape, mean=0.0):

@@ -1,5 +1,5 @@
 """What --eval-features names: Keras files, the features of a recipe, the Inception network, and what is refused.
-Modules: evaluation.features, evaluation.inception"""
+Modules: evaluation.feature_extractors, evaluation.inception"""
 
 import hashlib
 
@@ -13,7 +13,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.errors import UserError
 from hvdgan.evaluation import inception
-from hvdgan.evaluation.features import open_features
+from hvdgan.evaluation.feature_extractors import open_features
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec
 from pooled import pooled

@@ -1,5 +1,5 @@
-"""What a page takes from the events of a run, and its verdict on every ending.
-Modules: runs.journal, pages.run_facts, runs.events"""
+"""What a page takes from the events of a run, and its status on every ending.
+Modules: pages.run_facts, runs.events"""
 
 import os
 
@@ -11,10 +11,9 @@ from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, STANDING
 from hvdgan.files.lock import lock
 from hvdgan.pages import run_facts
-from hvdgan.pages.verdict import judge
-from hvdgan.runs.events import End, LostRank, Network, Recovery, SkippedUpdate, Stage, Update
-from hvdgan.runs.journal import read
-from hvdgan.runs.lines import Folder
+from hvdgan.pages.run_status import status_of
+from hvdgan.runs.events import End, LostRank, NetworkFacts, Recovery, SkippedUpdate, StageFacts, UpdateFacts, read
+from hvdgan.runs.folder import Folder
 from hvdgan.train import main
 from monitors import group_of
 from run_folders import record, started
@@ -53,35 +52,35 @@ def judged(folder, told, step, *, is_saved=True):
     run_folders.write(folder, metrics=record(step, loss=1.0), told=told, config=CONFIG)
     if is_saved:
         run_folders.checkpoint(folder, step)
-    return judge(run_facts.read(folder))
+    return status_of(run_facts.read(folder))
 
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_each_ending_is_recognised(tmp_path, name):
     ending, step, state, sentence = ENDINGS[name]
-    verdict = judged(tmp_path, [START, *ending], step)
-    assert (verdict.state, verdict.sentence) == (state, sentence)
-    assert verdict.resume == ("" if state == "finished" else "The same command resumes it:")
+    status = judged(tmp_path, [START, *ending], step)
+    assert (status.state, status.sentence) == (state, sentence)
+    assert status.resume == ("" if state == "finished" else "The same command resumes it:")
 
 
 def test_where_nothing_is_saved_it_says_so(tmp_path):
     ending, step, state, sentence = ENDINGS["an error"]
-    verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
+    status = judged(tmp_path, [START, *ending], step, is_saved=False)
     begin = sentence.partition(", and saved")[0].partition(";")[0]
-    assert (verdict.state, verdict.sentence) == (state, f"{begin}; there is no checkpoint")
-    assert verdict.resume == "Nothing is saved here: the same command begins it anew:"
-    assert report.main([str(tmp_path)]) == 0 and verdict.resume in (tmp_path / "report.html").read_text()
+    assert (status.state, status.sentence) == (state, f"{begin}; there is no checkpoint")
+    assert status.resume == "Nothing is saved here: the same command begins it anew:"
+    assert report.main([str(tmp_path)]) == 0 and status.resume in (tmp_path / "report.html").read_text()
     (run_folders.checkpoint(tmp_path, step) / MANIFEST).unlink()
-    verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
-    assert "No checkpoint is whole" in verdict.resume and verdict.sentence.endswith("no checkpoint is whole")
+    status = judged(tmp_path, [START, *ending], step, is_saved=False)
+    assert "No checkpoint is whole" in status.resume and status.sentence.endswith("no checkpoint is whole")
     run_folders.checkpoint(tmp_path, 20)
-    assert judge(run_facts.read(tmp_path)).resume == "The same command resumes it:"
+    assert status_of(run_facts.read(tmp_path)).resume == "The same command resumes it:"
 
 
 def test_a_run_whose_lock_is_held_is_running(tmp_path):
     with lock(tmp_path):
-        verdict = judged(tmp_path, [START, SAVED, START], 60)
-        assert verdict.state == "running" and "pid" in verdict.reason and not verdict.resume
+        status = judged(tmp_path, [START, SAVED, START], 60)
+        assert status.state == "running" and "pid" in status.reason and not status.resume
     (tmp_path / ".lock").write_text(DEAD)
     assert judged(tmp_path, [START, SAVED, START], 60).state == "failed"
 
@@ -92,15 +91,15 @@ def test_the_time_that_is_left_is_that_of_steady_steps_and_the_work_between(tmp_
     lines = [record(n, step_seconds=a, between_seconds=b) for n, (a, b) in enumerate(times, 1)]
     run_folders.write(tmp_path, metrics="".join(lines), told=[started(0, 36_003)])
     with lock(tmp_path):
-        sentence = judge(run_facts.read(tmp_path)).sentence
+        sentence = status_of(run_facts.read(tmp_path)).sentence
     assert sentence == "Running at step 3 of 36,003, about 6 hours left"
 
 
 def test_the_history_counts_what_has_happened(tmp_path):
     bad = [SkippedUpdate(step=55, stage="both", update="judge", times=times) for times in (1, 2, 3)]
     resumed = started(40, 100)
-    verdict = judged(tmp_path, [START, SAVED, resumed, lost(1), resumed, *bad], 60)
-    assert verdict.history == [
+    status = judged(tmp_path, [START, SAVED, resumed, lost(1), resumed, *bad], 60)
+    assert status.history == [
         "resumed from a checkpoint twice",
         "asked to stop once",
         "lost a rank once",
@@ -111,17 +110,17 @@ def test_the_history_counts_what_has_happened(tmp_path):
 @pytest.mark.parametrize("kind", [FAILED, STANDING])
 def test_a_lost_rank_is_the_reason_and_counts_once(tmp_path, kind):
     told = ended(1, kind)
-    verdict = judged(tmp_path, [START, told[0], *told], 60)
-    assert (verdict.state, verdict.reason, verdict.history) == ("failed", told[-1].text, ["lost a rank once"])
+    status = judged(tmp_path, [START, told[0], *told], 60)
+    assert (status.state, status.reason, status.history) == ("failed", told[-1].text, ["lost a rank once"])
     failure = f"a collective has failed: Horovod has been shut down; {told[0].text}"
-    verdict = judged(tmp_path, [START, told[0], End(state="failed", text=failure)], 60)
-    assert verdict.reason == failure and verdict.history == ["lost a rank once"]
+    status = judged(tmp_path, [START, told[0], End(state="failed", text=failure)], 60)
+    assert status.reason == failure and status.history == ["lost a rank once"]
 
 
 def test_an_elastic_run_counts_each_lost_rank_and_is_not_ended_by_those_that_it_continued_without(tmp_path):
-    verdict = judged(tmp_path, [START, lost(1), RECOVERY, lost(2), RECOVERY], 60)
-    assert verdict.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
-    assert "without a word" in verdict.reason
+    status = judged(tmp_path, [START, lost(1), RECOVERY, lost(2), RECOVERY], 60)
+    assert status.history == ["resumed from memory with other ranks twice", "lost a rank twice"]
+    assert "without a word" in status.reason
 
 
 UPDATES = {"judge": "discriminator", "fool": "generator"}
@@ -138,13 +137,13 @@ def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert start.command == f"python -m hvdgan.train {' '.join(FLAGS)} --run-dir '{tmp_path}/my run'"
     assert (journal.restarts, journal.end.state, journal.last_step) == ([4], "finished", 9)
     assert (start.ranks, start.launcher, start.step) == (1, "none", 4)
-    generator = Network(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0, is_frozen=False)
+    generator = NetworkFacts(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0, is_frozen=False)
     assert start.networks[0] == generator and start.networks[1].name == "discriminator"
-    judge, fool = (Update(name=name, owns=[own], every=1, bytes=0) for name, own in UPDATES.items())
+    judge, fool = (UpdateFacts(name=name, owns=[own], every=1, bytes=0) for name, own in UPDATES.items())
     assert start.stages == [
-        Stage(name="generator", steps=3, updates=[fool]),
-        Stage(name="discriminator", steps=3, updates=[judge]),
-        Stage(name="joint", steps=3, updates=[judge, fool]),
+        StageFacts(name="generator", steps=3, updates=[fool]),
+        StageFacts(name="discriminator", steps=3, updates=[judge]),
+        StageFacts(name="joint", steps=3, updates=[judge, fool]),
     ]
     assert start.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
     assert start.machine[0].startswith("hvdgan ") and any("CPU" in line for line in start.machine)
