@@ -75,12 +75,7 @@ class Comparison:
         agree(what, self._ranks, "the features of evaluations")
 
     def trace(self, refuse: Refuse, where: str) -> set[str]:
-        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names.
-
-        Raises:
-            Mistake: generate() fails, or returns something else.
-            UserError: it draws random numbers that a resumed run could not repeat.
-        """
+        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names."""
         if isinstance(self._chosen, GeneratedSet):
             refuse(self._chosen.traced, f"{where}: generate()")
         return self.names
@@ -102,8 +97,7 @@ class Comparison:
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this.
 
-        Raises:
-            RunError: on every rank, if a sample or a feature is not finite, or too many samples cannot be read.
+        A RunError on every rank says that a sample or a feature is not finite, or that too few samples can be read.
         """
         # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
         with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):

@@ -147,22 +147,26 @@ class _Pair:
         """For some fake points: 1 if they are in a closed ball of a real point, and the number of open balls."""
         closed, opened = radii.T
         results = np.zeros((past - first, 2))
-        for rows in self._blocks(first, past):
-            own = results[rows.start - first : rows.stop - first]
-            for columns, squares in self._tiles(self._fake, rows, self._real):
-                own[:, 0] = np.maximum(own[:, 0], _in_closed(squares, closed[columns]).any(axis=1))
-                own[:, 1] += _in_open(squares, opened[columns]).sum(axis=1)
+        for own, _, columns, squares in self._pairs(results, self._fake, self._real, first):
+            own[:, 0] = np.maximum(own[:, 0], _in_closed(squares, closed[columns]).any(axis=1))
+            own[:, 1] += _in_open(squares, opened[columns]).sum(axis=1)
         return results
 
     def of_real(self, closed: np.ndarray, opened: np.ndarray, first: int, past: int) -> np.ndarray:
         """For some real points: 1 if they are in a closed ball of a fake point; 1 if a fake one is in their own."""
         results = np.zeros((past - first, 2))
-        for rows in self._blocks(first, past):
-            own = results[rows.start - first : rows.stop - first]
-            for columns, squares in self._tiles(self._real, rows, self._fake):
-                own[:, 0] = np.maximum(own[:, 0], _in_closed(squares, closed[columns]).any(axis=1))
-                own[:, 1] = np.maximum(own[:, 1], _in_open(squares, opened[rows, None]).any(axis=1))
+        for own, rows, columns, squares in self._pairs(results, self._real, self._fake, first):
+            own[:, 0] = np.maximum(own[:, 0], _in_closed(squares, closed[columns]).any(axis=1))
+            own[:, 1] = np.maximum(own[:, 1], _in_open(squares, opened[rows, None]).any(axis=1))
         return results
+
+    def _pairs(
+        self, results: np.ndarray, features: np.ndarray, others: np.ndarray, first: int
+    ) -> Iterator[tuple[np.ndarray, slice, slice, np.ndarray]]:
+        """Blocks of points from the first on: their results, their places, those of some others, squared distances."""
+        for rows in self._blocks(first, first + len(results)):
+            for columns, squares in self._tiles(features, rows, others):
+                yield results[rows.start - first : rows.stop - first], rows, columns, squares
 
     def _blocks(self, first: int, past: int) -> Iterator[slice]:
         for start in range(first, past, self._points):
@@ -224,32 +228,30 @@ class ClassScore:
 
     def __init__(self, classes: int, total: int, splits: int = _SPLITS) -> None:
         self._total = total
-        self._counts = np.zeros(splits)
-        self._negative_entropies = np.zeros(splits)
-        self._probabilities = np.zeros((splits, classes))
+        self._sums = {
+            "counts": np.zeros(splits),
+            "negative_entropies": np.zeros(splits),
+            "probabilities": np.zeros((splits, classes)),
+        }
 
     def add(self, probabilities: np.ndarray, numbers: np.ndarray) -> None:
         """Add samples."""
         probabilities, numbers = np.asarray(probabilities, np.float64), np.asarray(numbers, np.int64)
-        splits = numbers * len(self._counts) // self._total
-        np.add.at(self._counts, splits, 1.0)
-        np.add.at(self._negative_entropies, splits, _times_logarithm(probabilities).sum(axis=1))
-        np.add.at(self._probabilities, splits, probabilities)
+        splits = numbers * len(self._sums["counts"]) // self._total
+        np.add.at(self._sums["counts"], splits, 1.0)
+        np.add.at(self._sums["negative_entropies"], splits, _times_logarithm(probabilities).sum(axis=1))
+        np.add.at(self._sums["probabilities"], splits, probabilities)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The sums by name, all float64; those of several ranks add up. They are not copied."""
-        return {
-            "counts": self._counts,
-            "negative_entropies": self._negative_entropies,
-            "probabilities": self._probabilities,
-        }
+        return self._sums
 
     def value(self) -> tuple[float, float]:
         """Mean and deviation of the score over the splits that have samples; from 1 to the number of classes."""
-        filled = self._counts > 0
-        counts = self._counts[filled]
-        marginals = self._probabilities[filled] / counts[:, None]
-        divergences = self._negative_entropies[filled] / counts - _times_logarithm(marginals).sum(axis=1)
+        counts, negative_entropies, probabilities = self._sums.values()
+        filled = counts > 0
+        marginals = probabilities[filled] / counts[filled, None]
+        divergences = negative_entropies[filled] / counts[filled] - _times_logarithm(marginals).sum(axis=1)
         scores = np.exp(divergences)
         return float(scores.mean()), float(scores.std())
 

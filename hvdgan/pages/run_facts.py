@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,35 +64,26 @@ def expand(path: Path) -> list[Path]:
     """Return the run folder itself, or the run folders inside it and inside its subfolders.
 
     A folder that holds runs may have a config.json of its own, by accident: without metrics and checkpoints it counts
-    as a folder of runs.
-
-    Raises:
-        UserError: it is neither a run folder nor a folder of runs.
+    as a folder of runs. A UserError says that it is neither.
     """
     try:
-        inside = [path] if _has(path, _BEGUN) else list(_runs_inside(path, 2)) or [path]
+        if _has(path, _BEGUN):
+            return [path]
+        below = [each for levels in ("*", "*/*") for each in path.glob(levels) if each.is_dir() and _has(each, _SIGNS)]
+        if below or _has(path, _SIGNS):
+            return sorted(below) or [path]
     except OSError as error:
         raise UserError(
-            f"{error.filename or path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
+            f"{path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
         ) from error
-    if inside == [path] and not _has(path, _SIGNS):
-        raise UserError(
-            f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
-            "checkpoints in it, such as runs/dcgan"
-        )
-    return inside
+    raise UserError(
+        f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
+        "checkpoints in it, such as runs/dcgan"
+    )
 
 
 def _has(path: Path, signs: tuple[str, ...]) -> bool:
     return any((path / sign).exists() for sign in signs)
-
-
-def _runs_inside(path: Path, levels: int) -> Iterator[Path]:
-    for each in sorted(path.iterdir()):
-        if each.is_dir() and _has(each, _SIGNS):
-            yield each
-        elif levels > 1 and each.is_dir() and not each.is_symlink():
-            yield from _runs_inside(each, levels - 1)
 
 
 def read(path: Path) -> RunFacts:
