@@ -14,8 +14,9 @@ def _everywhere(folder: Path) -> None:
     metrics = record(10, **{f"{EVIL}/loss": 1.0, f"eval/{EVIL}": 2.0, "$\\frac{": 3.0})
     told = [START, Caution(text=EVIL), SkippedFile(name=EVIL + "\udcff", reason=EVIL), End(state="failed", text=EVIL)]
     config = json.dumps({"recipe": EVIL, "data": EVIL, EVIL: EVIL, "best_metric": f"eval/{EVIL}"})
-    run_folders.write(folder, metrics=metrics.replace('"both"', json.dumps(EVIL)), told=told, config=config)
-    (folder / "evaluation.jsonl").write_text(json.dumps({"step": 1, f"eval/{EVIL}": EVIL, "features": EVIL}) + "\n")
+    evaluations = [{"step": 1, f"eval/{EVIL}": EVIL, "features": EVIL}]
+    metrics = metrics.replace('"both"', json.dumps(EVIL))
+    run_folders.write(folder, metrics=metrics, told=told, config=config, evaluations=evaluations)
     (folder / "samples").mkdir()
     (folder / "samples" / "step-1.png").write_text(EVIL)
 

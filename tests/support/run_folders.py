@@ -49,15 +49,22 @@ def lines_of(told: Iterable[events.Event]) -> str:
 
 
 def write(
-    folder: Path, *, metrics: str | bytes = "", told: Iterable[events.Event] = (), config: str | None = "{}"
+    folder: Path,
+    *,
+    metrics: str | bytes = "",
+    told: Iterable[events.Event] = (),
+    config: str | None = "{}",
+    evaluations: Iterable[dict] = (),
 ) -> Path:
     """Write a run folder; empty texts make no file. With events it has a lock, whose process is unknown."""
     folder.mkdir(parents=True, exist_ok=True)
     if told := list(told):
         (folder / ".lock").touch()
-    for name, text in (("metrics.jsonl", metrics), (events.FILE, lines_of(told)), ("config.json", config)):
+    texts = {"metrics.jsonl": metrics, events.FILE: lines_of(told), "config.json": config}
+    texts["evaluation.jsonl"] = "".join(json.dumps(each) + "\n" for each in evaluations)
+    for name, text in texts.items():
         if text:
-            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
 
 
@@ -69,11 +76,11 @@ def grid(folder: Path, name: str = "step-00000010.png", size: int = 32) -> Path:
     return folder / "samples" / name
 
 
-def checkpoint(folder: Path, step: int, tensors: dict | None = None) -> Path:
-    """Write what a page reads of a checkpoint: a manifest with these tensors, and a state without any."""
+def checkpoint(folder: Path, step: int) -> Path:
+    """Write what a page reads of a checkpoint: a manifest, and a state without tensors."""
     saved = folder / "checkpoints" / f"step-{step:08d}"
     saved.mkdir(parents=True, exist_ok=True)
-    manifest = {"format_version": FORMAT_VERSION, "step": step, "config": {}, "data": {}, "tensors": tensors or {}}
+    manifest = {"format_version": FORMAT_VERSION, "step": step, "config": {}, "data": {}, "tensors": {}}
     (saved / MANIFEST).write_text(json.dumps(manifest))
     (saved / STATE).touch()
     return saved
