@@ -39,9 +39,9 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
         bands=next(iter(drawn.values())).metrics.bands if all(each == stages[0] for each in stages) else [],
         end=max(run.metrics.last_step for run in drawn.values()),
     )
-    having = {each: [(at, name) for at, name in enumerate(drawn) if _has(drawn[name], each)] for each in metrics}
+    series = [(name, run.metrics.series, at) for at, (name, run) in enumerate(drawn.items())]
     shown = [
-        charts.draw(each, [Line(name, drawn[name].metrics.series[each], at) for at, name in having[each]])
+        charts.draw(each, [Line(name, found[each], at) for name, found, at in series if each in found])
         for each in metrics[:_MOST_CHARTS]
     ]
     settings = _differing([run.config for run in runs.values() if run.config])
