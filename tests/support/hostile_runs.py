@@ -49,10 +49,7 @@ def _garbage(folder: Path) -> None:
     run_folders.write(folder, metrics=record(1, loss=1.0).encode() + noise, told=[START], config="[" * 100_000)
     with (folder / "events.jsonl").open("ab") as file:
         file.write(noise + b'\n{"event": ["end"]}\n{"event": "end", "state": 3, "text": 4}\n')
-    broken = folder / "checkpoints" / "step-00000004"
-    broken.mkdir(parents=True)
-    (broken / "manifest.json").write_bytes(b'{"format_version": 1, "step": "four"}')
-    (broken / "state.safetensors").write_bytes(noise)
+    run_folders.checkpoint(folder, 4).write_bytes(noise)
 
 
 # The folder, and words that the page must have.
