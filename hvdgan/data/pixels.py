@@ -14,7 +14,7 @@ from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageErro
 from hvdgan.data.bad_files import BadImage, reasons
 from hvdgan.data.store import DerivedStore, Size, Store, sides
 from hvdgan.errors import UserError
-from hvdgan.files.pictures import picture
+from hvdgan.files.png import as_image
 from hvdgan.settings.types import Fit
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -114,7 +114,7 @@ class ResizedStore(DerivedStore):
         images = self._pictures(indices)
         if images.shape[1:] == self.shape[1:]:
             return images
-        return np.stack([to_pixels(picture(image), self.size, self.shape[-1], self._fit) for image in images])
+        return np.stack([to_pixels(as_image(image), self.size, self.shape[-1], self._fit) for image in images])
 
     def key(self, index: int) -> bytes:
         if self._has_names:
