@@ -203,7 +203,7 @@ def _arrays(
     remarks = list[str]()
     for part, some in looked_at.items():
         flag, declared = given[part]
-        if declared and not maps[part].lacks_statistics and not maps[part].own_functions():
+        if declared and not maps[part].lacks_statistics:
             with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
                 words = maps[part].outside_in_words(maps[part].forward(some))
             remarks += [f"{flag}: in {len(some)} samples looked at, {words}"] * bool(words)

@@ -24,7 +24,7 @@ import numpy as np
 
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.opening import open_source, refuse_array_flags
-from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
+from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, not_finite
 from hvdgan.errors import RunError, UserError, in_one_line, unwritable
@@ -58,7 +58,6 @@ class Plan:
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"
-            refuse_own_functions(given, flag)
             if given is not None and (part := source.values.parts()[each]) is not None:
                 value_map.parse(given, flag, part.channels)
         return source

@@ -1,11 +1,10 @@
 """The samples of any data: a store with inputs, labels, conditions, constants and maps."""
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +17,6 @@ from hvdgan.launching import hosts
 from hvdgan.settings.types import Fit
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
-from hvdgan.values.transforms import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8
@@ -261,23 +259,15 @@ class Samples:
         seen = []
         for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
             assert value_map is not None
-            with np.errstate(all="ignore"), self.functions_named(indices):
+            with np.errstate(all="ignore"):
                 each = value_map.forward(samples)
             if self.missing is not None:
                 each = self.missing.filled(samples, each)
             if not (finite := np.isfinite(each)).all():
                 first = int(np.argmin(finite.reshape(len(each), -1).all(axis=1)))
-                raise BadImage(self.named(int(indices[first])), _reason(samples[first], value_map))
+                raise BadImage(self.named(int(indices[first])), _reason(samples[first], each[first], value_map))
             seen.append(each)
         return seen
-
-    @contextlib.contextmanager
-    def functions_named(self, indices: np.ndarray) -> Iterator[None]:
-        """Turn an error of a user's function into a BadImage of the first sample: callers then read each alone."""
-        try:
-            yield
-        except FailedFunction as error:
-            raise BadImage(self.named(int(indices[0])), str(error)) from error
 
 
 def of_pictures(
@@ -322,10 +312,11 @@ def not_finite(sample: np.ndarray) -> str:
     return f"{np.count_nonzero(~finite):,} of {sample.size:,} numbers are {' or '.join(kinds)}"
 
 
-def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
-    if reason := not_finite(sample):
-        return reason
-    return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+def _reason(sample: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> str:
+    """Why the numbers of a sample, which a map turns into those that are seen, cannot be used."""
+    if not np.isfinite(sample[~np.isfinite(seen)]).all():
+        return not_finite(sample)
+    return f"channel {value_map.lost_in_words(sample, seen, lambda place: f' at {place}' if place else '')}"
 
 
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:

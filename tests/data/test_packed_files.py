@@ -118,16 +118,12 @@ def edited(folder, target, **changes):
     return target
 
 
-def test_an_unfinished_folder_and_one_that_chooses_functions_are_refused(made, tmp_path):
+def test_an_unfinished_folder_is_refused(made, tmp_path):
     unfinished = edited(made, tmp_path / "some", complete=False)
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(unfinished)), peers=peers))
     said = f"--data {unfinished}: not finished; repeat the command of hvdgan.prepare"
     assert [type(error) for error in errors] == [UserError] * 2 and str(errors[0]) == str(errors[1])
     assert str(errors[0]).startswith(said)
-    arrays = pack(fields(tmp_path), tmp_path / "arrays")
-    settings = {**index_of(arrays)["settings"], "values": "os:system,system"}
-    with pytest.raises(UserError, match="functions of your own are not packed"):
-        opened(edited(arrays, tmp_path / "other", settings=settings), arrays=ArrayConfig())
 
 
 def without(index, *path):
