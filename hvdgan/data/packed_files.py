@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from hvdgan.data.bad_files import printable
-from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File
+from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File, hdf5_file
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import DerivedStore, Store, failed
@@ -152,7 +152,7 @@ class PackedFiles(JoinedFiles):
     def _read_beside(file: str, what: str) -> np.ndarray:
         """The names of a file's samples, or the digests by which they are held out; read when first needed."""
         try:
-            with h5py.File(file, "r", locking="best-effort") as opened:
+            with hdf5_file(file) as opened:
                 found: np.ndarray = _own(opened, what)[()]
         except (OSError, RuntimeError, KeyError) as error:
             raise failed(f"{file}:{what}", error) from error

@@ -10,11 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hvdgan.data.bad_files import BadFile, BadImage
-from hvdgan.data.store import DerivedStore, Store
+from hvdgan.data.store import DataRequest, DerivedStore, Store
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.launching import hosts
-from hvdgan.settings.types import Fit
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
 from hvdgan.values.value_map import ValueMap
@@ -271,24 +270,19 @@ class Samples:
 
 
 def of_pictures(
-    store: Store,
-    *,
-    told_by: Iterable[bytes],
-    fit: Fit | None = None,
-    paired: bool = False,
-    inputs: Store | None = None,
-    **others: Any,
+    request: DataRequest, store: Store, *, told_by: Iterable[bytes], inputs: Store | None = None, **others: Any
 ) -> Samples:
     """8-bit pictures, all of one size; without `inputs`, those of pairs lie in front of the images' channels."""
     shape, input_shape = store.shape[1:], None if inputs is None else inputs.shape[1:]
-    if paired and inputs is None:
+    if request.paired and inputs is None:
         shape = input_shape = (*shape[:2], shape[2] // 2)
     return Samples(
+        name=request.config.data,
         images=store,
         inputs=inputs,
-        values=of_pixels(shape[-1], paired=paired),
+        values=of_pixels(shape[-1], paired=request.paired),
         layout=Layout(shape, input_shape),
-        fingerprint=fingerprint_of(f"{shape} {fit or 'crop'}".encode(), told_by),
+        fingerprint=fingerprint_of(f"{shape} {request.config.fit or 'crop'}".encode(), told_by),
         is_pictures=True,
         **others,
     )

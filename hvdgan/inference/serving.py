@@ -164,7 +164,7 @@ class Serving:
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
         found = self._map_of("images", samples.shape)
         samples = samples if found is None else _in_double(found, samples, forward=False)
-        if spec.missing is None or spec.missing.mask is None or spec.parts.crop is not None:
+        if spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
 
