@@ -85,14 +85,7 @@ def test_labels_are_integers_whole_floats_or_texts(tmp_path, labels, classes, na
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        np.linspace(0, 1, 6),
-        np.array([0, 2**40] * 3),
-        [0, np.nan, 1] * 2,
-        np.arange(5),
-        np.eye(6),
-        np.array(["a", 1] * 3, "O"),
-    ],
+    [np.linspace(0, 1, 6), np.array([0, 2**40] * 3), [0, np.nan, 1] * 2, np.eye(6), np.array(["a", 1] * 3, "O")],
 )
 def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, labels):
     np.savez(tmp_path / "a.npz", x=FLOATS, labels=labels)
@@ -100,15 +93,8 @@ def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, label
     np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), FLOATS)
     (remark,) = source.remarks
     assert (source.labels, source.num_classes) == (None, 0) and "labels" in remark and "\n" not in remark
-    plain = tmp_path / "plain.npz"
-    np.savez(plain, x=FLOATS)
-    assert source.fingerprint == opened(plain).fingerprint
-
-
-def test_floats_that_are_no_classes_are_conditions_if_a_flag_says_so(tmp_path):
-    np.savez(tmp_path / "a.npz", x=FLOATS, labels=np.linspace(0, 1, 6))
-    source = opened(tmp_path / "a.npz", conditions=("labels",))
-    assert source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist() and not source.remarks
+    if isinstance(labels, np.ndarray) and labels.dtype == float and labels.ndim == 1:
+        assert opened(tmp_path / "a.npz", conditions=("labels",)).conditions[:, 0].tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}])

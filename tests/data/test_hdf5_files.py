@@ -4,7 +4,6 @@ Modules: data.joined_files, data.opening"""
 import fcntl
 import itertools
 import os
-import pathlib
 import re
 import shutil
 import sys
@@ -69,16 +68,6 @@ def test_texts_are_class_names_in_one_file_and_in_several(tmp_path, kind):
     for data, labels in ((f"{tmp_path}/?.h5:x", [1, 0, 2] * 4), (f"{tmp_path}/0.h5:x", [1, 0, 2, 1, 0])):
         source = arrays(data, axes="HWC" if ARRAY.ndim == 4 else None)
         assert (source.labels.tolist(), source.class_names) == (labels, ["cat", "dog", "eel"])
-
-
-def test_labels_that_are_lists_are_named_and_not_used(tmp_path):
-    for number in range(2):
-        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
-            file["x"] = ARRAY[:3]
-            file.create_dataset("labels", (3,), h5py.vlen_dtype(np.int32))[:] = [np.arange(n) for n in (1, 2, 3)]
-    for data in (f"{tmp_path}/?.h5:x", f"{tmp_path}/0.h5:x"):
-        source = arrays(data, axes="HWC")
-        assert source.labels is None and "labels" in source.remarks[0]
 
 
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):
@@ -192,23 +181,6 @@ def virtual(folder, array, parts=4):
             layout[number * each : (number + 1) * each] = h5py.VirtualSource(path, "x", (each, *array.shape[1:]))
         whole.create_virtual_dataset("x", layout)
     return f"{folder}/whole.h5:x"
-
-
-def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
-    """HDF5 gives zeros for what a cut one lacks."""
-    monkeypatch.chdir(tmp_path)
-    array = np.random.default_rng(0).uniform(0.2, 0.9, (40, 4, 4)).astype(np.float32)
-    with h5py.File("raw.h5", "w") as file:
-        file.create_dataset("x", array.shape, "f4", external=[("numbers.bin", 0, h5py.h5f.UNLIMITED)])
-    for part, fits in ((array, True), (array[:30], False), (None, False)):
-        pathlib.Path("numbers.bin").unlink(missing_ok=True)
-        if part is not None:
-            part.tofile("numbers.bin")
-        if fits:
-            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)[..., 0], array[39])
-            continue
-        with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
-            open_source(Config(data="raw.h5:x"))
 
 
 @pytest.mark.parametrize(("mapped", "said"), [(40, False), (30, True)])

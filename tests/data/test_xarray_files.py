@@ -115,6 +115,12 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_of_the_kind_cdf_5_is_named_with_its_cure(tmp_path):
+    (tmp_path / "a.nc").write_bytes(b"CDF\5" + bytes(60))
+    with pytest.raises(UserError, match="a.nc: cannot be read by xarray: CDF-5, .*nccopy -k nc4"):
+        arrays(f"{tmp_path}/a.nc")
+
+
 def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp_path):
     turned = (("lat", "lon", "time"), T2M[0, ..., None] + np.arange(5))
     data = write(tmp_path, "nc", xarray.Dataset({"q": turned}))
