@@ -51,11 +51,6 @@ def test_a_place_that_lacks_one_of_two_channels_counts_as_missing():
     np.testing.assert_array_equal(missing.Missing(0.0, mask).field[..., 0], [[1, 0, 1], [1, 1, 1]])
 
 
-def test_without_the_flag_the_error_names_it(sst):
-    with pytest.raises(UserError, match="none of its 40 samples has finite images only; --missing fill:0"):
-        with_statistics(opened(), ALONE)
-
-
 def test_a_run_without_the_flag_names_it_too(sst, capsys):
     assert train("--recipe tiny:Tiny --data sst.npz --values none --global-batch-size 4 --run-dir run".split()) == 2
     error = capsys.readouterr().err.splitlines()[-1]
