@@ -59,11 +59,11 @@ class ValueMap:
 
     def forward_of(self, values: Any, ops: Any) -> Any:
         """As forward() by the functions of numpy or keras.ops, in the numbers' own type; gradients flow through."""
-        return self._for_chains(_chained, values, ops)
+        return self._applied(values, ops, forward=True)
 
     def inverse_of(self, values: Any, ops: Any) -> Any:
         """As inverse(), in the same way."""
-        return self._for_chains(_undone, values, ops)
+        return self._applied(values, ops, forward=False)
 
     def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
         """The first of some numbers that is no finite one once it is `seen`, for messages; "" if there is none.
@@ -136,11 +136,19 @@ class ValueMap:
             return texts[0]
         return "; ".join(f"{name}={text}" for name, text in zip(self.channels, texts, strict=True))
 
-    def _for_chains(self, work: Callable[[Chain, Any, Any], Any], values: Any, ops: Any) -> Any:
+    def _applied(self, values: Any, ops: Any, *, forward: bool) -> Any:
+        """Apply all steps of each chain, or undo them in the opposite order."""
+
+        def applied(chain: Chain, values: Any) -> Any:
+            for step in chain if forward else chain[::-1]:
+                values = step.forward(values, ops) if forward else step.inverse(values, ops)
+            return values
+
         if len(self.chains) == 1:
-            return work(self.chains[0], values, ops)
-        channels = [values[..., place : place + 1] for place in range(len(self.chains))]
-        return ops.concatenate([work(*each, ops) for each in zip(self.chains, channels, strict=True)], axis=-1)
+            return applied(self.chains[0], values)
+        return ops.concatenate(
+            [applied(chain, values[..., place : place + 1]) for place, chain in enumerate(self.chains)], axis=-1
+        )
 
 
 def of_json(values: dict[str, Any]) -> ValueMap:
@@ -165,18 +173,6 @@ def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = 
     if missing := [channel for channel in channels if channel not in chains]:
         raise UserError(f"{named}: no map for {', '.join(missing)}; add {missing[0]}=none, or another one, after a ;")
     return ValueMap(tuple(chains[channel] for channel in channels), tuple(channels), tuple(units))
-
-
-def _chained(chain: Chain, values: Any, ops: Any) -> Any:
-    for step in chain:
-        values = step.forward(values, ops)
-    return values
-
-
-def _undone(chain: Chain, values: Any, ops: Any) -> Any:
-    for step in reversed(chain):
-        values = step.inverse(values, ops)
-    return values
 
 
 def _unresolved_in(chain: Chain) -> int | None:
