@@ -18,25 +18,6 @@ def opened(data, *, paired=False, image_size=None, channels=None, fit=None, **se
     return open_source(config, paired=paired)
 
 
-@pytest.mark.parametrize(
-    ("array", "settings", "shape", "values"),
-    [
-        (FLOATS, {}, (8, 12, 2), "range:0,1"),
-        (FLOATS * 500, {"values": "log1p"}, (8, 12, 2), "log1p"),
-        (FLOATS * 500, {"values": "0=none;1=range:0,500"}, (8, 12, 2), "0=none; 1=range:0,500"),
-        (PICTURES, {"values": "none"}, (8, 8, 3), "none"),
-        (np.zeros((6, 14, 8, 8), np.float32), {"axes": "CHW"}, (8, 8, 14), "range:0,1"),
-    ],
-)
-def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape, values):
-    np.save(tmp_path / "a.npy", array)
-    source = opened(tmp_path / "a.npy", **settings)
-    assert not source.is_pictures
-    assert (source.layout.shape, source.dtype, str(source.values.images)) == (shape, array.dtype, values)
-    assert source.fetch_batch(np.arange(6)).shape == (6, *shape)
-    assert opened("digits", image_size=16, crop=(8, 12)).layout.seen == (8, 12, 1)  # pictures are cropped, too
-
-
 SIX = {"x": FLOATS}
 RAMP = np.linspace(0, 1, 3 * 3 * 3 * 2).reshape(3, 3, 3, 2)
 REFUSED = [

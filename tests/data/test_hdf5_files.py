@@ -11,7 +11,6 @@ import sys
 import h5py
 import numpy as np
 import pytest
-import xarray
 
 from arrays_on_disk import arrays, hdf5
 from hvdgan.data import open_source
@@ -117,14 +116,6 @@ def test_files_that_differ_are_named_on_every_rank(tmp_path, beside, problem):
     message = str(errors[0])
     assert {str(error) for error in errors} == {message}
     assert problem.format(tmp_path) in message and "\n" not in message
-
-
-def test_files_with_other_dimensions_are_named(tmp_path):
-    for number, dims in enumerate((("time", "lon", "lat"), ("time", "lat", "lon"))):
-        xarray.Dataset({"x": (dims, ARRAY[:4, 0, :3, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-    problem = r"x of .*/1.nc has dimensions \['time', 'lat', 'lon'\], and that of .* \['time', 'lon', 'lat'\]; expected"
-    with pytest.raises(UserError, match=problem):
-        arrays(f"{tmp_path}/*.nc:x")
 
 
 def test_a_damaged_chunk_is_named(tmp_path):

@@ -322,17 +322,6 @@ def test_items_that_differ_when_they_are_read_again_end_every_rank(imported, mon
         assert re.search("--data my_data:Items: item \\d+ differs when it is read again", str(error))
 
 
-def test_few_items_are_read_to_find_out(imported, monkeypatch):
-    """NaN is the same as NaN, and an item that cannot be read is found later."""
-    read = []
-    items(monkeypatch, lambda index: read.append(index) or (1 / (index - 12), np.nan)[index % 2] * np.ones((4, 4)))
-    source = opened("Items", values="none")
-    first = len(read) - 24  # all are looked at for the fingerprint
-    assert first <= 8 + 24 and read[:8].count(0) >= 4
-    with pytest.raises(BadImage, match="ZeroDivisionError"):
-        source.fetch(12)
-
-
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8").partition("## Data of your own")[2].partition("\n## ")[0]
 EXAMPLES = re.findall(r"`pip install ([^`]+)`\).*?`(--data (\w+):[^`]+)`\n\n```python\n(.*?)```", PAGE, re.DOTALL)
 PARTS = re.compile(r"^# (\w+)$", re.MULTILINE)

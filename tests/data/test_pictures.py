@@ -222,17 +222,6 @@ def test_what_systems_and_drives_leave_is_no_picture_and_no_class(tmp_path):
         assert source.class_names == ["a", "b"] and not source.remarks
 
 
-def test_backslashes_in_an_archive_without_slashes_are_folders(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for name in ("top\\a\\0.png", "top\\b\\1.png"):
-            noise(tmp_path / "one.png", 8, 8)
-            archive.write(tmp_path / "one.png", name)
-    source = opened(tmp_path / "a.zip")
-    assert source.class_names == ["a", "b"] and source.labels.tolist() == [0, 1]
-    last = np.asarray(Image.open(tmp_path / "one.png"))
-    np.testing.assert_array_equal(source.fetch(1), last)
-
-
 def tiff(path, kind, bands=5):
     """A TIFF of 8 x 8 pixels without compression, of which the first three bands are red, green and blue."""
     pixels = RNG.integers(0, 256, (8, 8, bands)).astype(kind)
