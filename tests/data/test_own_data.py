@@ -50,16 +50,6 @@ class Pictures:
         return np.full((8, 8, 3), 10 * index, np.uint8)
 
 
-class Faulty(Pictures):
-    def __init__(self, how):
-        self.how = how
-
-    def __getitem__(self, index):
-        if index == 5 and self.how != "shape":
-            raise {"error": ValueError, "disk": OSError}[self.how]("broken")
-        return np.zeros((8 - (index == 5 and self.how == "shape"), 8), np.float32)
-
-
 def chosen(part):
     return {"first": pictures, "no": 3}[part]
 
@@ -97,18 +87,6 @@ def test_an_object_gives_pictures_and_a_function_chooses_one():
     for source in (opened("pictures"), opened("chosen", "part=first")):
         assert source.is_pictures and source.class_names == ["even", "odd"] and source.labels[1] == 1
         assert source.fetch(3)[0, 0].tolist() == [30, 30, 30]
-
-
-def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one():
-    for how, words in (("error", "ValueError: broken"), ("shape", r"\(7, 8\)")):
-        source = opened("Faulty", f"how={how}", values="none")
-        with pytest.raises(BadImage, match=rf"my_data:Faulty\[5\]: .*{words}"):
-            source.fetch(5)
-        assert source.fetch(2).shape == (8, 8, 1)
-    with pytest.raises(UserError, match="my_data:Fields.5.: KeyError.*the conditions of every item"):
-        opened("Fields", "broken=5")
-    with pytest.raises(RunError, match=r"my_data:Faulty\[5\]: OSError: broken"):  # a disk that fails breaks no item
-        opened("Faulty", "how=disk", values="none")
 
 
 def test_any_number_of_ranks_has_the_same_data_and_shares_what_is_read_at_the_start():
@@ -154,28 +132,37 @@ def imported(module, tmp_path, monkeypatch):
     importlib.import_module("my_data")
 
 
+def faulty(how):
+    """A function that makes items, of which the sixth cannot be used."""
+
+    def item(index):
+        if index == 5 and how != "shape":
+            raise {"error": ValueError, "disk": OSError}[how]("broken")
+        return np.zeros((8 - (index == 5 and how == "shape"), 8), np.float32)
+
+    return item
+
+
+def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one(imported, monkeypatch):
+    for how, words in (("error", "ValueError: broken"), ("shape", r"\(7, 8\)")):
+        items(monkeypatch, faulty(how))
+        source = opened("Items", values="none")
+        with pytest.raises(BadImage, match=rf"my_data:Items\[5\]: .*{words}"):
+            source.fetch(5)
+        assert source.fetch(2).shape == (8, 8, 1)
+    with pytest.raises(UserError, match="my_data:Fields.5.: KeyError.*the conditions of every item"):
+        opened("Fields", "broken=5")
+    items(monkeypatch, faulty("disk"))
+    with pytest.raises(RunError, match=r"my_data:Items\[5\]: OSError: broken"):  # a disk that fails breaks no item
+        opened("Items", values="none")
+
+
 def field(index):
     return np.random.default_rng(index).uniform(-1, 1, (8, 8)).astype(np.float32)
 
 
 def colours(index, *size):
     return Image.fromarray(np.random.default_rng(index).integers(0, 256, (*(size or (8, 12)), 3), np.uint8))
-
-
-class Tensor:
-    """A tensor of PyTorch's that needs a gradient, as far as an array is made of it."""
-
-    def __init__(self, array):
-        self.numbers, self.shape = np.asarray(array), np.shape(array)
-
-    def detach(self):
-        return self
-
-    def cpu(self):
-        return self.numbers
-
-    def __array__(self, *arguments, **others):
-        raise RuntimeError("call detach() first")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +172,6 @@ class Tensor:
         lambda index: {"img": field(index), "label": np.float64(index % 3), "caption": "a", "boxes": {"n": 1}},
         lambda index: (field(index), index % 3),
         lambda index: [field(index), np.array(index % 3)],
-        lambda index: (Tensor(field(index)), Tensor(index % 3)),
         lambda index: (field(index).astype(np.float64 if index % 5 else np.float32), index % 3),
         lambda index: {"images": field(index), "labels": ["b", "c", "dd"][index % 3]},
         lambda index: {"images": field(index).tolist(), "labels": [b"b", b"c", b"dd"][index % 3]},
@@ -204,8 +190,6 @@ def test_arrays_of_one_shape_in_a_tuple_are_one_array_and_an_array_alone_has_no_
     np.testing.assert_array_equal(opened("Items", axes="CHW").fetch(3), np.stack([field(3), field(4)], -1))
     items(monkeypatch, lambda index: (field(index)[0], field(index)[1]))
     np.testing.assert_array_equal(opened("Items", axes="HW").fetch(3)[..., 0], field(3)[:2])
-    items(monkeypatch, lambda index: (Tensor(field(index)),))
-    np.testing.assert_array_equal(opened("Items").fetch(3)[..., 0], field(3))
 
 
 @pytest.mark.parametrize(
