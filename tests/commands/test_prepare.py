@@ -88,7 +88,7 @@ def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
     command = [str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert " of 18 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
+    assert " of 18 samples cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
     assert error.count("\n") == 1
     assert main([*command, "--max-bad-fraction", "0.2"]) == 0
     told = capsys.readouterr()
