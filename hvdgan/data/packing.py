@@ -94,10 +94,9 @@ def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tup
             return
         count = min(plan.shards, len(source))
         files, bad = dict[str, Any](), [list(each) for each in source.bad_files]
-        if executor is None:
-            results: Any = (_pack_file(plan, source, number, count) for number in range(count))
-        else:
-            results = executor.map(functools.partial(_pack_elsewhere, plan, source.fingerprint, count), range(count))
+        work = functools.partial(_pack_file, plan, source.fingerprint, count)
+        here = (work(number, source) for number in range(count))
+        results: Any = here if executor is None else executor.map(work, range(count))
         with contextlib.closing(results), _named_death():
             for number, (facts, left_out) in enumerate(results):
                 files[plan.file(number, count).name] = facts
@@ -247,16 +246,14 @@ def _source_of(plan: Plan) -> Samples:
     return plan.opened()
 
 
-def _pack_elsewhere(plan: Plan, fingerprint: str, count: int, number: int) -> tuple[dict[str, Any], list[list[str]]]:
-    """Write a file in a process of the executor, which opens SRC itself."""
-    source = _source_of(plan)
+def _pack_file(
+    plan: Plan, fingerprint: str, count: int, number: int, source: Samples | None = None
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """Write one of `count` files, unless it is there, and return its facts and what was left out of it."""
+    if source is None:
+        source = _source_of(plan)
     if source.fingerprint != fingerprint:
         raise RunError(f"{source.name}: differs between processes, or has changed; restore it, then repeat the command")
-    return _pack_file(plan, source, number, count)
-
-
-def _pack_file(plan: Plan, source: Samples, number: int, count: int) -> tuple[dict[str, Any], list[list[str]]]:
-    """Write one of `count` files, unless it is there, and return its facts and what was left out of it."""
     path, bounds = plan.file(number, count), np.linspace(0, len(source), count + 1).astype(np.int64)
     if not path.exists():
         try:
