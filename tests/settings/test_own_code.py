@@ -91,9 +91,8 @@ def plant(folder):
 
 def change(run, **settings):
     """Change the settings in the manifests of a run, as its writer could."""
-    for path in Path(run).glob("checkpoints/*/manifest.json"):
-        manifest = json.loads(path.read_text())
-        path.write_text(json.dumps({**manifest, "config": {**manifest["config"], **settings}}))
+    for path in Path(run).glob("checkpoints/*.safetensors"):
+        saved.rewrite(path, lambda _, manifest: manifest["config"].update(settings))
 
 
 def refused(capsys, main, *words):
