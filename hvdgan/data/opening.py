@@ -62,7 +62,11 @@ def open_source(
 
 
 def _opened(request: DataRequest) -> Samples:
-    """Open data of the first kind that fits; these are the kinds of docs/data.md."""
+    """Open data of the first kind that fits.
+
+    These are the kinds of docs/data.md: first what is no path, then packed files, arrays in one file, a folder of .npy
+    files, arrays in many files, pictures and TFRecords.
+    """
     config, data, peers = request.config, request.config.data, request.peers
     if is_builtin(data):
         if from_root(lambda: os.path.isdir(data) and first_suffix(data) is not None, peers, f"--data {data}: a folder"):
