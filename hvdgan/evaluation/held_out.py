@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadFile, Samples
-from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.data.batches import SampleReader, specs_of
 from hvdgan.data.domains import in_domain, named
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
@@ -43,7 +43,7 @@ class Evaluator:
         self._recipe, self._nets, self._source, self._ranks, self._config = recipe, nets, source, ranks, config
         self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
-        self._readers = {name: ImageReader(each, threads) for name, each in source.domains.items()}
+        self._readers = {name: SampleReader(each, threads) for name, each in source.domains.items()}
         self.count = min(map(len, source.domains.values()))
         """number of images that an evaluation looks at, of each domain"""
         self.measure = tf.function(self._values, autograph=False)

@@ -12,10 +12,7 @@ import tensorflow as tf
 import xarray
 from keras import layers
 
-from hvdgan.data import open_source
 from hvdgan.recipe import Recipe, Stage, Update, losses
-from hvdgan.settings.config import Config
-from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
 from launching import ROOT, run
 from saved import steps
@@ -23,7 +20,6 @@ from tfrecord_files import write
 
 PAGE = (ROOT / "docs" / "science.md").read_text()
 (COMMANDS,) = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-(MAP,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 ROWS = {
     line.split(" | ")[0].removeprefix("| "): re.findall(r"`(--[^`]+)`", line.split(" | ")[2])
     for line in PAGE.partition("| code |")[2].splitlines()[2:]
@@ -83,7 +79,6 @@ def cosmogan(folder):
     """One array of maps, with a table of sigma_8 in their order."""
     np.save(folder / "maps.npy", RANDOM.gamma(1.0, 20.0, (12, 128, 128)).astype(np.float32))
     (folder / "sigma8.csv").write_text("sigma8\n" + "".join(f"{0.7 + number / 100}\n" for number in range(12)))
-    (folder / "my_maps.py").write_text(MAP)
     return OWN
 
 
@@ -179,14 +174,3 @@ def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     # 200 steps are too few for the profiles; the unit is right, and not that of what networks see.
     for found in (total, exported / 50):
         assert 0.5 * response < found < 2 * response
-
-
-def test_the_map_of_ones_own_is_taken_and_undone(tmp_path, monkeypatch):
-    (tmp_path / "my_maps.py").write_text(MAP)
-    maps = np.random.default_rng(0).gamma(1.0, 20.0, (70, 8, 8)).astype(np.float32)
-    np.save(tmp_path / "maps.npy", maps)
-    monkeypatch.chdir(tmp_path)
-    source = open_source(Config(data="maps.npy", arrays=ArrayConfig(values="my_maps:squash,unsquash")))
-    seen = source.mapped(source.values).fetch_batch(np.arange(70))
-    assert seen.min() >= -1 and seen.max() < 1
-    assert source.values.images.inverse(seen)[..., 0] == pytest.approx(maps, rel=1e-4, abs=1e-5)
