@@ -1,8 +1,10 @@
-"""docs/science.md: its commands run as they are written, and the flags for each of the eight codes on small files."""
+"""docs/science.md and the first examples of docs/data.md: their commands run as they are written and print what is
+shown, and the flags for each of the eight codes train on small files."""
 
 import re
 import shlex
 import shutil
+from textwrap import indent
 
 import h5py
 import keras
@@ -11,6 +13,7 @@ import pytest
 import tensorflow as tf
 import xarray
 from keras import layers
+from PIL import Image
 
 from hvdgan.data import open_source
 from hvdgan.recipe import Recipe, Stage, Update, losses
@@ -159,9 +162,8 @@ def test_the_flags_of_a_row_train_on_data_of_its_form(tmp_path, monkeypatch, cap
 @pytest.mark.timeout(1800)  # some machines need five seconds for a step in three dimensions, others 0.2
 def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    for command in COMMANDS.splitlines():
-        done = run(shlex.split(command), tmp_path, seconds=1500, forked=True)
-        assert done.returncode == 0, done.stderr
+    printed = [said(command, tmp_path) for command in COMMANDS.splitlines()]
+    assert indent("".join(printed[2:]), " " * 4) in PAGE
     with h5py.File(tmp_path / "showers.h5") as true, h5py.File(tmp_path / "drawn.h5") as drawn:
         assert drawn["samples"].shape == (100, 16, 16, 16, 1)
         assert drawn["energy"][:] == pytest.approx(50, rel=1e-4) and drawn["theta"][:] == pytest.approx(1.57, rel=1e-4)
@@ -178,6 +180,34 @@ def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
     # 200 steps are too few for the profiles; the unit is right, and not that of what networks see.
     for found in (total, exported / 50):
         assert 0.5 * response < found < 2 * response
+
+
+def said(command, folder):
+    """What a command prints, but h5ls as h5py has it."""
+    if command.startswith("h5ls "):
+        with h5py.File(folder / command.split()[1]) as file:
+            return "".join(f"{name:24} Dataset {{{', '.join(map(str, file[name].shape))}}}\n" for name in sorted(file))
+    done = run(shlex.split(command), folder, seconds=1500, forked=True)
+    assert (done.returncode, done.stderr) == (0, "") or "--dry-run" in command or "hvdgan.train" in command, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_first_examples_of_the_page_on_data_print_what_it_shows(tmp_path):
+    """But for versions, the machine, and the line breaks."""
+    page = (ROOT / "docs" / "data.md").read_text().partition("## Kinds of data")[0]
+    examples = re.findall(r"^```\n(.*?)^```\n\n```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "photos").mkdir()
+    for number in range(302):
+        Image.new("RGB", (307, 173), "red").save(tmp_path / "photos" / f"A{1 + number:03}.jpeg")
+    assert len(examples) == 4
+    for commands, shown in examples:
+        found = [said(command, tmp_path) for command in commands.splitlines()][-1]
+        found, shown = (
+            re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: rank)|\d+ cores?", "VARIES", " ".join(text.split()))
+            for text in (found, shown)
+        )
+        assert found == shown
 
 
 def test_the_map_of_ones_own_is_taken_and_undone(tmp_path, monkeypatch):
