@@ -163,7 +163,7 @@ def test_the_first_examples_of_the_page_on_data_print_what_it_shows(tmp_path):
         Image.new("RGB", (307, 173), "red").save(tmp_path / "photos" / f"A{1 + number:03}.jpeg")
     assert len(examples) == 4
     for commands, shown in examples:
-        found = [said(command, tmp_path) for command in commands.splitlines()][-1]
+        found = "".join(said(command, tmp_path) for command in commands.splitlines())
         found, shown = (
             re.sub(r"\d+\.\d+\.\d+\w*|\S+(?=: rank)|\d+ cores?", "VARIES", " ".join(text.split()))
             for text in (found, shown)
