@@ -66,7 +66,7 @@ class ValueMap:
         return self._applied(values, ops, forward=False)
 
     def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
-        """The first of some numbers that is no finite one once it is `seen`, for messages; "" if there is none.
+        """Describe the first value that the map turns into NaN or infinity, for messages; "" if there is none.
 
         `where` describes its place, without the channel.
         """
