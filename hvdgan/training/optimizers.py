@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
@@ -84,7 +84,7 @@ def apply_if(
     the weights.
     """
     applies = finite & wanted
-    if device.chosen().branches:
+    if cpu_or_gpu.chosen().branches:
         tf.cond(applies, apply, lambda: None)
         tf.cond(finite, lambda: None, lambda: _assign(before))
     else:

@@ -14,8 +14,8 @@ import tensorflow as tf
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks import device
-from hvdgan.networks.device import to_device
+from hvdgan.networks import cpu_or_gpu
+from hvdgan.networks.cpu_or_gpu import to_device
 from hvdgan.networks.layer_state import averages_of, moved_in_calls
 from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip
@@ -93,7 +93,7 @@ class StageStep:
 
     def trace(self, source: Samples) -> None:
         """Trace every graph of this stage now, so that a mistake in a loss does not wait until the stage begins."""
-        data = specs_of(source, self.count, on_device=device.chosen().own_memory)
+        data = specs_of(source, self.count, on_device=cpu_or_gpu.chosen().own_memory)
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
