@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Recipe
-from hvdgan.recipe.contract import drawn_by, reads, sampled
+from hvdgan.recipe.contract import drawn_by, reads
 from hvdgan.recipe.data_spec import KERAS
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe_errors import Mistake, call
 from hvdgan.recipe.sampling import SampleRandom, are_classes
 from hvdgan.values.sample_values import SampleValues
@@ -164,7 +165,7 @@ class Serving:
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
         found = self._map_of("images", samples.shape)
         samples = samples if found is None else _in_double(found, samples, forward=False)
-        if spec.missing is None or spec.missing.mask is None or spec.parts.crop is not None:
+        if spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
 

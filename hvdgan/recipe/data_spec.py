@@ -90,7 +90,7 @@ class DataSpec:
         return pixels and may_be_pictures(self.shape)
 
     @property
-    def parts(self) -> Layout:
+    def record_layout(self) -> Layout:
         """How a record of the data is divided into a sample and its input."""
         return self.layout or Layout(self.shape, self.input_shape)
 

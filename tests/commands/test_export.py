@@ -124,7 +124,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     conditions = "--conditions", str(tmp_path / "rows.npy")
     trained = load_trained(runs / "pairs")
     records = np.stack([one["images"] for one, _ in zip(data_inputs(trained, None, 0), range(6), strict=False)])
-    inputs, _ = trained.recipe.data.parts.split(records)
+    inputs, _ = trained.recipe.data.record_layout.split(records)
     wanted = {
         "dcgan": ((), {}, "latents (B, 100) -> samples (B, 32, 32, 1) uint8"),
         "pairs": ((), {"inputs": inputs}, "inputs (B, 32, 32, 1) uint8 -> samples (B, 32, 32, 1) uint8"),
