@@ -67,11 +67,8 @@ def values_of(variables: Sequence[keras.Variable]) -> Before:
 
 def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
     """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
-    return [
-        variable
-        for name in update.owns
-        for variable in [*state.networks[name].trainable_variables, *state.optimizers[name].variables]
-    ]
+    networks, optimizers = state.networks, state.optimizers
+    return [v for name in update.owns for v in (*networks[name].trainable_variables, *optimizers[name].variables)]
 
 
 def apply_if(

@@ -59,7 +59,7 @@ class StageStep:
         self._stage_state = dataclasses.replace(run_state, networks=self.networks)
         self._first, past = ranks.slice_of(config.global_batch_size)
         self.count, self.micro_batches = past - self._first, config.accumulate
-        """number of samples in this rank's slice of the global batch, and of micro-batches in the slice"""
+        """numbers of samples and of micro-batches in this rank's slice of the global batch"""
         # Rank r computes the mean loss L_r of its n_r samples. The mean over all N samples of the global batch is
         #     L = sum(n_r L_r) / N = sum(w_r L_r) / size   with the weight w_r = n_r size / N, 1 if slices are equal.
         # So each loss is multiplied by w_r / size, and Horovod adds up the gradients. That costs nothing; to divide the
