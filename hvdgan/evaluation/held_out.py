@@ -15,9 +15,10 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import from_all
 from hvdgan.recipe.batch import scoped
-from hvdgan.recipe.contract import measured, prepare
+from hvdgan.recipe.contract import prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import measured
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.settings.config import Config

@@ -15,8 +15,9 @@ from hvdgan.errors.shared_errors import Peers
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import AXES
 from hvdgan.recipe.batch import unpack
-from hvdgan.recipe.contract import drawn_by, generated
+from hvdgan.recipe.contract import drawn_by
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import generated
 from hvdgan.recipe.sampling import Drawing, SampleRandom, are_classes
 
 _ORDER_SEED = 0

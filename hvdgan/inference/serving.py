@@ -13,8 +13,9 @@ from keras import ops
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Recipe
-from hvdgan.recipe.contract import drawn_by, reads, sampled
+from hvdgan.recipe.contract import drawn_by, reads
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe_errors import Mistake, call
 from hvdgan.recipe.sampling import SampleRandom, are_classes
 from hvdgan.values.sample_values import SampleValues
