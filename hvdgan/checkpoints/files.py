@@ -166,13 +166,18 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]
     if "data" not in wrong:
         wrong += [f"data/{name}" for name, kind in _OF_DATA.items() if not isinstance(manifest["data"].get(name), kind)]
-    tensors = manifest["tensors"].values() if "tensors" not in wrong else ()
-    if not all(isinstance(each, dict) and {"shape", "dtype"} <= each.keys() for each in tensors):
+    if "tensors" not in wrong and not all(map(_is_described, manifest["tensors"].values())):
         wrong.append("tensors")
     if wrong:
         what = "missing in its manifest or of another type"
         raise DamagedCheckpoint(f"{checkpoint} is damaged: {what}: {list_some(wrong)}")
     return manifest
+
+
+def _is_described(tensor: Any) -> bool:
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
+        return False
+    return isinstance(tensor.get("dtype"), str) and all(type(size) is int and size >= 0 for size in tensor["shape"])
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:

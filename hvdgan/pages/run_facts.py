@@ -32,9 +32,8 @@ class RunFacts:
     checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it cannot be read
     grids: list[tuple[int, str]]  # step and name of the file
     holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
-    other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
+    may_be_held_elsewhere: bool  # a process that no lock shows may write into it, or into the folder that it copies
     is_locked_anew: bool  # the lock was taken after the last event
-    is_copy: bool  # nobody holds the lock, and its file is missing or names a process that is running
 
     def setting(self, name: str, kind: type) -> Any:
         """Return a setting if it has the kind, and is no number too large to count with; None if not."""
@@ -123,9 +122,8 @@ def read(path: Path) -> RunFacts:
         checkpoints=[(files.step_of(each), _size(folder, f"checkpoints/{each.name}")) for each in saved],
         grids=sorted(grids),
         holder=holder,
-        other_host=lock.other_host(path) if has_lock else "",
+        may_be_held_elsewhere=holder == "" and (not has_lock or lock.may_be_held_elsewhere(path)),
         is_locked_anew=is_locked_anew,
-        is_copy=holder == "" and not (has_lock and lock.is_of_dead_process(path)),
     )
 
 
