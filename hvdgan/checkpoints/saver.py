@@ -85,7 +85,7 @@ class Retention:
 
 
 class Saver:
-    """Writes one snapshot at a time. Only rank 0 writes; on the other ranks each method does nothing.
+    """Writes one snapshot at a time, on rank 0; on the other ranks, which save nothing, each method does nothing.
 
     Args:
         folder: RUN_DIR/checkpoints.
@@ -94,7 +94,6 @@ class Saver:
         wait: function that returns the result of its work.
         say: function that logs a line.
         tell: function that logs an event.
-        is_root: whether this is rank 0.
     """
 
     def __init__(
@@ -104,27 +103,20 @@ class Saver:
         executor: Executor,
         wait: Callable[[Future[Any]], Any],
         say: Callable[[str], None],
-        tell: Callable[[Event], None] = lambda _: None,
-        *,
-        is_root: bool = True,
+        tell: Callable[[Event], None],
     ) -> None:
         self._folder, self._retention = folder, retention
         self._executor, self._wait = executor, wait
         self._say, self._tell = say, tell
-        self._is_root = is_root
         self._writing: Future[tuple[Checkpoint, list[str]]] | None = None
         self._failure: RunError | None = None
         """why the last write has failed"""
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
-        """Start to write what take() returns, called on rank 0 alone, after the previous snapshot is written.
+    def save(self, snapshot: Snapshot, begin: float) -> None:
+        """Start to write a snapshot, for which the run has stopped at `begin`, after the previous one is written.
 
         A failure to write does not end the run: it is logged, and the next checkpoint is another try.
         """
-        if not self._is_root:
-            return
-        begin = time.perf_counter()
-        snapshot = take()
         if self._writing and not self._writing.done():
             self._say(
                 f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
