@@ -53,35 +53,38 @@ def check_best_metric(metric: str | None, names: Collection[str]) -> None:
         raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Retention:
-    """Deletes checkpoints of this run that need not stay, and never those of another run."""
+def prune(folder: Path, newest: Snapshot, keep: int) -> list[str]:
+    """Delete old checkpoints of the run that wrote `newest`, and never those of another run.
 
-    keep: int  # number of newest checkpoints to keep; 0: all
+    Args:
+        folder: RUN_DIR/checkpoints.
+        newest: contents of the newest checkpoint.
+        keep: number of newest checkpoints that stay, besides the best and the last of each stage; 0: all stay.
 
-    def prune(self, folder: Path, newest: Snapshot) -> list[str]:
-        """Delete old checkpoints of the run that wrote `newest`; returns a message for each that cannot be deleted."""
-        if not self.keep:
-            return []
-        mine = {}
-        for path in reversed(files.newest_first(folder)):
+    Returns:
+        A message for each that cannot be deleted.
+    """
+    if not keep:
+        return []
+    mine = {}
+    for path in reversed(files.newest_first(folder)):
+        try:
+            manifest = files.read_manifest(path)
+        except RunError:
+            continue  # it may be of another run
+        if manifest["run_id"] == newest.facts["run_id"]:
+            mine[manifest["step"]] = path, manifest["stage_index"]
+    last_of_stages = {stage: step for step, (_, stage) in mine.items()}
+    best = newest.facts.get("best") or {}
+    stay = {*list(mine)[-keep:], *last_of_stages.values(), best.get("step")}
+    failures = []
+    for step, (path, _) in mine.items():
+        if step not in stay and step < newest.step:
             try:
-                manifest = files.read_manifest(path)
-            except RunError:
-                continue  # it may be of another run
-            if manifest["run_id"] == newest.facts["run_id"]:
-                mine[manifest["step"]] = path, manifest["stage_index"]
-        last_of_stages = {stage: step for step, (_, stage) in mine.items()}
-        best = newest.facts.get("best") or {}
-        stay = {*list(mine)[-self.keep :], *last_of_stages.values(), best.get("step")}
-        failures = []
-        for step, (path, _) in mine.items():
-            if step not in stay and step < newest.step:
-                try:
-                    path.unlink()
-                except OSError as error:
-                    failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
-        return failures
+                path.unlink()
+            except OSError as error:
+                failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
+    return failures
 
 
 class Saver:
@@ -89,7 +92,7 @@ class Saver:
 
     Args:
         folder: RUN_DIR/checkpoints.
-        retention: what is deleted after each write.
+        keep: what prune() keeps after each write.
         executor: the thread that writes.
         wait: function that returns the result of its work.
         say: function that logs a line.
@@ -99,13 +102,13 @@ class Saver:
     def __init__(
         self,
         folder: Path,
-        retention: Retention,
+        keep: int,
         executor: Executor,
         wait: Callable[[Future[Any]], Any],
         say: Callable[[str], None],
         tell: Callable[[Event], None],
     ) -> None:
-        self._folder, self._retention = folder, retention
+        self._folder, self._keep = folder, keep
         self._executor, self._wait = executor, wait
         self._say, self._tell = say, tell
         self._writing: Future[tuple[Checkpoint, list[str]]] | None = None
@@ -166,6 +169,6 @@ class Saver:
             raise RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}") from error
         written = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
         try:
-            return written, self._retention.prune(self._folder, snapshot)
+            return written, prune(self._folder, snapshot, self._keep)
         except Exception as error:  # the new checkpoint is complete
             return written, [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]

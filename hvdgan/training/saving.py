@@ -10,7 +10,7 @@ import numpy as np
 
 from hvdgan.checkpoints.checkpoint import snapshot_of, versions
 from hvdgan.checkpoints.files import Snapshot
-from hvdgan.checkpoints.saver import Best, Retention, Saver
+from hvdgan.checkpoints.saver import Best, Saver
 from hvdgan.errors import shared_errors
 from hvdgan.training.build import Run
 from hvdgan.training.record import Record
@@ -40,7 +40,7 @@ class Saving:
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
-        self.saver = Saver(run.checkpoints, Retention(config.keep), executor, wait, record.say, record.tell)
+        self.saver = Saver(run.checkpoints, config.keep, executor, wait, record.say, record.tell)
 
     def add(self, values: dict[str, float]) -> None:
         """Note means of training since the last checkpoint; the next checkpoint counts with the last of each."""

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from building import FACTS, changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import Snapshot, find, newest, newest_first, step_of
-from hvdgan.checkpoints.saver import Retention
+from hvdgan.checkpoints.saver import prune
 from hvdgan.errors import RunError
 from hvdgan.train import main
 from saved import latest, steps
@@ -181,6 +181,6 @@ def test_the_newest_the_best_and_the_last_of_each_stage_stay_and_those_of_other_
     for step, best, stage in ((2, 2, 0), (3, 2, 0), (4, 2, 1), (5, 5, 1), (6, 5, 1), (7, 7, 1)):
         snapshot = Snapshot(step, {}, {**FACTS, "best": {"step": best}, "stage_index": stage})
         files.write(folder, snapshot)
-        assert Retention(1).prune(folder, snapshot) == []
+        assert prune(folder, snapshot, keep=1) == []
         left.append(steps(tmp_path))
     assert left == [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 3, 5], [1, 3, 5, 6], [1, 3, 7]]
