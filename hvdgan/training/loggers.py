@@ -82,6 +82,14 @@ class LoggerChoice:
     repeats: bool = False
 
 
+def chosen_loggers(names: Sequence[str], own: Sequence[LoggerChoice] = ()) -> list[LoggerChoice]:
+    """Find the loggers of --logger before data are read; `own` are those that Python code has given."""
+    given, chosen = {each.name: each for each in own}, [name for name in names if name != "none"]
+    if len({*chosen}) < len(chosen):
+        raise UserError(f"--logger {','.join(chosen)}: one is named twice")
+    return [given.get(name) or find(name) for name in chosen]
+
+
 def find(name: str) -> LoggerChoice:
     """Find a logger by a name of --logger; a UserError says that there is none, or that its library is missing."""
     module, _, attribute = name.partition(":")
@@ -108,7 +116,7 @@ def choice_of(logger: Any, name: str = "") -> LoggerChoice:
     missing = [method for method in _METHODS if not callable(getattr(logger, method, None))]
     if missing and (is_one or isinstance(logger, type) or not callable(logger)):
         raise UserError(
-            f"--logger {name}: it has no {', '.join(missing)}(); a subclass of hvdgan.train.Logger needs only the "
+            f"--logger {name}: it has no {', '.join(missing)}(); a subclass of hvdgan.Logger needs only the "
             "methods that it uses"
         )
     return LoggerChoice(name, lambda run_dir, _: logger if is_one else logger(run_dir))

@@ -33,11 +33,10 @@ from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.runs.events import End, Network, Recovery, Start
 from hvdgan.runs.events import Stage as StageFacts
 from hvdgan.runs.events import Update as UpdateFacts
-from hvdgan.settings.config import Config
+from hvdgan.settings.config import Config, to_json
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
+from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
 from hvdgan.training.changes import stage_steps
-from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.step import StageStep
@@ -115,7 +114,7 @@ def _check_slice(run: Run, count: int, size: int) -> None:
     config = dataclasses.replace(run.config, global_batch_size=count)
     try:
         with recipe_errors.of(run.recipe):
-            for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
+            for step in make_trainable(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
                 if size > 1 and step.forward.of_several:
                     raise step.forward.of_several[0]

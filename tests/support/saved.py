@@ -13,9 +13,8 @@ from safetensors.numpy import load
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
-from hvdgan.settings.config import Config
+from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
-from hvdgan.training.command import to_json
 from hvdgan.training.state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()

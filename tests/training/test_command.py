@@ -7,8 +7,8 @@ import pytest
 
 from hvdgan.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
-from hvdgan.settings.config import Config
-from hvdgan.training.command import parse, parse_saved, to_json
+from hvdgan.settings.config import Config, to_json
+from hvdgan.training.command import parse, parse_saved
 
 
 def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):

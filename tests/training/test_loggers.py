@@ -15,14 +15,14 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-import hvdgan.train
+import hvdgan
 import saved
 from hvdgan.training import loggers
 
 EVERY = ["--log-every", "2", "--sample-every", "2", "--checkpoint-every", "4"]
 MINE = """
 import json, os
-from hvdgan.train import Logger, StopRun
+from hvdgan import Logger, StopRun
 
 class Lines(Logger):
     def __init__(self, run_dir):
@@ -129,7 +129,7 @@ def test_one_that_hangs_keeps_nobody_waiting_for_long_nor_in_silence(tmp_path, m
 
     monkeypatch.setattr(loggers, "SOON", 0.1)
     monkeypatch.setattr(loggers, "PATIENCE", 0.3)
-    run = hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
+    run = hvdgan.fit("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
     said = capfd.readouterr().err
     assert run.is_finished and "hvdgan: waiting for the logger" in said
     assert "has failed (it has not finished within 0 s)" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
@@ -152,7 +152,7 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
 )
 def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setattr("hvdgan.training.build.open_source", None)
+    monkeypatch.setattr("hvdgan.data.training_data.open_source", None)
     assert saved.train(tmp_path / "run", "--logger", name) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"hvdgan: {said}") and error.count("\n") == 1
@@ -179,7 +179,7 @@ TINY = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "re
 def twice(tmp_path, name, **settings):
     """Train to step 2, and on to the end."""
     for last in (2, 4):
-        hvdgan.train("tiny:Tiny", **TINY, **settings, max_steps=last, run_dir=tmp_path / "run", logger=name)
+        hvdgan.fit("tiny:Tiny", **TINY, **settings, max_steps=last, run_dir=tmp_path / "run", logger=name)
     assert not events_of(tmp_path / "run", "lost_logger")
 
 

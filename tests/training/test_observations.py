@@ -1,5 +1,5 @@
 """What a run observes: skipped updates and broken files, means between two log lines, plateaus, and a slow input.
-Modules: training.window"""
+Modules: training.speeds"""
 
 import json
 
@@ -14,16 +14,15 @@ from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.settings.config import Config
 from hvdgan.train import main
-from hvdgan.training import observations
-from hvdgan.training.observations import BadUpdates, input_speed, without_skipped
-from hvdgan.training.window import PlateauWatch
+from hvdgan.training import speeds
+from hvdgan.training.observations import BadUpdates, PlateauWatch, without_skipped
 from saved import TINY, records, state, train
 from tiny import Tiny
 
 
 def test_a_bottleneck_names_the_slowest_rank_both_rates_and_what_helps():
     config = Config(global_batch_size=64)
-    line = input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
+    line = speeds.input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
     assert line.startswith("warning: input is the bottleneck: rank 1 waits for images 75% of the time; ")
     assert "the pipeline reads 64 images/s, and the steps could take 256" in line
     assert "python -m hvdgan.prepare" in line and "--pipeline.cache" in line
@@ -36,17 +35,15 @@ def means(compute, wait=0.01, step=0.42):
 
 
 @pytest.fixture
-def speeds(monkeypatch):
+def compared(monkeypatch):
     """A function that makes Speeds of some weights, and the events that they tell."""
     told = []
-    monkeypatch.setattr(
-        observations, "everyones_devices", lambda ranks: [Device("n1", None, 0, "", "", 2)] * ranks.size
-    )
-    return lambda *weights: observations.Speeds(Ranks(size=len(weights)), weights, told.append), told
+    monkeypatch.setattr(speeds, "everyones_devices", lambda ranks: [Device("n1", None, 0, "", "", 2)] * ranks.size)
+    return lambda *weights: speeds.Speeds(Ranks(size=len(weights)), weights, told.append), told
 
 
-def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_recovered(speeds):
-    of, told = speeds
+def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_recovered(compared):
+    of, told = compared
     everyones = of(1, 1, 1, 1)
     normal, slow = [means(0.3)] * 4, [means(0.3), means(0.32), means(0.3), means(0.4)]
     for step, each in enumerate([slow, slow, normal, slow, slow]):
@@ -64,8 +61,8 @@ def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_r
     assert [event.step for event in told] == [5, 18]
 
 
-def test_a_rank_is_named_from_1_2_times_the_median_on_and_in_the_third_log(speeds):
-    of, told = speeds
+def test_a_rank_is_named_from_1_2_times_the_median_on_and_in_the_third_log(compared):
+    of, told = compared
     for ratio, logs in ((1.19, 6), (1.21, 3)):
         everyones = of(1, 1, 1)
         for step in range(logs):
@@ -74,8 +71,8 @@ def test_a_rank_is_named_from_1_2_times_the_median_on_and_in_the_third_log(speed
     assert [(event.step, event.rank, event.ratio) for event in told] == [(2, 2, 1.21)]
 
 
-def test_nothing_is_told_of_more_samples_of_steps_that_only_exchange_or_of_waits_that_are_not_known(speeds):
-    of, told = speeds
+def test_nothing_is_told_of_more_samples_of_steps_that_only_exchange_or_of_waits_that_are_not_known(compared):
+    of, told = compared
     uneven, exchanging, on_gpus, alone = of(1.5, 0.75, 0.75), of(1, 1), of(1, 1), of(1)
     for step in range(4):
         uneven.add(step, [means(0.6, wait=0.02, step=0.7), means(0.3, step=0.7), means(0.3, step=0.7)])

@@ -1,5 +1,5 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
-Modules: training.loop, training.pending, training.periodic, training.step"""
+Modules: training.loop, training.step"""
 
 import dataclasses
 import threading
