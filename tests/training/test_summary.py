@@ -17,8 +17,8 @@ from hvdgan.training.summary import changed_flags
 @pytest.mark.parametrize(
     ("words", "flags"),
     [
-        ("--data=-x --run-dir 'it'\\''s'", "--run-dir 'it'\"'\"'s' --data=-x"),
-        ("--recipe tiny:Conditional --widths 5 --widths 6", "--recipe tiny:Conditional --widths 5,6"),
+        ("--data=-x --run-dir 'it'\\''s'", "'--run-dir=it'\"'\"'s' --data=-x"),
+        ("--recipe tiny:Conditional --widths 5 --widths 6", "--recipe=tiny:Conditional --widths=5,6"),
     ],
 )
 def test_the_flags_give_the_same_settings(words, flags):
