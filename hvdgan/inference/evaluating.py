@@ -24,7 +24,6 @@ from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
-from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.settings.evaluation import EvaluationRequest
 
@@ -186,7 +185,7 @@ class Evaluating:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
         reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
         real_count = asked.samples if asked.real_samples is None else asked.real_samples
-        reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
+        reals = real_set(recipe, sources, reading, count=real_count, mirrored=config.mirrored_axes)
         nets, how = trained.nets(asked.weights), (self._seed(trained), asked.samples, asked.truncation)
         chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
         if asked.images is not None:

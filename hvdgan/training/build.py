@@ -25,7 +25,7 @@ from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.fast.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
 from hvdgan.networks.nested_layers import layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
-from hvdgan.recipe.augment import check_augmentations
+from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
@@ -119,7 +119,7 @@ def trace(run: "Run") -> set[str]:
             what = f"it ends on a plateau of {until.metric}, and its metrics are {', '.join(sorted(found))}"
             raise Mistake(f"stage {step.stage.name}: {what}", step.stage)
     for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
-        if is_set and not any(step.forward.augments for step in run.steps):
+        if is_set and not any(step.augments for step in run.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
     if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in run.steps):
         raise UserError(
@@ -250,7 +250,9 @@ def build(
         known=known,
     )
     for each in source.domains.values():
-        check_augmentations(config, each.layout.seen, each.layout.input_seen)
+        flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
+        check_flips(config.mirrored_axes, flag, each.layout.seen, each.layout.input_seen)
+        check_augmentations(config.diff_augment, each.layout.seen)
     spec = spec_of(source, recipe_class.domains)
     make = functools.partial(make_trainable, config, recipe_class, options, spec, ranks)
     made = _on_all(ranks, recipe_class, make, "the recipe")

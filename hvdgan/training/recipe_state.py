@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.state import State, StateValues
+from hvdgan.recipe.batch import State, StateValues
 
 _PREFIX = "state/"
 

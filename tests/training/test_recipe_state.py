@@ -1,5 +1,5 @@
 """State of a recipe that belongs to no network, and networks that each rank trains for itself: exact after a resume.
-Modules: recipe.state"""
+Modules: recipe.batch"""
 
 import shutil
 
