@@ -74,19 +74,14 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
     assert set(seen.by_loop) == {0, 8, 16} and seen.by_others == seen.begun == 16
 
 
-def step_with(run, branches):
-    """The step of the first stage, with branches or without, to be traced."""
-    with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
-        return stage_step(run, ranks=run.ranks)
-
-
 def test_selection_gives_the_bits_of_a_branch():
     """Also in the third step, whose judge is not finite."""
 
     def trained(branches):
         run = tiny_run(Exploding, TinyOptions(norm="batch"), precision="mixed_float16", accumulate=2)
-        step = step_with(run, branches)
-        results = [step(number, number, data_of(run)) for number in range(4)]
+        with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
+            step = stage_step(run, ranks=run.ranks)  # which is not traced yet
+            results = [step(number, number, data_of(run)) for number in range(4)]
         verdicts = [finite.numpy().tolist() for _, finite in results]
         metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
         kinds = {each.type for traced in step.traced.values() for each in traced.graph.get_operations()}
