@@ -47,17 +47,6 @@ differ = one.metrics["fool/loss"] != two.metrics["fool/loss"]
 print("trained", one.step, two.step, differ, one.sample(3).shape, flush=True)
 """
 
-NOTEBOOK = """
-import hvdgan
-from tiny import Tiny
-
-class Mine(Tiny):
-    pass
-
-settings = {"image_size": 8, "global_batch_size": 8, "steps": 2, "report": "never"}
-print(hvdgan.fit(recipe=Mine, run_dir="run", **settings).sample(3).shape)
-"""
-
 
 def test_the_run_is_that_of_the_command(tmp_path):
     found = hvdgan.fit(recipe=Tiny, run_dir=tmp_path / "called", flip=True, **TINY)
@@ -66,16 +55,16 @@ def test_the_run_is_that_of_the_command(tmp_path):
     called, typed = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("called", "typed"))
     assert {name for name in typed if typed[name] != called[name]} == {"run_dir", "report"}
     assert isinstance(found, TrainedRun) and (found.run_dir, found.is_finished) == (tmp_path / "called", True)
-    last = json.loads((tmp_path / "called" / "metrics.jsonl").read_text().splitlines()[-1])
+    last = saved.records(tmp_path / "called")[-1]
     assert found.step == last["step"] == 8 and found.metrics["judge/loss"] == last["judge/loss"]
 
 
-def test_a_second_call_resumes_and_other_runs_and_other_peoples_keras_are_as_before(tmp_path):
-    assert hvdgan.fit("tiny:Tiny", run_dir=tmp_path / "run", max_steps=4, precision="bf16", **TINY).step == 4
-    assert keras.config.dtype_policy().name == "float32"
-    found = hvdgan.fit("tiny:Tiny", run_dir=tmp_path / "run", precision="bf16", **TINY)
-    whole = hvdgan.fit("tiny:Tiny", run_dir=tmp_path / "whole", precision="bf16", **TINY)
-    assert found.step == whole.step == 8
+def test_a_second_call_resumes_and_other_peoples_keras_is_as_before(tmp_path):
+    settings = {**TINY, "precision": "bf16"}
+    runs = [("run", {"max_steps": 4}, 4), ("run", {}, 8), ("whole", {}, 8)]
+    for name, more, step in runs:
+        assert hvdgan.fit("tiny:Tiny", run_dir=tmp_path / name, **settings, **more).step == step
+        assert keras.config.dtype_policy().name == "float32"
     assert saved.state(tmp_path / "run", 8) == saved.state(tmp_path / "whole", 8)
 
 
@@ -98,17 +87,13 @@ def test_mistakes_are_exceptions(tmp_path):
         hvdgan.fit("tiny:Exploding", run_dir=tmp_path / "run", max_bad_steps=1, **TINY)
 
 
-def test_classes_of_a_notebook_which_has_no_file(tmp_path):
-    done = run([sys.executable, "-c", NOTEBOOK], tmp_path)
-    assert (done.returncode, done.stdout) == (0, "(3, 8, 8, 1)\n"), done.stderr
-
-
 def test_a_script_on_two_ranks_trains_twice(tmp_path):
+    """Its class has no file, as in a notebook."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = run([*launcher(2), sys.executable, "script.py"], tmp_path, **{"PYTHONPATH": environment()["PYTHONPATH"]})
+    words = [sys.executable, "-c", "exec(open('script.py').read())"]
+    done = run([*launcher(2), *words], tmp_path, **{"PYTHONPATH": environment()["PYTHONPATH"]})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("rank 0's logger of one") == done.stdout.count("rank 0's logger of two") == 1
     assert done.stdout.count("trained 4 4 True (3, 8, 8, 1)") == 2
     assert done.stdout.count("refused: --global-batch-size 7") == 2
-    starts = [json.loads(line) for line in (tmp_path / "two" / "events.jsonl").read_text().splitlines()]
-    assert next(each["ranks"] for each in starts if each["event"] == "start") == 2
+    assert '"ranks": 2' in (tmp_path / "two" / "events.jsonl").read_text()

@@ -155,7 +155,7 @@ def check_flags(arguments: Sequence[str]) -> None:
     # In which forms a list may be given depends on its type, which the imported recipe alone has.
     kinds = [get_args(field.type)[0] for field in dataclasses.fields(Options)]
     if not any(get_origin(kind) is tuple for kind in kinds):
-        _run(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
+        _checked(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
 
 
 def _saved(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -213,14 +213,16 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
         words = without_commas(arguments, recipe.Options)
     with recipe_errors.of(recipe):  # its Options may refuse a value
         command: Command = recipe_errors.call(
-            lambda: _run(str(name), recipe, default, words, saved, source), what="Options"
+            lambda: _checked(str(name), recipe, default, words, saved, source), what="Options"
         )
     if policy not in (before, precision := command.config.precision):
         warn_once(f"warning: {name}: its file sets Keras' policy to {policy}, which --precision {precision} replaces")
     return command
 
 
-def _run(name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str) -> Command:
+def _checked(
+    name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str
+) -> Command:
     """Check all flags and settings, and return them as a command."""
     words = _with_other_data(words)
     if not hasattr(default, "steps"):

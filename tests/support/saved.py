@@ -13,6 +13,7 @@ from safetensors.numpy import load
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
+from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
 from hvdgan.training.state import build_state
@@ -56,6 +57,11 @@ def tensors(run_dir: Path, step: int) -> dict[str, np.ndarray]:
 def records(run_dir: Path) -> list[dict]:
     """What a run has logged."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def measured(run_dir: Path) -> list[dict]:
+    """What a run has logged, without what is about its speed."""
+    return [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
 
 
 def manifest(run_dir: Path, step: int) -> dict:

@@ -105,6 +105,7 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
     for step in (16, 18, 24):
         assert saved.state(tmp_path / "waiting", step) == saved.state(tmp_path / "plain", step), step
     plain, waiting = (saved.records(tmp_path / name) for name in ("plain", "waiting"))
+    assert [each["step"] for each in plain if "eval/histogram" in each] == [7, 14, 21, 24]
     for step in (5, 7, 10, 14, 20, 21, 24):
         figures = [
             [{name: each[name] for name in each if "/" in name} for each in lines if each["step"] == step]
