@@ -1,6 +1,8 @@
 """The training loop: one step after another, and after each what is due: a log, evaluations, samples, a checkpoint."""
 
+import functools
 import hashlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,12 +52,12 @@ class Loop:
         self._stopping, self._commits = stopping, commits
         self.observations = Observations(run, resume_point, record)
         self.pending = PendingSteps(self.observations, device.chosen().steps_behind)
-        ranks = run.ranks
-        self._grids = Grids(run.sampler, run.run_dir / "samples", record, ranks.activity.join, is_root=ranks.is_root)
-        # The grid is written before the checkpoint, because a run that resumes there does not draw it again.
-        self._saving = Saving(run, resume_point, record, commits, self._grids.wait)
-        self._between_seconds = 0.0
-        """time of the work between the last step and the next one"""
+        # One thread, so that a grid is written before a checkpoint: a run that resumes there does not draw it again.
+        writer = ThreadPoolExecutor(1, "writer")
+        wait = functools.partial(run.ranks.activity.result, writer.submit(threading.current_thread).result())
+        self._grids = Grids(run.sampler, run.run_dir / "samples", record, writer, wait, is_root=run.ranks.is_root)
+        self._saving = Saving(run, resume_point, record, commits, writer, wait)
+        self._between_seconds = 0.0  # of the work between the last step and the next one
 
     def train(self, batches: Batches, guard: MemoryGuard) -> Reached:
         """Run all steps until the last one, or until a request to stop."""
@@ -236,7 +238,7 @@ class Due(NamedTuple):
 
 
 class PendingStep(NamedTuple):
-    """A step that has begun, with the seconds that it waited for its images, and those of the work before it."""
+    """A step that began at a time of perf_counter, with its seconds of waiting for images, and of work before it."""
 
     step: int
     at: Position
@@ -245,7 +247,6 @@ class PendingStep(NamedTuple):
     finite: tf.Tensor
     """(n,) bool for each update that was due, in order"""
     begin: float
-    """time by perf_counter"""
     waited: float
     between: float
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.saver import mode_of
 from hvdgan.data import BadFile, Samples, refuse_if_too_many
 from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads

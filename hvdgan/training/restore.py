@@ -123,7 +123,7 @@ def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
     is_new = run_folder.is_new(run)
     if not is_new:
         run_folder.lock(run, resume_point)
-        checkpoint.mend(run.checkpoints)
+        files.remove_partial(run.checkpoints)
     named = run_folder.named_checkpoint(run, resume.resume)
     if named is not None:
         _restore(run, named, resume, resume_point)
@@ -163,7 +163,7 @@ def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_poi
         try:
             _restore(run, candidate, resume, resume_point)
         except files.DamagedCheckpoint as error:
-            damaged.append(str(error))
+            damaged.append(error.what)
         else:
             break
     else:
@@ -282,7 +282,7 @@ def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
     """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
     resume_point.run_id = uuid.uuid4().hex
     everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
-    checkpoint.write(
+    files.write(
         run.checkpoints,
         snapshot(
             run,

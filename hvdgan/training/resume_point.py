@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints.checkpoint import Snapshot
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.files.lock import Lock
 
 

@@ -1,12 +1,14 @@
 """Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.checkpoint import snapshot_of, versions
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.saver import Best, Retention, Saver
 from hvdgan.errors import shared_errors
 from hvdgan.training.build import Run
@@ -24,7 +26,8 @@ class Saving:
         resume_point: ResumePoint,
         record: Record,
         commits: Commits,
-        before_write: Callable[[], None],
+        executor: Executor,
+        wait: Callable[[Future[Any]], Any],
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -33,19 +36,11 @@ class Saving:
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._say = record.say
         self._warned = False
-        self._earlier: list[Best] = []
-        """what was the best before, the newest last"""
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
         self.saver = Saver(
-            run.checkpoints,
-            Retention(config.keep),
-            record.say,
-            record.tell,
-            ranks.activity.join,
-            before_write,
-            is_root=ranks.is_root,
+            run.checkpoints, Retention(config.keep), executor, wait, record.say, record.tell, is_root=ranks.is_root
         )
 
     def add(self, values: dict[str, float]) -> None:
@@ -57,12 +52,9 @@ class Saving:
         if self._best is not None and self._best.metric in values:
             mine = values[self._best.metric]
             # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
-            value, failed = shared_errors.from_root(
-                lambda: (mine, sorted(self.saver.failed)), self._run.ranks, "best metric"
-            )
+            value = shared_errors.from_root(lambda: mine, self._run.ranks, "best metric")
             self._evaluated = done, value
             self._warn_of_nan(done, value)
-            self._forget_best(failed)
 
     def has_new_best(self, done: int) -> bool:
         """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
@@ -72,14 +64,10 @@ class Saving:
         """Copy the run to memory, from where a thread writes it; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
-            if value is None:  # else add_evaluation() has done the same on all ranks; rank 0 alone knows what failed
-                self._forget_best(self.saver.failed)
+            if value is None:  # else add_evaluation() has warned
                 value = self._measured.get(self._best.metric)
                 self._warn_of_nan(done, value)
-            best = self._best.after(done, value)
-            if best != self._best:
-                self._earlier.append(self._best)
-                self._best = best
+            self._best = self._best.after(done, value)
         self._measured, self._evaluated = {}, None
         rank_parts = self._whole()
         self.saver.save(lambda: self._snapshot(done, statistics, rank_parts, progress))
@@ -102,11 +90,6 @@ class Saving:
                 "kept as the best"
             )
 
-    def _forget_best(self, failed: Collection[int]) -> None:
-        """Return to the best before the checkpoints that could not be written, so that a better one than it is kept."""
-        while self._earlier and self._best is not None and self._best.step in failed:
-            self._best = self._earlier.pop()
-
     def _evaluated_at(self, done: int) -> float | None:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
@@ -117,7 +100,7 @@ class Saving:
 
     def _snapshot(
         self, done: int, statistics: np.ndarray, rank_parts: dict[str, np.ndarray], progress: dict[str, Any]
-    ) -> checkpoint.Snapshot:
+    ) -> Snapshot:
         position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
         progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
         return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, rank_parts), progress)
@@ -130,7 +113,7 @@ def snapshot(
     run_id: str,
     of_ranks: tuple[np.ndarray, dict[str, np.ndarray]],
     progress: dict[str, Any],
-) -> checkpoint.Snapshot:
+) -> Snapshot:
     """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks, and what each has a part of."""
     statistics, rank_parts = of_ranks
     at = run.schedule.at(max(step - 1, 0))
@@ -155,6 +138,7 @@ def snapshot(
         "config": run.settings(),
         "best": progress.get("best"),
         "progress": progress,
+        "versions": versions(),
     }
     with run.state.statistics.set_to_means(statistics):
-        return checkpoint.snapshot_of(step, {**copies_of(run.state.tensors()), **rank_parts}, statistics, facts)
+        return snapshot_of(step, {**copies_of(run.state.tensors()), **rank_parts}, statistics, facts)

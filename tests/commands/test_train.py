@@ -19,7 +19,7 @@ from PIL import Image
 from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, SECONDS, environment, launcher, run, train
-from saved import manifest, measured, records, state, steps, tensors
+from saved import latest, manifest, measured, records, state, tensors
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
@@ -49,7 +49,7 @@ def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):
     with open("/dev/full", "w") as full:
         words = [*PYTHON, *TINY, "--steps", "300", "--report", "never", "--run-dir", "run"]
         assert subprocess.run(words, cwd=tmp_path, env=environment(), stderr=full, timeout=120).returncode == 0
-    assert steps(tmp_path / "run") == [300]
+    assert latest(tmp_path / "run") == 300
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "done: 300 steps" in log and "stopped: " not in log
     assert log.count("warning: standard error cannot be written: [Errno 28] No space left on device; the run") == 1
@@ -60,8 +60,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     run_dir = tmp_path / "runs" / "tiny.Tiny"
     found = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.is_file()}
     (events,) = [name for name in found if name.startswith("tensorboard/events")]
-    saved = ("state.safetensors", "manifest.json")
-    checkpoints = {f"checkpoints/step-0000000{step}/{name}" for step in (3, 6) for name in saved}
+    checkpoints = {f"checkpoints/step-0000000{step}.safetensors" for step in (3, 6)}
     samples = {f"samples/{name}.png" for name in ("real", "step-00000000", "step-00000003", "step-00000006")}
     rest = {"config.json", "metrics.jsonl", "log.txt", "events.jsonl", ".lock", "checkpoints/latest"}
     assert found == {events, *checkpoints, *samples, *rest}
