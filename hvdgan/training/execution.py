@@ -12,7 +12,7 @@ from hvdgan.training.build import build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
-from hvdgan.training.report import Page
+from hvdgan.training.report import page_at_end
 from hvdgan.training.session import Session, train, watch
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import as_if, describe
@@ -30,7 +30,7 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
     limit_memory(config.gpu_memory_limit, shared=config.share_gpu)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with Page(config.report) as page:
+    with page_at_end(config.report) as page:
         if joining.is_elastic() and not command.dry_run:
             from hvdgan.training.elastic import train_elastic  # only elastic runs need it
 

@@ -59,8 +59,8 @@ class Loop:
         self._saving = Saving(run, resume_point, record, commits, writer, wait)
         self._between_seconds = 0.0  # of the work between the last step and the next one
 
-    def train(self, batches: Batches, guard: MemoryGuard) -> Reached:
-        """Run all steps until the last one, or until a request to stop."""
+    def do_steps(self, batches: Batches, guard: MemoryGuard) -> Reached:
+        """Do all steps until the last one, or until a request to stop."""
         run, begin = self._run, self._resume_point.step
         try:
             self._grids.write_real(begin)
@@ -68,7 +68,7 @@ class Loop:
                 self._grids.write(0)
             if self._commits.every:
                 self._saving.commit(begin, self._statistics(), self.observations.state())
-            reached = self._run_steps(batches, guard)
+            reached = self._do_steps(batches, guard)
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
             self._saving.saver.settle()
@@ -76,7 +76,7 @@ class Loop:
         self._saving.finish()
         return reached
 
-    def _run_steps(self, batches: Batches, guard: MemoryGuard) -> Reached:
+    def _do_steps(self, batches: Batches, guard: MemoryGuard) -> Reached:
         run, done, index = self._run, self._resume_point.step, -1
         if self._stopping.is_time():  # the build may have used up the time, or a signal has come meanwhile
             if not self._resume_point.recovered:

@@ -82,7 +82,7 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
             record.open_loggers(session.loggers, run.settings(), session.stopping.ask)
             loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits)
             with _open_batches(run, resume_point.position) as batches:
-                reached = loop.train(batches, guard)
+                reached = loop.do_steps(batches, guard)
             reason = None if reached.is_finished else session.stopping.reason
             record.tell(end_of(run, first, reached.step, reason))
             page.is_finished = reached.is_finished
