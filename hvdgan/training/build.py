@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import keras
 
@@ -44,13 +44,15 @@ from hvdgan.values.sample_values import are_pixels
 T = TypeVar("T")
 
 
-class Trainable(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trainable:
     """What a recipe defines: itself with its options, its variables, its stages and the step of each."""
 
     recipe: Recipe
     state: TrainState
     schedule: Schedule
     steps: tuple[StageStep, ...]
+    """traced step of each stage"""
 
 
 def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spec: DataSpec, ranks: Ranks) -> Trainable:
@@ -92,7 +94,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
         names = {update.name for stage in schedule.stages for update in stage.updates}
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
     steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
-    return Trainable(recipe, state, schedule, steps)
+    return Trainable(recipe=recipe, state=state, schedule=schedule, steps=steps)
 
 
 def trace(run: "Run") -> set[str]:
@@ -163,20 +165,15 @@ def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(Trainable):
     """A run that is built, the same on every rank."""
 
     config: Config
-    recipe: Recipe
     source: Samples
     held_out: Samples | None
     evaluated: Samples | None
     """held-out images that evaluations use"""
     ranks: Ranks
-    state: TrainState
-    schedule: Schedule
-    steps: tuple[StageStep, ...]
-    """traced step of each stage"""
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
@@ -272,15 +269,12 @@ def build(
     if comparison:
         comparison.agree()
     run = Run(
+        **vars(made),
         config=config,
-        recipe=recipe,
         source=source,
         held_out=held_out,
         evaluated=evaluated,
         ranks=ranks,
-        state=state,
-        schedule=made.schedule,
-        steps=made.steps,
         sampler=sampler,
         evaluator=evaluator,
         comparison=comparison,
@@ -296,8 +290,7 @@ def spec_of(source: Samples, domains: Sequence[str] = ()) -> DataSpec:
     if domains:
         specs = [spec_of(each) for each in source.domains.values()]
         return dataclasses.replace(specs[0], domains=dict(zip(domains, specs, strict=True)))
-    values, layout = source.values, source.layout
-    constants = source.constants
+    values, layout, constants = source.values, source.layout, source.constants
     return DataSpec(
         shape=layout.seen,
         num_images=len(source),
