@@ -19,7 +19,7 @@ TITLE = "## What of Keras works"
 _INTRODUCTION = """\
 Made by `docs/make_keras_table.py` with Keras {version}. Each class of Keras stands in both networks of a small GAN,
 which trains for 12 steps. It works if the weights equal those of a plain loop of Keras and those of two ranks, up to
-the rounding, and if a run that was resumed in the middle has the same bits."""
+the rounding, and if a resumed run has the same bits. The message of a refusal also says what to do."""
 # What to do about a difference, where no message of hvdgan says it.
 _ADVICE = {
     "BatchNormalization": "each rank normalises its own slice; give `synchronized=True`, or `--sync-batch-norm`",
@@ -53,7 +53,8 @@ def section(found: Mapping[tuple[str, str], str]) -> str:
 def in_words(name: str, outcome: str) -> str:
     """The outcome of a case in the words of the table, without places and numbers."""
     text = re.sub(r"recipe Trial(, | \([^)]*\): )|(stage \w+, update \w+|step \d+)( \([^)]*\))?: ", "", outcome)
-    text = re.sub(r" \(layer \w+\)", "", text)
+    text = re.sub(r" \(layer \w+\)|(?<=refused: )network \w+(, layer \w+:)? ", "", text)
+    text = re.sub(r"(?<=refused: )([^;]*).*", r"\1", text)
     text = re.sub(r"differs from (.*?) by [^;]*", r"differs from \1", text)
     return f"{text}; {_ADVICE[name]}" if name in _ADVICE else text
 

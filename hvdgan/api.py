@@ -12,7 +12,8 @@ import numpy as np
 from hvdgan.distributed import joining
 from hvdgan.errors import RunError, UserError
 from hvdgan.recipe import Recipe
-from hvdgan.runs.events import json_lines
+from hvdgan.runs.folder import Folder
+from hvdgan.runs.metrics import latest
 from hvdgan.settings.file import as_words
 from hvdgan.training.build import folder_of
 from hvdgan.training.command import parse
@@ -108,7 +109,10 @@ def fit(
     run_dir, config = folder_of(command.config), command.config
     if reached is None:  # --dry-run
         return TrainedRun(run_dir, False, 0, {}, config.recipe, config.data)
-    return TrainedRun(run_dir, reached.is_finished, reached.step, _last_metrics(run_dir), config.recipe, config.data)
+    metrics = {
+        name: each for name, each in latest(Folder(run_dir)).items() if name not in ("step", "stage", "stage_step")
+    }
+    return TrainedRun(run_dir, reached.is_finished, reached.step, metrics, config.recipe, config.data)
 
 
 def _name_of_recipe(recipe: str | type[Recipe]) -> str:
@@ -122,11 +126,3 @@ def _name_of_recipe(recipe: str | type[Recipe]) -> str:
         )
     package, _, name = recipe.__module__.rpartition(".")
     return name if package == "hvdgan.recipes" and getattr(module, "RECIPE", None) is recipe else name_of(recipe)
-
-
-def _last_metrics(run_dir: Path) -> dict[str, float | None]:
-    """The latest value of each number of a run."""
-    metrics: dict[str, float | None] = {}
-    for record in json_lines(run_dir / "metrics.jsonl"):
-        metrics |= record
-    return {name: value for name, value in metrics.items() if name not in ("step", "stage", "stage_step")}

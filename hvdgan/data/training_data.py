@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hvdgan.data.balance import balanced
 from hvdgan.data.domains import joined, refuse_unclear, settings_of
 from hvdgan.data.holdout import split
 from hvdgan.data.opening import open_source
+from hvdgan.data.order import balanced
 from hvdgan.data.samples import Samples, cached
 from hvdgan.data.statistics import with_statistics
 from hvdgan.errors.shared_errors import Peers

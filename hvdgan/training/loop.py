@@ -18,9 +18,10 @@ from hvdgan.data.batches import Batches
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import agree
-from hvdgan.evaluation.evaluation_log import append, record_of, weights_facts
+from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import device
 from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.runs import evaluation_log
 from hvdgan.training.build import Run
 from hvdgan.training.grids import Grids
 from hvdgan.training.memory import MemoryGuard, used_by
@@ -77,7 +78,7 @@ class Loop:
         return reached
 
     def _do_steps(self, batches: Batches, guard: MemoryGuard) -> Reached:
-        run, done, index = self._run, self._resume_point.step, -1
+        run, done = self._run, self._resume_point.step
         if self._stopping.is_time():  # the build may have used up the time, or a signal has come meanwhile
             if not self._resume_point.recovered:
                 self._stopping.refuse_used_up_budget()
@@ -88,8 +89,7 @@ class Loop:
             while done < run.last_step:  # a stage that ends early brings the last step forward
                 step, at = done, run.schedule.at(done)
                 guard.where = f" at step {step}, stage {at.stage.name}"
-                if index != at.index:
-                    index = at.index
+                if at.stage_step == 0 or step == self._resume_point.step:
                     self._begin_stage(at, step)
                 self.step(batches, step, at)
                 done = step + 1
@@ -207,10 +207,10 @@ class Loop:
         facts |= weights_facts(config, self._run.recipe, averaged=True)
         facts |= {"precision": config.precision, "seed": config.seed, "truncation": 1.0}
         seen = resume_point.samples_seen(done, config.global_batch_size)
-        record = record_of(done, values, facts, run_id=resume_point.run_id, samples_seen=seen, by="training")
+        others = {"run_id": resume_point.run_id, "samples_seen": seen, "by": "training"}
         if self._run.ranks.is_root:
-            with self._record.tolerant("evaluation.jsonl"):
-                append(self._run.run_dir, record)
+            with self._record.tolerant(evaluation_log.FILE):
+                evaluation_log.append(self._run.run_dir, evaluation_log.record_of(done, values, facts, **others))
 
     def _draw(self, done: int) -> Exception | None:
         """Draw samples on rank 0; returns a failure, such as one of sample()."""

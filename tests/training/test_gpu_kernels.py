@@ -64,7 +64,7 @@ def steps_of(recipe, spec=None, **settings):
 def batch_of(spec):
     """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
     kind = "uint8" if spec.is_pictures else "float32"
-    batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), kind)}
+    batch = {"images": tf.TensorSpec((BATCH, *spec.record_layout.record), kind)}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     for name in [*spec.domains][1:]:
         batch |= {f"{name}/images": batch["images"], f"{name}/numbers": batch["numbers"]}
