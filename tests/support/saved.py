@@ -16,9 +16,9 @@ from safetensors.numpy import load_file, save_file
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
-from hvdgan.settings.config import Config
+from hvdgan.runs.metrics import OF_SPEED
+from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
-from hvdgan.training.command import to_json
 from hvdgan.training.state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
@@ -91,6 +91,11 @@ def damage(path: Path) -> None:
 def records(run_dir: Path) -> list[dict]:
     """What a run has logged."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def measured(run_dir: Path) -> list[dict]:
+    """What a run has logged, without what is about its speed."""
+    return [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
 
 
 def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = None, scale=0.02, **settings) -> None:
