@@ -30,11 +30,11 @@ from hvdgan.checkpoints.files import (
     read_tensors,
     step_of,
 )
+from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, named_of_ranks, of_one, of_ranks
 from hvdgan.errors import UserError, unwritable
 from hvdgan.files.replacing import finish_replacing, flush, whole_file, whole_folder
 
 Tensors = Mapping[str, keras.Variable]
-_RANKS = "ranks/statistics"
 
 
 def versions() -> dict[str, str]:
@@ -56,18 +56,14 @@ class Snapshot:
     values: dict[str, np.ndarray]  # arrays by tensor name
     facts: dict[str, Any]  # other fields of the manifest, such as run_id, stage, data and config; JSON types
 
+    def of_ranks(self) -> dict[str, np.ndarray]:
+        """The values of all ranks, (ranks, ...) or (global batch, ...), by the names of one rank's."""
+        return of_ranks(self.values)
 
-def snapshot_of(step: int, values: dict[str, np.ndarray], statistics: np.ndarray, facts: dict[str, Any]) -> Snapshot:
-    """Put copies of all variables and the statistics of each rank, (size, n), together; `values` has their means."""
-    everyones = {_RANKS: statistics} if len(statistics) > 1 and statistics.size else {}
-    return Snapshot(step, {**values, **everyones}, facts)
-
-
-def put_back(tensors: Tensors, snapshot: Snapshot) -> np.ndarray:
-    """Assign a snapshot to the variables; returns each rank's statistics, (size, n), (1, 0) if there were none."""
-    for name, variable in tensors.items():
-        variable.assign(snapshot.values[name])
-    return snapshot.values.get(_RANKS, np.zeros((1, 0), np.float32))
+    def of_root(self) -> dict[str, np.ndarray]:
+        """The values of rank 0, without state per sample, and the means of the ranks' statistics."""
+        mine = {name: rows[0] for name, rows in self.of_ranks().items() if kind_of(name) in OF_NETWORKS}
+        return mine | of_one(self.values)
 
 
 def write(folder: Path, snapshot: Snapshot) -> Path:
@@ -121,26 +117,31 @@ def mend(folder: Path) -> None:
         finish_replacing(target, aside(target))
 
 
-def restore(
-    checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)
-) -> np.ndarray | None:
-    """Verify the tensors among `only` (see files.is_among), and assign them to exactly these variables.
+def read(checkpoint: Path, manifest: dict[str, Any], only: tuple[str, ...] = ("",)) -> Snapshot:
+    """Read and verify the tensors among `only` (see files.is_among), of one rank and of all.
 
-    Returns each rank's statistics, (size, n), or None: the run had one rank, or `only` excludes them. A RunError says
-    that a tensor is damaged; a UserError that one is missing, unknown, or has another shape or dtype than its variable.
+    Raises:
+        DamagedCheckpoint: a tensor is missing, unknown, or differs from what was written.
     """
+    only = (*only, *named_of_ranks(dict.fromkeys(only)))
     values = dict(read_tensors(checkpoint, only))
     recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
-    if damaged := sorted(name for name in recorded if name not in values or describe(values[name]) != recorded[name]):
+    if damaged := sorted(
+        name for name in {**recorded, **values} if name not in values or describe(values[name]) != recorded.get(name)
+    ):
         raise DamagedCheckpoint(f"{checkpoint / STATE} is damaged: {list_some(damaged)} differs from what was written")
-    statistics = values.pop(_RANKS, None)
-    _check_same_networks(checkpoint, values, tensors)
-    for name, variable in tensors.items():
-        variable.assign(values[name])
-    return statistics
+    return Snapshot(manifest["step"], {name: values[name] for name in recorded}, manifest)
 
 
-def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tensors) -> None:
+def load(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)) -> None:
+    """Give exactly these variables the values of rank 0, verified, among `only`; the errors are those of the parts."""
+    values = read(checkpoint, manifest, only).of_root()
+    check_fits(checkpoint, values, tensors)
+    assign(tensors, values)
+
+
+def check_fits(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tensors) -> None:
+    """Refuse values, which the checkpoint has, that are not of exactly these variables."""
     missing, unknown = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
     problems = [f"it lacks {list_some(missing, 1)}"] if missing else []
     problems += [f"this run has no {list_some(unknown, 1)}"] if unknown else []
@@ -155,3 +156,9 @@ def _check_same_networks(checkpoint: Path, values: Mapping[str, np.ndarray], ten
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
                 f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was saved with"
             )
+
+
+def assign(tensors: Tensors, values: Mapping[str, np.ndarray]) -> None:
+    """Give each variable the value of its name."""
+    for name, variable in tensors.items():
+        variable.assign(values[name])

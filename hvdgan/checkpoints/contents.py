@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
+from hvdgan.checkpoints.tensor_names import EMA, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, of_ranks
 from hvdgan.errors import RunError
 
 _FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "best")
-_KINDS = ("networks", "ema", "optimizers")
 
 Facts = dict[str, Any]
 
@@ -27,20 +27,22 @@ def contents(checkpoint: Path) -> Facts:
     try:
         data, tensors = manifest["data"], manifest["tensors"]
         shapes = {name: _shape(tensor["shape"]) for name, tensor in tensors.items()}
-        of_kind = {kind: _by_network(shapes, kind) for kind in _KINDS}
+        # Of a network that each rank trains for itself the file has what all ranks have.
+        of_one = {**{name: shape[1:] for name, shape in of_ranks(shapes).items()}, **shapes}
+        of_kind = {kind: _by_network(of_one, kind) for kind in OF_NETWORKS}
         return {
             "path": str(checkpoint),
             **{fact: manifest[fact] for fact in _FACTS},
             "recipe": manifest["config"].get("recipe"),
             "data": {fact: data[fact] for fact in ("source", "num_images")},
             "bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
-            "networks": {name: _counts(paths) for name, paths in of_kind["networks"].items()},
-            "averages": {name: _counts(paths) for name, paths in of_kind["ema"].items()},
+            "networks": {name: _counts(paths) for name, paths in of_kind[NETWORKS].items()},
+            "averages": {name: _counts(paths) for name, paths in of_kind[EMA].items()},
             "optimizers": {
-                name: _slots(paths, of_kind["networks"].get(name, {})) for name, paths in of_kind["optimizers"].items()
+                name: _slots(paths, of_kind[NETWORKS].get(name, {})) for name, paths in of_kind[OPTIMIZERS].items()
             },
             "frozen": manifest["frozen"],
-            "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
+            "others": {name: list(shape) for name, shape in shapes.items() if kind_of(name) not in OF_NETWORKS},
         }
     except OSError as error:
         raise RunError(f"{checkpoint} cannot be read: {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
@@ -26,7 +27,7 @@ from hvdgan.training.state import TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
-USED = ("networks/", "ema/")
+USED = (f"{NETWORKS}/", f"{EMA}/")
 """folders of the tensors that are restored"""
 
 
@@ -85,7 +86,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.restore(found, manifest, used | state.recipe_state.shared(), only=(*USED, *state.recipe_state.shared()))
+    checkpoint.load(found, manifest, used | state.recipe_state.shared(), only=(*USED, *state.recipe_state.shared()))
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
 
 

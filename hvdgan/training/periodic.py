@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
@@ -50,7 +49,7 @@ class PeriodicTasks:
         if self._resume_point.step == 0 and self._run.config.sample_every:
             self._grids.write(0)
         if self._commits.every:
-            self._saving.commit(self._resume_point.step, self._statistics(), self._observations.state())
+            self._saving.commit(self._resume_point.step, self._run.rank_state.gather(), self._observations.state())
 
     def is_due(self, done: int, at: Position) -> bool:
         """Check whether the results of all steps are needed now, even if the run does not stop."""
@@ -77,25 +76,25 @@ class PeriodicTasks:
         if not uses_networks:
             return
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means.
-        statistics = self._statistics()
-        with run.state.statistics.set_to_means(statistics):
+        everyones = run.rank_state.gather()
+        with run.rank_state.averaged(everyones):
             failure = self._evaluate(done, at) if now.evaluate else None
             if now.sample:
                 failure = failure or self._draw(done)
         # The best networks are saved although nothing else saves them; the run neither stops here nor ends a stage.
         only_best = now.evaluate and not now.save and self._saving.has_new_best(done)
         if now.save or only_best:
-            self._saving.save(done, statistics, self._observations.state())
+            self._saving.save(done, everyones, self._observations.state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
         if now.commit or (only_best and self._commits.every):
-            self._saving.commit(done, statistics, self._observations.state())
+            self._saving.commit(done, everyones, self._observations.state())
             self._commits.leave_if_hosts_changed()
 
     def save(self, done: int) -> None:
         """Write a checkpoint now; every rank calls this."""
-        self._saving.save(done, self._statistics(), self._observations.state())
+        self._saving.save(done, self._run.rank_state.gather(), self._observations.state())
 
     def settle(self) -> None:
         """Wait until the last checkpoint and the last grid are written, or have failed."""
@@ -151,10 +150,6 @@ class PeriodicTasks:
         except Exception as error:
             return error
         return None
-
-    def _statistics(self) -> np.ndarray:
-        """Return the statistics of each rank, (size, n); every rank calls this."""
-        return self._run.ranks.stack(self._run.state.statistics.read())
 
 
 class Due(NamedTuple):

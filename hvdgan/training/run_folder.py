@@ -10,12 +10,11 @@ from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.errors import RunError, UserError
 from hvdgan.files.in_place import check_regular
-from hvdgan.files.lock import wait_for_lock
+from hvdgan.files.lock import Lock, wait_for_lock
 from hvdgan.files.outputs import write_json
 from hvdgan.launching.launched import VAIN_REQUEUES, requeued
 from hvdgan.runs import events
 from hvdgan.training.build import Run
-from hvdgan.training.resume_point import ResumePoint
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"
@@ -26,15 +25,15 @@ def is_new(run: Run) -> bool:
     return not (run.config_path.exists() or run.checkpoints.exists())
 
 
-def lock(run: Run, resume_point: ResumePoint, *, living: bool = False) -> None:
+def lock(run: Run, *, living: bool = False) -> Lock:
     """Take the lock of the run folder; another rank 0 of this elastic launch may still be `living` and about to end."""
     try:
-        resume_point.lock = wait_for_lock(run.run_dir, living=living or of_this_launch(run.run_dir))
+        taken = wait_for_lock(run.run_dir, living=living or of_this_launch(run.run_dir))
         for name in _WRITTEN_IN_PLACE:
             check_regular(run.run_dir / name)
     except OSError as error:
         raise UserError(f"--run-dir {run.run_dir}: {error}") from error
-    resume_point.remarks += resume_point.lock.remarks
+    return taken
 
 
 def named_checkpoint(run: Run, resume: str) -> Path | None:

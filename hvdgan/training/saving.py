@@ -1,15 +1,16 @@
 """Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from hvdgan.checkpoints import checkpoint
 from hvdgan.checkpoints.saver import Best, Retention, Saver
+from hvdgan.checkpoints.tensor_names import named_of_ranks
 from hvdgan.errors import shared_errors
 from hvdgan.training.build import Run
+from hvdgan.training.changes import named_steps
+from hvdgan.training.rank_state import Everyones
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.state import copies_of
@@ -33,8 +34,6 @@ class Saving:
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._say = record.say
         self._warned = False
-        self._earlier: list[Best] = []
-        """what was the best before, the newest last"""
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
@@ -57,37 +56,29 @@ class Saving:
         if self._best is not None and self._best.metric in values:
             mine = values[self._best.metric]
             # Its last bits may differ between hosts, and all ranks must agree on which checkpoint is the best.
-            value, failed = shared_errors.from_root(
-                lambda: (mine, sorted(self.saver.failed)), self._run.ranks, "best metric"
-            )
+            value = shared_errors.from_root(lambda: mine, self._run.ranks, "best metric")
             self._evaluated = done, value
             self._warn_of_nan(done, value)
-            self._forget_best(failed)
 
     def has_new_best(self, done: int) -> bool:
         """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
         return self._best is not None and self._best.after(done, self._evaluated_at(done)) != self._best
 
-    def save(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+    def save(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
         """Copy the run to memory, from where a thread writes it; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
-            if value is None:  # else add_evaluation() has done the same on all ranks; rank 0 alone knows what failed
-                self._forget_best(self.saver.failed)
+            if value is None:
                 value = self._measured.get(self._best.metric)
                 self._warn_of_nan(done, value)
-            best = self._best.after(done, value)
-            if best != self._best:
-                self._earlier.append(self._best)
-                self._best = best
+            self._best = self._best.after(done, value)
         self._measured, self._evaluated = {}, None
-        rank_parts = self._whole()
-        self.saver.save(lambda: self._snapshot(done, statistics, rank_parts, progress))
+        self.saver.save(lambda: self._snapshot(done, everyones, progress))
 
-    def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+    def commit(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         progress = {**progress, "measured": self._measured}
-        self._commits.take(self._snapshot(done, statistics, self._whole(), progress))
+        self._commits.take(self._snapshot(done, everyones, progress))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
@@ -102,45 +93,32 @@ class Saving:
                 "kept as the best"
             )
 
-    def _forget_best(self, failed: Collection[int]) -> None:
-        """Return to the best before the checkpoints that could not be written, so that a better one than it is kept."""
-        while self._earlier and self._best is not None and self._best.step in failed:
-            self._best = self._earlier.pop()
-
     def _evaluated_at(self, done: int) -> float | None:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
-    def _whole(self) -> dict[str, np.ndarray]:
-        """What each rank has a part of, of all ranks; every rank calls this."""
-        return {**self._run.state.recipe_state.whole(), **self._run.state.local.whole()}
-
-    def _snapshot(
-        self, done: int, statistics: np.ndarray, rank_parts: dict[str, np.ndarray], progress: dict[str, Any]
-    ) -> checkpoint.Snapshot:
-        position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
+    def _snapshot(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> checkpoint.Snapshot:
         progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
-        return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, rank_parts), progress)
+        return snapshot(self._run, self._resume_point, done, everyones, progress)
 
 
 def snapshot(
     run: Run,
+    resume_point: ResumePoint,
     step: int,
-    position: int,
-    run_id: str,
-    of_ranks: tuple[np.ndarray, dict[str, np.ndarray]],
+    everyones: Everyones,
     progress: dict[str, Any],
+    saved_by: int | None = None,
 ) -> checkpoint.Snapshot:
-    """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks, and what each has a part of."""
-    statistics, rank_parts = of_ranks
+    """Copy what a checkpoint holds; `everyones`, of `saved_by` ranks, is what RankState.gather() has returned."""
     at = run.schedule.at(max(step - 1, 0))
     facts = {
-        "run_id": run_id,
+        "run_id": resume_point.run_id,
         "stage": at.stage.name,
         "stage_index": at.index,
         "stage_step": at.stage_step + 1,
-        "stages": [[stage.name, stage.steps] for stage in run.schedule.stages],
-        "samples_seen": position,
+        "stages": named_steps(run.schedule.stages),
+        "samples_seen": resume_point.samples_seen(step, run.config.global_batch_size),
         "data": {
             "source": run.source.name,
             "fingerprint": run.source.fingerprint,
@@ -151,10 +129,11 @@ def snapshot(
         "code": dict(run.code),
         "frozen": dict(run.frozen),
         "seed": run.config.seed,
-        "ranks": run.ranks.size,
+        "ranks": saved_by or run.ranks.size,
         "config": run.settings(),
         "best": progress.get("best"),
         "progress": progress,
     }
-    with run.state.statistics.set_to_means(statistics):
-        return checkpoint.snapshot_of(step, {**copies_of(run.state.tensors()), **rank_parts}, statistics, facts)
+    one = {name: each for name, each in run.state.tensors().items() if name not in run.rank_state.local}
+    values = copies_of(one) | run.rank_state.means(everyones) | named_of_ranks(everyones)
+    return checkpoint.Snapshot(step, values, facts)

@@ -36,7 +36,7 @@ from hvdgan.runs.events import Update as UpdateFacts
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
-from hvdgan.training.changes import stage_steps
+from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
@@ -147,7 +147,7 @@ def _how_to_continue(run: Run) -> str:
     more = 2 * last.steps
     if not others and run.config.stages is None and getattr(run.recipe.options, "steps", 0) == last.steps:
         return f"for more, give --steps {more}"
-    longer = stage_steps([*others, dataclasses.replace(last, steps=more)])
+    longer = stage_steps([*named_steps(others), [last.name, more]])
     return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 

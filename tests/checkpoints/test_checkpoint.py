@@ -20,8 +20,6 @@ from hvdgan.files import replacing
 from hvdgan.train import main
 from tiny import TinyOptions
 
-ALONE = np.zeros((1, 0), np.float32)
-
 
 @pytest.fixture
 def trained():
@@ -35,11 +33,11 @@ def trained():
 
 def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_path):
     saved = values_of(trained)
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
     manifest = files.read_manifest(folder)
-    checkpoint.restore(folder, manifest, other.state.tensors())
+    checkpoint.load(folder, manifest, other.state.tensors())
     assert not changed(saved, values_of(other))
     assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
     assert files.newest(tmp_path) == folder == tmp_path / "step-00000003"
@@ -51,25 +49,25 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
 
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
-    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    folder = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
     manifest = files.read_manifest(folder)
     with pytest.raises(RunError, match="this run has no .*batch_normalization"):
-        checkpoint.restore(folder, manifest, tiny_run().state.tensors())
+        checkpoint.load(folder, manifest, tiny_run().state.tensors())
     wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
     said = r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"
     with pytest.raises(RunError, match=said):
-        checkpoint.restore(folder, manifest, wider.state.tensors())
+        checkpoint.load(folder, manifest, wider.state.tensors())
 
 
 def test_a_save_that_fails_leaves_the_older_one_as_it_was(trained, tmp_path, monkeypatch):
-    first = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    first = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(RunError, match="step-00000004 cannot be written: .*No space left"):
-        write_checkpoint(tmp_path, 4, trained.state.tensors(), ALONE, FACTS)
+        write_checkpoint(tmp_path, 4, trained.state.tensors(), FACTS)
     assert files.newest(tmp_path) == first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000003"]
 

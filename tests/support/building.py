@@ -48,9 +48,9 @@ def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageSte
     )
 
 
-def write_checkpoint(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
+def write_checkpoint(folder: Path, step: int, tensors, facts: dict) -> Path:
     """A checkpoint on the disk."""
-    return checkpoint.write(folder, checkpoint.snapshot_of(step, copies_of(tensors), statistics, facts))
+    return checkpoint.write(folder, checkpoint.Snapshot(step, copies_of(tensors), facts))
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

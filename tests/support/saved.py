@@ -77,4 +77,4 @@ def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = Non
     config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
     facts = {**FACTS, "config": to_json(config, options), "data": {**FACTS["data"], "spec": spec.to_json()}}
     facts["code"] = digests_of_files(made, name, config.data)
-    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+    write_checkpoint(folder / "checkpoints", 2, tensors, facts)

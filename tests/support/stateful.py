@@ -59,7 +59,14 @@ class Averaged(Local):
     ema = ("discriminator",)
 
 
-class Reduced(Local):
+class Everything(Averaged):
+    """Statistics, networks of each rank and state per sample: all that differs between ranks."""
+
+    ema = ("generator", "discriminator")
+    state, judge = Pooled.state, Pooled.judge
+
+
+class Reduced(Everything):
     """The same with one discriminator for all ranks."""
 
     reduce = True

@@ -82,7 +82,7 @@ def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path, r
         assert train(tmp_path, recipe, "--steps", steps) == 0
     lines = [line for line in log(tmp_path).splitlines() if "over all steps of stage adversarial" in line]
     assert len(lines) == warned and all("warning: " in line and " level: moves" in line for line in lines)
-    assert "a loss that reads steps" in log(tmp_path)
+    assert "what else reads steps differs from before" in log(tmp_path)
 
 
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):

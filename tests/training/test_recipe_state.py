@@ -7,18 +7,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run
+from building import data_of, stage_step, tiny_run, values_of
 from hvdgan import sample
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import State, UserError
 from hvdgan.train import main
+from hvdgan.training.build import build
+from hvdgan.training.command import parse
+from hvdgan.training.restore import restore
+from hvdgan.training.resume_point import Commits
 from launching import train
 from saved import tensors
 from stateful import PLACES, Pooled, faulty
 
 G = 6
 WORDS = f"--recipe stateful:Pooled --image-size 8 --global-batch-size {G} --sample-every 0 --run-dir run".split()
-KEPT = ("state/pool", "state/filled", "state/weight")
+KEPT = ("ranks/state/pool", "ranks/state/filled", "state/weight")
+EVERYTHING = f"--recipe stateful:Everything {' '.join(WORDS[2:-2])} --norm batch --run-dir run"
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +42,10 @@ def whole(runs):
 
 
 def test_a_pool_and_a_controller_do_what_they_say(whole):
-    assert whole["state/pool"].shape == (G, PLACES, 8, 8, 1)
-    assert list(whole["state/filled"]) == [4] * G
-    assert len({picture.tobytes() for picture in whole["state/pool"].reshape(G * PLACES, -1)}) == G * PLACES
+    assert whole["ranks/state/pool"].shape == (G, PLACES, 8, 8, 1)
+    assert list(whole["ranks/state/filled"]) == [4] * G
+    assert len({picture.tobytes() for picture in whole["ranks/state/pool"].reshape(G * PLACES, -1)}) == G * PLACES
     assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5
-
-
-def test_two_ranks_resume_it_and_keep_the_same(tmp_path, runs, whole):
-    shutil.copytree(runs / "cut", tmp_path, dirs_exist_ok=True)
-    done = train(tmp_path, *WORDS, "--steps", "4", ranks=2)
-    assert f"state: pool ({PLACES}, 8, 8, 1) per sample; filled () per sample; weight ()" in done.stderr
-    found = tensors(tmp_path / "run", 4)
-    for name in KEPT:
-        np.testing.assert_allclose(found[name], whole[name], atol=1e-5, err_msg=name)
 
 
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, runs, whole):
@@ -126,24 +123,27 @@ def test_mistakes_are_named_before_the_first_step(methods, complaint):
     assert complaint in str(caught.value)
 
 
-def trained(folder, steps, ranks=2, recipe="Local", more=""):
-    """The tensors after training to a step."""
+def trained(folder, steps, ranks=2, recipe="Everything"):
+    """The tensors after training to a step: two of the discriminators and the pool, then those of the generator."""
     folder.mkdir(exist_ok=True)
-    words = f"--recipe stateful:{recipe} --image-size 8 --global-batch-size 6 --sample-every 0 --norm batch"
-    words += f" --check-ranks-every 1 --checkpoint-every 1 --keep 0 --max-steps {steps} --run-dir run"
-    train(folder, *words.split(), *more.split(), ranks=ranks)
+    words = f"{EVERYTHING.replace('Everything', recipe)} --check-ranks-every 1 --checkpoint-every 1 --keep 0"
+    train(folder, *words.split(), "--max-steps", str(steps), ranks=ranks)
     return tensors(folder / "run", steps)
 
 
-def kernels(saved):
-    """The first kernel of the discriminator on all ranks, (ranks, 64, 16), and as the file has it of rank 0."""
-    (name,) = (n for n in saved if n.startswith("local/networks/") and saved[n].shape[1:] == (64, 16))
-    return saved[name], saved[name.removeprefix("local/")]
+def of_ranks(saved, kind=""):
+    """What a checkpoint has of all ranks, by the name that one rank has."""
+    return {name[6:]: rows for name, rows in saved.items() if name.startswith(f"ranks/{kind}")}
+
+
+def local(saved):
+    """The networks, slots and averages of each rank."""
+    return {name: rows for name, rows in of_ranks(saved).items() if "discriminator" in name}
 
 
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory):
-    """A run of two ranks that has stopped after its second step, when the discriminators are trained."""
+    """A run of two ranks that has stopped after its second step, when discriminators and pool are what they will be."""
     folder = tmp_path_factory.mktemp("cut")
     trained(folder, 2)
     return folder
@@ -151,27 +151,44 @@ def cut(tmp_path_factory):
 
 def test_each_rank_follows_the_gradient_of_its_own_samples(cut, tmp_path):
     """With SGD, the mean of the ranks' first steps is the step of the reduced gradient."""
-    everyones, of_root = kernels(tensors(cut / "run", 1))
-    reduced = trained(tmp_path, 1, recipe="Reduced")
-    (name,) = (n for n in reduced if n.startswith("networks/discriminator") and reduced[n].shape == (64, 16))
-    assert len(everyones) == 2 and not np.allclose(*everyones, atol=1e-6)
-    np.testing.assert_array_equal(everyones[0], of_root)
-    np.testing.assert_allclose(everyones.mean(axis=0), reduced[name], atol=1e-7)
+    saved, reduced = tensors(cut / "run", 1), trained(tmp_path, 1, recipe="Reduced")
+    kernels = {name: rows for name, rows in of_ranks(saved, "networks/discriminator").items() if "kernel" in name}
+    assert kernels and all(len(rows) == 2 and not np.allclose(*rows, atol=1e-6) for rows in kernels.values())
+    assert not saved.keys() & kernels.keys()  # they are in the file once
+    for name, rows in kernels.items():
+        np.testing.assert_allclose(rows.mean(axis=0), reduced[name], atol=1e-7)
 
 
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one_and_another_number_of_ranks_takes_the_first(cut, tmp_path):
-    one, two = (shutil.copytree(cut, tmp_path / name) for name in ("one", "two"))
-    whole, resumed = trained(tmp_path / "whole", 4), trained(two, 4)
+def test_two_ranks_that_resume_have_the_bits_of_an_uninterrupted_run(cut, tmp_path):
+    whole, resumed = trained(tmp_path / "whole", 4), trained(shutil.copytree(cut, tmp_path / "two"), 4)
     assert whole.keys() == resumed.keys()
     assert all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
-    before, _ = kernels(tensors(cut / "run", 2))
-    np.testing.assert_array_equal(kernels(trained(one, 4, ranks=1))[0], before[:1])
+    averages = of_ranks(whole, "ema/generator")
+    assert averages and any(not np.array_equal(*rows) for rows in averages.values())
 
 
-def test_averages_that_a_checkpoint_lacks_begin_at_the_weights_of_each_rank(tmp_path):
-    before, _ = kernels(trained(tmp_path, 1, recipe="Averaged", more="--ema-decay 0"))
-    found = trained(tmp_path, 2, recipe="Averaged", more="--ema-decay 0.9 --allow-changed ema_decay")
-    after, _ = kernels(found)
-    (averages,) = (found[n] for n in found if n.startswith("local/ema/") and found[n].shape[1:] == (64, 16))
-    # The second step's share of the weights in their average is 1 - 2 / 11.
-    np.testing.assert_allclose(averages, before * 2 / 11 + after * 9 / 11, atol=1e-6)
+def test_one_rank_takes_the_means_of_the_statistics_the_first_networks_and_all_of_the_pool(cut):
+    saved, command = tensors(cut / "run", 2), parse([*EVERYTHING.split()[:-1], str(cut / "run"), "--max-steps", "2"])
+    run = build(command.config, command.recipe, command.options, Ranks())
+    restore(run, command.resume, Commits()).lock.close()
+    found = {**values_of(run), **{name: each.numpy() for name, each in run.state.recipe_state.own().items()}}
+    for name, rows in of_ranks(saved).items():
+        mean = rows.astype(np.float64).mean(axis=0).astype(rows.dtype)
+        expected = rows if name.startswith("state/") else rows[0] if name in local(saved) else mean
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
+    assert {name.split("/")[0] for name in of_ranks(saved)} == {"networks", "optimizers", "ema", "state"}
+
+
+def test_two_ranks_take_the_networks_and_the_pool_of_one(tmp_path):
+    before, after = trained(tmp_path, 2, ranks=1), trained(tmp_path, 3)
+    assert local(before) and local(before).keys() == local(after).keys()
+    for name, rows in local(after).items():
+        np.testing.assert_array_equal(rows, np.repeat(local(before)[name], 2, axis=0), err_msg=name)
+    for name, whole in of_ranks(after, "state").items():
+        np.testing.assert_array_equal(whole, of_ranks(before)[name], err_msg=name)
+
+
+def test_other_networks_of_each_rank_are_refused_by_name(cut, tmp_path, capsys):
+    words = [*EVERYTHING.split()[:-1], str(shutil.copytree(cut, tmp_path / "copy") / "run"), "--ema-decay", "0"]
+    assert main([*words, "--max-steps", "3", "--allow-changed", "ema_decay"]) == 2
+    assert "ema/discriminator/discriminator/dense" in (error := capsys.readouterr().err) and "of all ranks is" in error

@@ -84,16 +84,6 @@ def test_a_save_that_fails_is_reported_and_the_last_one_is_an_error(tmp_path, mo
     assert error.splitlines()[-1].startswith("hvdgan: checkpoint cannot be written")
 
 
-def test_after_a_best_that_could_not_be_written_a_better_one_than_before_is_kept(tmp_path, monkeypatch):
-    done = iter([3.0, 1.0, 2.0, 4.0])
-    monkeypatch.setattr(Evaluator, "__call__", lambda _: {"eval/error": next(done)})
-    failing(monkeypatch, {4})
-    flags = ["--recipe", "test_saving:Known", *TINY[2:], "--eval-every", "2", "--best-metric", "eval/error"]
-    assert train(tmp_path, "--checkpoint-every", "0", "--keep", "1", flags=flags) == 0
-    assert steps(tmp_path) == [6, 8]
-    assert manifest(tmp_path, 8)["best"] == {"metric": "eval/error", "mode": "min", "value": 2.0, "step": 6}
-
-
 def test_a_best_of_another_scale_is_sought_anew(tmp_path, monkeypatch, capsys):
     """As with a distance of fewer samples, which is larger."""
     values = iter([1.0, 3.0, 2.0])
