@@ -22,7 +22,7 @@ TRAINS = {
     ("hvdgan.train", "main"),
     ("hvdgan.training.build", "build"),
     ("hvdgan.training.build", "make_parts"),
-    ("hvdgan.training.state", "build_state"),
+    ("hvdgan.training.train_state", "build_state"),
 }
 
 

@@ -37,14 +37,14 @@ from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import Config
 from hvdgan.training.command import to_json
+from hvdgan.training.declared_state import DeclaredState
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.rank_state import RankState
-from hvdgan.training.recipe_state import RecipeState
 from hvdgan.training.repeatable import operations, refuse_unrepeatable
-from hvdgan.training.state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
+from hvdgan.training.train_state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.values.sample_values import SampleValues, are_pixels
 
 T = TypeVar("T")
@@ -85,8 +85,8 @@ def make_parts(config: Config, recipe_class: type[Recipe], options: Any, spec: D
     declared = state_of(recipe, stages)
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
-    kept = RecipeState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(state, recipe_state=kept, local=local_networks(stages))
+    kept = DeclaredState(declared, ranks, config.global_batch_size)
+    state = dataclasses.replace(state, declared_state=kept, local=local_networks(stages))
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "

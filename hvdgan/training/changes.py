@@ -91,7 +91,7 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
     before = manifest["config"]
     now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = list[str](), list[str]()
-    of_places = [name for name, state in run.state.recipe_state.declared.items() if state.per_sample]
+    of_places = [name for name, state in run.state.declared_state.declared.items() if state.per_sample]
     if of_places and before.get("global_batch_size") != now["global_batch_size"]:
         raise UserError(
             f"--resume: {source} was made with --global-batch-size {before.get('global_batch_size')}, and this run has "

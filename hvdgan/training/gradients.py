@@ -23,7 +23,7 @@ from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.recipe.state import StateValues
 from hvdgan.settings.config import Config
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 Metrics = dict[str, tf.Tensor]
 Data = dict[str, tf.Tensor]
@@ -92,7 +92,7 @@ class Forward:
             networks, frozen=frozen, owned=owned, training=True, shared=shared, losses=of_calls, averages=averages
         )
         loss, measured, moved = loss_of(update.loss, nets, batch, self.where(update))
-        what, declared = f"{self.where(update)}: the loss", self._state.recipe_state.declared
+        what, declared = f"{self.where(update)}: the loss", self._state.declared_state.declared
         moved = new_state(moved, declared, batch.state, what, update.loss, per_sample=True)
         if of_networks := self._of_networks(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
@@ -133,7 +133,7 @@ class Forward:
 
     def state(self, part: "int | tf.Tensor" = 0) -> Data:
         """The values of the recipe's state for a micro-batch."""
-        return self._state.recipe_state.values(part, self.micro_batches)
+        return self._state.declared_state.values(part, self.micro_batches)
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""

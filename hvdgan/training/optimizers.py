@@ -10,7 +10,7 @@ import tensorflow as tf
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:

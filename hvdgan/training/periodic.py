@@ -18,8 +18,8 @@ from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.saving import Saving
-from hvdgan.training.state import TrainState, copy_of
 from hvdgan.training.summary import end_of
+from hvdgan.training.train_state import TrainState, copy_of
 
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""

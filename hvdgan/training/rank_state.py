@@ -13,7 +13,7 @@ from hvdgan.checkpoints.checkpoint import Snapshot
 from hvdgan.checkpoints.tensor_names import of_one
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
-from hvdgan.training.state import TrainState, copies_of, copy_of
+from hvdgan.training.train_state import TrainState, copies_of, copy_of
 
 Everyones = Mapping[str, np.ndarray]
 """values of all ranks, (ranks, ...) or (global batch, ...), by the names that a checkpoint gives those of one"""
@@ -45,7 +45,7 @@ class RankState:
     @staticmethod
     def of(state: TrainState, ranks: Ranks, global_batch_size: int) -> "RankState":
         """What differs of the variables of a run."""
-        return RankState(state.statistics(), state.of_local(), state.recipe_state.own(), ranks, global_batch_size)
+        return RankState(state.statistics(), state.of_local(), state.declared_state.own(), ranks, global_batch_size)
 
     def gather(self) -> dict[str, np.ndarray]:
         """Return the values of all ranks; every rank calls this."""

@@ -148,7 +148,7 @@ def assign(run: Run, snapshot: Snapshot) -> None:
     checkpoint.assign({name: variable for name, variable in tensors.items() if name in values}, values)
     if not any(kind_of(name) == EMA for name in values):
         _begin_averages(run, run.state.ema)
-    run.schedule.restore(snapshot.facts["progress"])
+    run.schedule.resume(snapshot.facts["progress"])
 
 
 def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> ResumePoint:
@@ -159,7 +159,7 @@ def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> 
     facts = ranks.gather(facts if ranks.rank == root else None, "the resume point")[root]
     if ranks.rank != root:
         point = ResumePoint(**facts)
-        run.schedule.restore(point.progress)
+        run.schedule.resume(point.progress)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if point.saved_by:
         run.rank_state.scatter(everyones, point.saved_by, root)

@@ -13,7 +13,7 @@ from hvdgan.training.changes import named_steps
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.state import copies_of
+from hvdgan.training.train_state import copies_of
 
 
 class Saving:

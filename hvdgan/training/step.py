@@ -23,7 +23,7 @@ from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
 from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 Before = Sequence[tuple[keras.Variable, tf.Tensor]]
 """variables with their earlier values"""
@@ -86,7 +86,7 @@ class StageStep:
         if self.stage.level is not None:
             first, last = self.stage.level
             done = tf.cast(to_device(stage_step), tf.float32) / max(self.stage.steps - 1, 1)
-            self._state.recipe_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
+            self._state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
         whole = config.accumulate == 1
         compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data)
         for update in due:
@@ -107,7 +107,7 @@ class StageStep:
             # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
             with forward.scope(update):
                 finite[update.name] = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
-            self._state.recipe_state.assign(moved, finite[update.name])
+            self._state.declared_state.assign(moved, finite[update.name])
             apply = functools.partial(self._apply, update, gradients, norm, to_device(stage_step))
             if self._branches:
                 applied = apply_or_restore(apply, finite[update.name], wanted, before)
@@ -144,7 +144,7 @@ class StageStep:
 
     def _control(self, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
-        kept, config = self._state.recipe_state, self._config
+        kept, config = self._state.declared_state, self._config
         reported = None if config.ada is None else ada.sign_of(self.stage.updates, metrics)
         controls = type(self._recipe).control is not Recipe.control
         if not (controls or reported):

@@ -245,7 +245,7 @@ def _code(recipe: Recipe) -> str:
 
 def _state(run: Run) -> Iterator[str]:
     """What the recipe keeps besides its networks."""
-    if declared := run.state.recipe_state.declared:
+    if declared := run.state.declared_state.declared:
         shapes = (
             f"{name} {tuple(each.initial.shape)}{' per sample' * each.per_sample}" for name, each in declared.items()
         )

@@ -1,5 +1,5 @@
 """State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
-Modules: training.state"""
+Modules: training.train_state"""
 
 import sys
 

@@ -141,7 +141,7 @@ def test_a_run_with_it_logs_its_probability():
     for step in range(8):
         metrics, finite = stage_step(run)(step, step, data_of(run, step))
         assert all(finite)
-    p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
+    p = float(run.state.declared_state.shared()["state/ada"].numpy()[0])
     assert p in (0.0, 1.0) and "ada/p" in metrics
 
 
@@ -166,7 +166,7 @@ def test_the_probability_grows_by_the_images_of_all_steps_wherever_the_sign_is_r
     seen, before = {}, 0.0
     for step in range(12):
         stage_step(run)(step, step, data_of(run, step))
-        p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
+        p = float(run.state.declared_state.shared()["state/ada"].numpy()[0])
         seen |= {} if p == before else {step + 1: p}
         before = p
     assert seen == pytest.approx(moves)

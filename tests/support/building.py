@@ -16,8 +16,8 @@ from hvdgan.recipe.batch import unpack
 from hvdgan.settings.config import Config
 from hvdgan.settings.evaluation import EvaluationConfig
 from hvdgan.training.build import Run, build
-from hvdgan.training.state import copies_of
 from hvdgan.training.step import StageStep
+from hvdgan.training.train_state import copies_of
 from tiny import Tiny, TinyOptions
 
 _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}

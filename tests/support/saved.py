@@ -16,7 +16,7 @@ from hvdgan.recipe.loading import digests_of_files, load_recipe
 from hvdgan.settings.config import Config
 from hvdgan.train import main
 from hvdgan.training.command import to_json
-from hvdgan.training.state import build_state
+from hvdgan.training.train_state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
 

@@ -1,5 +1,5 @@
-"""State of a recipe that belongs to no network, and networks that each rank trains for itself: exact after a resume.
-Modules: recipe.state"""
+"""What differs between the ranks, and state of a recipe that belongs to no network: exact after a resume.
+Modules: recipe.state, training.declared_state, checkpoints.tensor_names"""
 
 import shutil
 
@@ -64,10 +64,10 @@ class Beginning(Pooled):
 
 
 def test_a_run_can_be_used_if_the_name_of_a_state_begins_another(tmp_path):
-    words = ["--recipe", "test_recipe_state:Beginning", *WORDS[2:-1], str(tmp_path / "run"), "--steps", "2"]
+    words = ["--recipe", "test_rank_state:Beginning", *WORDS[2:-1], str(tmp_path / "run"), "--steps", "2"]
     assert main(words) == 0
     assert sample.main([str(tmp_path / "run"), "--samples", "4", "--out", str(tmp_path / "four.png")]) == 0
-    kept = load_trained(tmp_path / "run").state.recipe_state.shared()
+    kept = load_trained(tmp_path / "run").state.declared_state.shared()
     found = tensors(tmp_path / "run", 2)
     assert {name: float(variable.numpy()) for name, variable in kept.items()} == {
         name: float(found[name]) for name in ("state/p", "state/weight")
@@ -95,13 +95,13 @@ def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
 
     run = tiny_run(faulty(judge=judge))
     stage_step(run)(0, 0, data_of(run))
-    kept = {**run.state.recipe_state.shared(), **run.state.recipe_state.own()}
+    kept = {**run.state.declared_state.shared(), **run.state.declared_state.own()}
     before = {name: variable.numpy() for name, variable in kept.items()}
     _, finite = stage_step(run)(1, 1, data_of(run))
     assert list(finite.numpy()) == [False, True]
     assert all(np.array_equal(variable.numpy(), before[name]) for name, variable in kept.items())
     stage_step(run)(2, 2, data_of(run))
-    assert not np.array_equal(run.state.recipe_state.own()["state/pool"].numpy(), before["state/pool"])
+    assert not np.array_equal(run.state.declared_state.own()["state/pool"].numpy(), before["state/pool"])
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_one_rank_takes_the_means_of_the_statistics_the_first_networks_and_all_o
     saved, command = tensors(cut / "run", 2), parse([*EVERYTHING.split()[:-1], str(cut / "run"), "--max-steps", "2"])
     run = build(command.config, command.recipe, command.options, Ranks())
     restore(run, command.resume, Commits()).lock.close()
-    found = {**values_of(run), **{name: each.numpy() for name, each in run.state.recipe_state.own().items()}}
+    found = {**values_of(run), **{name: each.numpy() for name, each in run.state.declared_state.own().items()}}
     for name, rows in of_ranks(saved).items():
         mean = rows.astype(np.float64).mean(axis=0).astype(rows.dtype)
         expected = rows if name.startswith("state/") else rows[0] if name in local(saved) else mean

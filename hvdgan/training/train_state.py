@@ -19,7 +19,7 @@ from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
-from hvdgan.training.recipe_state import RecipeState
+from hvdgan.training.declared_state import DeclaredState
 
 FIRST = 2.0**15
 """initial value of each scale"""
@@ -100,7 +100,7 @@ class TrainState:
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
-    recipe_state: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
+    declared_state: DeclaredState = dataclasses.field(default_factory=lambda: DeclaredState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
     local: Collection[str] = ()
     """names of the networks that each rank trains for itself; none outside of training"""
@@ -115,7 +115,7 @@ class TrainState:
             _add(named, f"{EMA}/{name}", ((variable.path, average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
             _add(named, f"{LOSS_SCALES}/{name}", [("value", scale.value), ("held", scale.held)])
-        return {**named, **self.recipe_state.shared()}
+        return {**named, **self.declared_state.shared()}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
@@ -168,7 +168,7 @@ class TrainState:
 
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
-        state, averages = self.recipe_state.seen_in_samples(), self.sampling_values()
+        state, averages = self.declared_state.seen_in_samples(), self.sampling_values()
         return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state, averages=averages)
 
 

@@ -11,7 +11,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.state import State, StateValues
 
 
-class RecipeState:
+class DeclaredState:
     """The state of a recipe on one rank, from arrays of initial values by name."""
 
     def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
