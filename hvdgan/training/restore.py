@@ -30,12 +30,8 @@ from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.saving import snapshot
 from hvdgan.values import sample_values
 
-_TENSORS_OF = {
-    "ema_decay": (EMA, "averages", "the weights"),
-    "precision": (LOSS_SCALES, "loss scales", "their first value"),
-}
-"""for each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
-whose checkpoint lacks them"""
+_MAY_LACK = {"ema_decay": (EMA, "averages"), "precision": (LOSS_SCALES, "loss scales")}
+"""the kind of tensors, and its name in messages, that a checkpoint or the run may lack if this setting may change"""
 
 
 class Saved(NamedTuple):
@@ -128,14 +124,13 @@ def compare(run: Run, resume: Resume, saved: Saved) -> tuple[Saved, list[str]]:
     path, snapshot = saved
     remarks = check_checkpoint(run, path, snapshot.facts, resume.allow_changed)
     tensors, values = run.state.tensors(), snapshot.of_root()
-    allowed = {kind: each for setting, (kind, *each) in _TENSORS_OF.items() if setting in resume.allow_changed}
-    for kind, (what, first) in allowed.items():
-        theirs, own = (any(kind_of(name) == kind for name in names) for names in (values, tensors))
-        if theirs != own:
-            then = "are dropped" if theirs else f"are not there, and begin at {first}"
-            remarks.append(f"warning: the {what} of {path} {then}")
-            values = {name: each for name, each in values.items() if kind_of(name) != kind}
-            tensors = {name: each for name, each in tensors.items() if kind_of(name) != kind}
+    for kind, what in (_MAY_LACK[setting] for setting in resume.allow_changed if setting in _MAY_LACK):
+        theirs, own = ({name for name in names if kind_of(name) == kind} for names in (values, tensors))
+        if not (theirs and own):
+            values = {name: value for name, value in values.items() if name not in theirs}
+            tensors = {name: variable for name, variable in tensors.items() if name not in own}
+            then = "are dropped" if theirs else "are not there, and begin as in a new run"
+            remarks += [f"warning: the {what} of {path} {then}"] * bool(theirs or own)
     checkpoint.check_fits(path, values, tensors)
     run.rank_state.check_fits(snapshot, str(path))
     facts, dropped = without_incomparable(run, snapshot.facts)
