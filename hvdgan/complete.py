@@ -20,7 +20,7 @@ from hvdgan.settings.types import Blend, Count, NamedRecipe, Weights
 
 _HELP = """Fill holes of photographs with a trained completion network.
 
-RUN_DIR is a run folder of the recipe completion, whose newest checkpoint is used, or a checkpoint folder. Pixels
+RUN_DIR is a run folder of the recipe completion, whose newest checkpoint is used, or a checkpoint file. Pixels
 outside the hole are not changed."""
 
 

@@ -22,7 +22,7 @@ from hvdgan.settings.types import NonNegative
 _HELP = """Measure the networks of a run: distances between samples that they generate and real ones, and the recipe's
 measures of held-out samples.
 
-RUN_DIR is a run folder, whose newest checkpoint is measured, or a checkpoint folder. Start it alone, or under
+RUN_DIR is a run folder, whose newest checkpoint is measured, or a checkpoint file. Start it alone, or under
 horovodrun, mpirun or srun. The figures are shown as a table; their records go to RUN_DIR/evaluation.jsonl."""
 
 

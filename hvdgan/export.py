@@ -23,7 +23,7 @@ from hvdgan.settings.types import NamedRecipe, Weights
 
 _HELP = """Write a trained network, or what sample() computes, for use without hvdgan, in one process.
 
-RUN is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
+RUN is a run folder, whose newest checkpoint is used, or a checkpoint file."""
 
 Format = Literal["keras", "savedmodel", "npz"]
 _SUFFIXES: Mapping[str, Format] = {".keras": "keras", ".npz": "npz", "": "savedmodel"}

@@ -21,7 +21,7 @@ from hvdgan.settings.types import Count, Fraction, NamedRecipe, Seed, Weights
 
 _HELP = """Draw samples with a trained generator, in one process and without a launcher.
 
-RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint folder."""
+RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint file."""
 
 _ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
 Texts = dict[str, dict[str, list[str]]]

@@ -22,7 +22,7 @@ from hvdgan.settings.types import NamedRecipe, Seed, Weights
 _HELP = """Translate pictures into another domain, each under its own name.
 
 RUN_DIR is a run folder of cyclegan, pix2pix or a recipe of your own with translate(), whose newest checkpoint is used,
-or a checkpoint folder. A picture keeps its size."""
+or a checkpoint file. A picture keeps its size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
+from hvdgan.checkpoints.files import DamagedCheckpoint, damaged, read_manifest, read_tensors
 from hvdgan.checkpoints.tensor_names import EMA, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, of_ranks
 from hvdgan.errors import RunError
 
@@ -35,7 +35,7 @@ def contents(checkpoint: Path) -> Facts:
             **{fact: manifest[fact] for fact in _FACTS},
             "recipe": manifest["config"].get("recipe"),
             "data": {fact: data[fact] for fact in ("source", "num_images")},
-            "bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
+            "bytes": checkpoint.stat().st_size,
             "networks": {name: _counts(paths) for name, paths in of_kind[NETWORKS].items()},
             "averages": {name: _counts(paths) for name, paths in of_kind[EMA].items()},
             "optimizers": {
@@ -47,7 +47,7 @@ def contents(checkpoint: Path) -> Facts:
     except OSError as error:
         raise RunError(f"{checkpoint} cannot be read: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:
-        raise RunError(f"{checkpoint} is damaged: its manifest.json is not as it was written: {error!r}") from error
+        raise DamagedCheckpoint(f"{checkpoint} is damaged: its manifest is not as it was written: {error!r}") from error
 
 
 def verified(checkpoint: Path) -> Facts:
@@ -76,7 +76,6 @@ def difference(first: Path, second: Path) -> Facts:
     Raises:
         RunError: a checkpoint cannot be read.
     """
-    others = dict(read_tensors(second))
     facts: Facts = {
         "first": {"path": str(first), "step": read_manifest(first)["step"]},
         "second": {"path": str(second), "step": read_manifest(second)["step"]},
@@ -86,6 +85,7 @@ def difference(first: Path, second: Path) -> Facts:
         "unlike": [],
         "changed": [],
     }
+    others = dict(read_tensors(second))
     for name, mine in read_tensors(first):
         other = others.pop(name, None)
         if other is None:

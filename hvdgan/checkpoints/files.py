@@ -1,5 +1,7 @@
-"""Finds, reads and verifies checkpoints on the disk, without TensorFlow."""
+"""Checkpoints on the disk, without TensorFlow: files step-<step>.safetensors, whose header has the manifest."""
 
+import contextlib
+import dataclasses
 import hashlib
 import json
 import re
@@ -9,15 +11,20 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from hvdgan import __version__
-from hvdgan.errors import RunError, UserError
+from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, of_one, of_ranks
+from hvdgan.errors import RunError, UserError, in_one_line, unwritable
+from hvdgan.files.replacing import flush, whole_file
 from hvdgan.launching.launched import launched
 
 FORMAT_VERSION = 1
-STATE = "state.safetensors"
-MANIFEST = "manifest.json"
-LATEST = "latest"
+EXAMPLE = "runs/dcgan/checkpoints/step-00001000.safetensors"
+"""a checkpoint's path, for messages"""
+_SUFFIX = ".safetensors"
+_MOST_HEADER = 1 << 24
+"""bytes of a header, at most: some 40,000 tensors; a longer one would take much memory to read"""
 _FIELDS = {
     **dict.fromkeys(("step", "stage_index", "stage_step", "samples_seen", "seed", "ranks"), int),
     **dict.fromkeys(("config", "data", "tensors", "versions", "code", "frozen", "progress"), dict),
@@ -26,35 +33,92 @@ _FIELDS = {
 """fields of every manifest, and their types"""
 _OF_DATA = {"source": str, "fingerprint": str, "num_images": int, "spec": dict}
 """the same of its field `data`"""
-_NAME = re.compile(r"step-(?P<step>\d{8,})|\.step-(?P<replaced>\d{8,})\.replaced")
+_NAME = re.compile(rf"step-(\d{{8,}}){re.escape(_SUFFIX)}")
 
 
 class DamagedCheckpoint(RunError):
-    """A file of a checkpoint is missing, unreadable, or differs from what was written."""
+    """A checkpoint cannot be read, or differs from what was written; `what` is the message without the cure."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; copy it anew, or use another checkpoint")
+        self.what = what
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The contents of a checkpoint in host memory."""
+
+    step: int  # number of steps done
+    values: dict[str, np.ndarray]  # arrays by tensor name
+    facts: dict[str, Any]  # other fields of the manifest, such as run_id, stage, data and config; JSON types
+
+    def of_ranks(self) -> dict[str, np.ndarray]:
+        """The values of all ranks, (ranks, ...) or (global batch, ...), by the names of one rank's."""
+        return of_ranks(self.values)
+
+    def of_root(self) -> dict[str, np.ndarray]:
+        """The values of rank 0, without state per sample, and the means of the ranks' statistics."""
+        mine = {name: rows[0] for name, rows in self.of_ranks().items() if kind_of(name) in OF_NETWORKS}
+        return mine | of_one(self.values)
+
+
+def write(folder: Path, snapshot: Snapshot) -> Path:
+    """Write RUN_DIR/checkpoints/step-<step>.safetensors, and its name to `latest`; only rank 0 may call this.
+
+    A crash at any moment leaves the older checkpoints as they were, also one of the same step: the file gets its name
+    when all of it is on the disk.
+
+    Returns the checkpoint. A RunError says that it cannot be written.
+    """
+    target = folder / f"step-{snapshot.step:08d}{_SUFFIX}"
+    # save_file writes the bytes of an array that is not contiguous in another order than its shape says.
+    values = {name: np.asarray(value, order="C") for name, value in snapshot.values.items()}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": snapshot.step,
+        **snapshot.facts,
+        "tensors": {name: describe(value) for name, value in values.items()},
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(target, lasting=True) as partial:
+            partial.touch()
+            mode = partial.stat().st_mode & 0o777
+            save_file(values, partial, {"manifest": json.dumps(manifest)})
+            with contextlib.suppress(OSError):  # a file system without modes
+                partial.chmod(mode)  # save_file makes the file readable by its owner only, whatever the umask is
+            _header(partial)  # what nobody could read is not written
+        flush(folder)
+        with whole_file(folder / "latest", lasting=True) as latest:
+            latest.write_text(target.name + "\n")
+        flush(folder)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(f"checkpoint {target}", error) from error
+    return target
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what writes that were killed have left in RUN_DIR/checkpoints; the caller holds the run's lock."""
+    for path in (*folder.glob(".step-*"), *folder.glob(".tmp*")):  # the latter are save_file's
+        path.unlink()
 
 
 def find(path: Path) -> Path:
-    """Find the checkpoint that a command line names: itself, or the newest of a run folder.
-
-    Raises:
-        UserError: the path is neither.
-        RunError: the path is a checkpoint without a manifest.
-    """
+    """Find the checkpoint that a command line names: itself, or the newest of a run folder; else a UserError."""
     try:
-        if (path / MANIFEST).is_file():
-            return path
-        if not path.exists() and (aside(path) / MANIFEST).is_file():
-            return aside(path)
-        if (path / STATE).is_file():
-            raise RunError(f"{path} is not a whole checkpoint: it has no {MANIFEST}")
-        found = newest(path / "checkpoints")
+        found = path if is_checkpoint(path) else newest(path / "checkpoints")
         exists = path.exists()
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     if found is None:
-        problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such folder"
-        raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or runs/dcgan/checkpoints/step-00001000")
+        problem = "neither a run folder with a checkpoint nor a checkpoint" if exists else "no such file or folder"
+        raise UserError(f"{path}: {problem}; expected one such as runs/dcgan or {EXAMPLE}")
     return found
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Check that a file has the name of a checkpoint, whole or damaged."""
+    return path.suffix == _SUFFIX and path.is_file()
 
 
 def refuse_missing(run_dir: Path, request: Any) -> None:
@@ -64,42 +128,34 @@ def refuse_missing(run_dir: Path, request: Any) -> None:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """List all checkpoints in RUN_DIR/checkpoints, complete or damaged, highest step first."""
-    found = {}
-    # While a checkpoint is being replaced, and after a crash in between, the older one has the name of aside().
-    for path in [*folder.glob(".step-*.replaced"), *folder.glob("step-*")]:
-        if _NAME.fullmatch(path.name) and path.is_dir():
-            found[step_of(path)] = path
-    return [found[step] for step in sorted(found, reverse=True)]
+    """List all checkpoints in RUN_DIR/checkpoints, whole or damaged, highest step first."""
+    found = [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name) and path.is_file()]
+    return sorted(found, key=step_of, reverse=True)
 
 
 def newest(folder: Path) -> Path | None:
-    """Find the complete checkpoint with the highest step in RUN_DIR/checkpoints; None if there is none.
+    """Find the checkpoint with the highest step in RUN_DIR/checkpoints; None if there is none.
 
     `latest` is for people and other programs: a crash can fall between the rename that completes a checkpoint and the
     update of `latest`.
     """
-    return next((path for path in newest_first(folder) if (path / MANIFEST).is_file()), None)
-
-
-def aside(checkpoint: Path) -> Path:
-    """Return the name that a checkpoint has while another of the same step replaces it."""
-    return checkpoint.with_name(f".{checkpoint.name}.replaced")
-
-
-def is_gone(checkpoint: Path) -> bool:
-    """Check that a checkpoint which was complete is no longer there, because training has deleted it."""
-    try:
-        return not any((each / MANIFEST).is_file() for each in (checkpoint, aside(checkpoint)))
-    except OSError:  # it may be there
-        return False
+    return next(iter(newest_first(folder)), None)
 
 
 def step_of(checkpoint: Path) -> int:
     """Return the step in a checkpoint's name."""
     found = _NAME.fullmatch(checkpoint.name)
     assert found, f"{checkpoint} has no step in its name"
-    return int(found["step"] or found["replaced"])
+    return int(found[1])
+
+
+def _header(checkpoint: Path) -> Any:
+    """Return the header of a safetensors file: its length in 8 bytes, then JSON. A ValueError says that it is none."""
+    with checkpoint.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > _MOST_HEADER:
+            raise ValueError(f"it has {size:,} bytes, and {_MOST_HEADER:,} are the most")
+        return json.loads(file.read(size))
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
@@ -108,14 +164,15 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     Raises:
         RunError: the manifest is missing, damaged, or in the format of a newer hvdgan.
     """
-    path = checkpoint / MANIFEST
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json.loads(_header(checkpoint)["__metadata__"]["manifest"])
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: {path.name} cannot be read: {error!r}") from error
+        why = "it has no manifest" if isinstance(error, KeyError | TypeError) else in_one_line(error)
+        raise DamagedCheckpoint(f"{checkpoint} is not a checkpoint: its header cannot be read: {why}") from error
     if version != FORMAT_VERSION:
-        raise RunError(f"{path}: format version {version}; this hvdgan {__version__} reads version {FORMAT_VERSION}")
+        reads = f"this hvdgan {__version__} reads version {FORMAT_VERSION}"
+        raise RunError(f"{checkpoint}: format version {version!r:.20}; {reads}")
     wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]
     if "data" not in wrong:
         wrong += [f"data/{name}" for name, kind in _OF_DATA.items() if not isinstance(manifest["data"].get(name), kind)]
@@ -123,7 +180,8 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     if not all(isinstance(each, dict) and {"shape", "dtype"} <= each.keys() for each in tensors):
         wrong.append("tensors")
     if wrong:
-        raise DamagedCheckpoint(f"{path} is damaged: missing or of another type: {list_some(wrong)}")
+        what = "missing in its manifest or of another type"
+        raise DamagedCheckpoint(f"{checkpoint} is damaged: {what}: {list_some(wrong)}")
     return manifest
 
 
@@ -141,14 +199,13 @@ def is_among(name: str, only: tuple[str, ...]) -> bool:
 
 def read_tensors(checkpoint: Path, only: tuple[str, ...] = ("",)) -> Iterator[tuple[str, np.ndarray]]:
     """Read the tensors of which is_among() is true one at a time, without verifying them."""
-    path = checkpoint / STATE
     try:
-        with safe_open(path, "numpy") as file:
+        with safe_open(checkpoint, "numpy") as file:
             for name in file.keys():  # noqa: SIM118
                 if is_among(name, only):
                     yield name, file.get_tensor(name)
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: of a type that NumPy does not have
-        raise DamagedCheckpoint(f"{path} cannot be read: {error}") from error
+        raise DamagedCheckpoint(f"{checkpoint} cannot be read: {error}") from error
 
 
 def describe(value: np.ndarray) -> dict[str, Any]:

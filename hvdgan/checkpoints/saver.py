@@ -1,17 +1,24 @@
-"""Writes checkpoints beside the training steps, and deletes those that need not stay."""
+"""Writes checkpoints beside the training steps, follows the best one, and deletes those that need not stay."""
 
 import dataclasses
-import shutil
-import threading
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hvdgan.checkpoints import checkpoint, files
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints import files
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.errors import RunError, UserError
 from hvdgan.runs.events import Checkpoint, Event
+
+_LARGEST = frozenset({"psnr", "ssim", "precision", "recall", "density", "coverage", "accuracy"})
+
+
+def mode_of(metric: str) -> Literal["min", "max"]:
+    """Return "max" if a metric's largest value is the best, by the last word of its name; "min" if its smallest."""
+    name = metric.rpartition("/")[2]
+    return "max" if name == "inception_score" or name.rpartition("_")[2] in _LARGEST else "min"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,73 +59,64 @@ class Retention:
 
     keep: int  # number of newest checkpoints to keep; 0: all
 
-    def prune(self, folder: Path, newest: checkpoint.Snapshot) -> list[str]:
+    def prune(self, folder: Path, newest: Snapshot) -> list[str]:
         """Delete old checkpoints of the run that wrote `newest`; returns a message for each that cannot be deleted."""
         if not self.keep:
             return []
-        run_id = newest.facts["run_id"]
-        mine = [(path, manifest) for path, manifest in _manifests(folder) if manifest["run_id"] == run_id]
-        mine.sort(key=lambda each: each[1]["step"])
-        stay = {manifest["step"] for _, manifest in mine[-self.keep :]}
-        stay |= set({manifest["stage_index"]: manifest["step"] for _, manifest in mine}.values())  # the last of each
-        # The best by the newest, or by an older one if the best could not be written.
-        there = {manifest["step"] for _, manifest in mine}
-        bests = [(manifest.get("best") or {}).get("step") for _, manifest in reversed(mine)]
-        stay |= set([step for step in bests if step in there][:1])
+        mine = {}
+        for path in reversed(files.newest_first(folder)):
+            try:
+                manifest = files.read_manifest(path)
+            except RunError:
+                continue  # it may be of another run
+            if manifest["run_id"] == newest.facts["run_id"]:
+                mine[manifest["step"]] = path, manifest["stage_index"]
+        last_of_stages = {stage: step for step, (_, stage) in mine.items()}
+        best = newest.facts.get("best") or {}
+        stay = {*list(mine)[-self.keep :], *last_of_stages.values(), best.get("step")}
         failures = []
-        for path, manifest in mine:
-            if manifest["step"] not in stay and manifest["step"] < newest.step:
-                doomed = path.with_name(f".{path.name}.deleted")
+        for step, (path, _) in mine.items():
+            if step not in stay and step < newest.step:
                 try:
-                    path.rename(doomed)  # atomic, so that no reader finds half a checkpoint
-                    shutil.rmtree(doomed)  # checkpoint.write() deletes what a failure leaves here
+                    path.unlink()
                 except OSError as error:
                     failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
         return failures
 
 
-def _manifests(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    found = []
-    for path in files.newest_first(folder):
-        try:
-            found.append((path, files.read_manifest(path)))
-        except RunError:
-            continue  # a folder without a readable manifest may not be of this run
-    return found
-
-
 class Saver:
     """Writes one snapshot at a time. Only rank 0 writes; on the other ranks each method does nothing.
 
-    `say` logs a line, `tell` an event, `join` waits for a thread, and the thread calls `before_write`.
+    Args:
+        folder: RUN_DIR/checkpoints.
+        retention: what is deleted after each write.
+        executor: the thread that writes.
+        wait: function that returns the result of its work.
+        say: function that logs a line.
+        tell: function that logs an event.
+        is_root: whether this is rank 0.
     """
 
     def __init__(
         self,
         folder: Path,
         retention: Retention,
+        executor: Executor,
+        wait: Callable[[Future[Any]], Any],
         say: Callable[[str], None],
         tell: Callable[[Event], None] = lambda _: None,
-        join: Callable[[threading.Thread], None] = threading.Thread.join,
-        before_write: Callable[[], None] = lambda: None,
         *,
         is_root: bool = True,
     ) -> None:
-        self._folder = folder
-        self._retention = retention
-        self._say = say
-        self._tell = tell
-        self._join = join
-        self._before_write = before_write
+        self._folder, self._retention = folder, retention
+        self._executor, self._wait = executor, wait
+        self._say, self._tell = say, tell
         self._is_root = is_root
-        self._thread: threading.Thread | None = None
+        self._writing: Future[tuple[Checkpoint, list[str]]] | None = None
         self._failure: RunError | None = None
-        self.failed: set[int] = set()
-        """steps whose checkpoints could not be written"""
-        self._unremoved: list[str] = []
-        self._took: Checkpoint | None = None
+        """why the last write has failed"""
 
-    def save(self, take: Callable[[], checkpoint.Snapshot]) -> None:
+    def save(self, take: Callable[[], Snapshot]) -> None:
         """Start to write what take() returns, called on rank 0 alone, after the previous snapshot is written.
 
         A failure to write does not end the run: it is logged, and the next checkpoint is another try.
@@ -127,34 +125,33 @@ class Saver:
             return
         begin = time.perf_counter()
         snapshot = take()
-        if self._thread and self._thread.is_alive():
+        if self._writing and not self._writing.done():
             self._say(
                 f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
                 "--checkpoint-every, or a larger --eval-every if --best-metric saves so often"
             )
         self.report(wait=True)
-        self._failure = None
-        # Not a daemon thread: an exit in the middle of a write would waste it.
-        self._thread = threading.Thread(
-            target=self._write, args=(snapshot, time.perf_counter() - begin), name="checkpoint"
-        )
-        self._thread.start()
+        self._writing = self._executor.submit(self._write, snapshot, time.perf_counter() - begin)
 
     def report(self, *, wait: bool = False) -> None:
         """Log, once, that the last write has failed, if it has ended."""
-        if self._thread and (wait or not self._thread.is_alive()):
+        if self._writing and (wait or self._writing.done()):
             self.settle()
             if self._failure:
                 self._say(f"warning: {self._failure}; the run continues, and the next checkpoint is another try")
 
     def settle(self) -> None:
         """Wait for the last write, and log which old checkpoints it could not delete; does not raise."""
-        if self._thread:
-            self._join(self._thread)
-            self._thread = None
-            if self._took:
-                self._tell(self._took)
-            for line in self._unremoved:
+        if self._writing is None:
+            return
+        writing, self._writing, self._failure = self._writing, None, None
+        try:
+            written, unremoved = self._wait(writing)
+        except RunError as error:
+            self._failure = error
+        else:
+            self._tell(written)
+            for line in unremoved:
                 self._say(f"warning: {line}")
 
     def finish(self) -> None:
@@ -167,24 +164,16 @@ class Saver:
         if self._failure:
             raise self._failure
 
-    def _write(self, snapshot: checkpoint.Snapshot, waited: float) -> None:
-        self._unremoved, self._took = [], None
+    def _write(self, snapshot: Snapshot, waited: float) -> tuple[Checkpoint, list[str]]:
+        begin = time.perf_counter()
         try:
-            self._before_write()
-            begin = time.perf_counter()
-            checkpoint.write(self._folder, snapshot)
-        except Exception as error:  # an exception that leaves a thread would be lost
-            unknown = RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}")
-            self._failure = error if isinstance(error, RunError) else unknown
-            self.failed.add(snapshot.step)
-        else:
-            self._failure = None
-            self._took = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
-            self._prune(snapshot)
-
-    def _prune(self, snapshot: checkpoint.Snapshot) -> None:
-        """Delete old checkpoints; the new one is complete, so that no failure here ends the run."""
-        try:
-            self._unremoved = self._retention.prune(self._folder, snapshot)
+            files.write(self._folder, snapshot)
+        except RunError:
+            raise
         except Exception as error:
-            self._unremoved = [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]
+            raise RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}") from error
+        written = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
+        try:
+            return written, self._retention.prune(self._folder, snapshot)
+        except Exception as error:  # the new checkpoint is complete
+            return written, [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]

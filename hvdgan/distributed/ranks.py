@@ -80,53 +80,33 @@ class Ranks:
             )
         return [rank * (global_batch_size // size) for rank in range(size + 1)]
 
-    def reduced_gradients(
-        self,
-        tape: tf.GradientTape,
-        loss: tf.Tensor,
-        variables: Sequence[keras.Variable],
-        compression: str = "none",
-    ) -> list[tf.Tensor]:
-        """Gradients of the mean loss over the ranks with respect to exactly these variables.
+    def reduced(self, gradients: list[tf.Tensor], compression: str = "none") -> list[tf.Tensor]:
+        """All-reduce this rank's gradients, of a loss multiplied by loss_factor(), to those of the mean over the ranks.
 
         Call it inside a tf.function, under a name scope of stage and update: Horovod matches tensors by name.
 
         Args:
-            tape: the tape that recorded the loss.
-            loss: scalar, as Forward.loss scales it; a tape of computed gradients ignores it.
-            variables: Keras variables; the tape differentiates with respect to the tf.Variable inside each.
+            gradients: dense tensors.
             compression: "none", or "fp16": gradients are sent and summed in float16.
-
-        Returns:
-            One dense tensor per variable.
         """
-        values = [variable.value for variable in variables]
         if self.size == 1:
-            return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
-        hvd = backend.horovod()
-        local = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, values)]
-        sent = reduction.bundle(local, values)
-        # Horovod's tape requires one source for each gradient, and uses it only to tell gradients apart.
-        sources = [values[places[0]] for places in reduction.bundles(values)]
-        tape = hvd.DistributedGradientTape(
-            reduction.tape_of_gradients(sent),
-            device_dense=self._where,
-            groups=reduction.groups(
-                self.size, on_gpu=self.on_gpu and not self.reduces_on_host, deterministic=self.deterministic
-            ),
-            compression=getattr(hvd.Compression, compression),
-            op=hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
-        )
-        received = tape.gradient(loss, sources)
+            return gradients
+        hvd, sent = backend.horovod(), reduction.bundle(gradients)
+        how = {
+            "device_dense": self._where,
+            "compression": getattr(hvd.Compression, compression),
+            "op": hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
+        }
+        on_gpu = self.on_gpu and not self.reduces_on_host
+        if reduction.is_one_group(self.size, on_gpu=on_gpu, deterministic=self.deterministic):
+            received = hvd.grouped_allreduce(sent, **how)
+        else:
+            received = [hvd.allreduce(each, **how) for each in sent]
         self._time(sent, received)
-        return reduction.unbundle(received, values)
+        return reduction.unbundle(received, gradients)
 
     def loss_factor(self, compression: str = "none") -> float:
-        """The factor by which the loss is multiplied before reduced_gradients(): 1 / size, or 1 with "fp16".
-
-        To divide the loss by the number of ranks costs nothing, to divide the summed gradients costs a pass over all
-        of them. In float16 the smallest gradients would underflow, so they are divided afterwards.
-        """
+        """The factor of a loss before reduced(): 1 / size, or 1 with "fp16", where Horovod divides the sums."""
         return 1.0 / self.size if compression == "none" else 1.0
 
     def mean(self, values: tf.Tensor) -> tf.Tensor:

@@ -21,7 +21,6 @@ from hvdgan.evaluation.real_statistics import BINS, real_tally, stamp_of
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, in_short, left_out
 from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import Recipe
-from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.nets import Nets
 from hvdgan.settings.config import Config
 from hvdgan.settings.evaluation import FeatureConfig
@@ -232,7 +231,7 @@ def comparison_in_training(
     batch_size = min(_LARGEST_BATCH, -(-config.global_batch_size // ranks.size))
     reading, count, real_count = Reading(batch_size, threads), settings.eval_samples, settings.eval_real_samples
     real_count = count if real_count is None else real_count
-    reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
+    reals = real_set(recipe, sources, reading, count=real_count, mirrored=config.mirrored_axes)
     chosen = GeneratedSet(recipe, nets, reals.source, reading, seed=config.seed, count=count)
     plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
     return Comparison(chosen, reals, plan, folder, ranks)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.files import MANIFEST, find, is_gone, newest_first, read_manifest, step_of
+from hvdgan.checkpoints.files import find, newest_first, read_manifest, step_of
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.affinity import reading_threads
@@ -24,7 +24,6 @@ from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
-from hvdgan.recipe.augment import flip_axes
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.settings.evaluation import EvaluationRequest
 
@@ -59,7 +58,7 @@ class Evaluating:
             load = functools.partial(load_trained, checkpoint, self._asked.recipe)
             trained = on_all(load, self._ranks, "the checkpoint", names_rank=True)
         except RunError as error:
-            if not from_root(lambda: is_gone(checkpoint), self._ranks, "the checkpoint's presence"):
+            if not from_root(lambda: not checkpoint.exists(), self._ranks, "the checkpoint's presence"):
                 raise
             raise CheckpointDeleted(
                 f"{checkpoint} is gone, deleted by training as its --keep says, or by another program; name the run "
@@ -187,7 +186,7 @@ class Evaluating:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config
         reading = Reading(asked.batch_size, reading_threads(config.pipeline.threads, ranks))
         real_count = asked.samples if asked.real_samples is None else asked.real_samples
-        reals = real_set(recipe, sources, reading, count=real_count, mirrored=flip_axes(config))
+        reals = real_set(recipe, sources, reading, count=real_count, mirrored=config.mirrored_axes)
         nets, how = trained.nets(asked.weights), (self._seed(trained), asked.samples, asked.truncation)
         chosen: SampleSet = GeneratedSet(recipe, nets, reals.source, reading, *how)
         if asked.images is not None:
@@ -241,10 +240,10 @@ def checkpoints_of(path: Path, ranks: Ranks, *, every: bool) -> tuple[Path | Non
 
     def look() -> list[list[str]]:
         found = find(path)
-        if found.parent.name != "checkpoints":  # as of . and ../step-00001000
+        if found.parent.name != "checkpoints":  # as of . and ../step-00001000.safetensors
             found = Path(os.path.abspath(found))
         of_run = [str(found.parent.parent)] if found.parent.name == "checkpoints" else []
-        all_of_them = [str(each) for each in _complete(path)] if every else []
+        all_of_them = [str(each) for each in _saved(path)] if every else []
         return [of_run, all_of_them or [str(found)]]
 
     of_run, checkpoints = from_root(look, ranks, "the checkpoints")
@@ -255,7 +254,7 @@ def refuse_checkpoint(path: Path, ranks: Ranks) -> None:
     """Refuse to follow what gets no new checkpoints; a run folder may not be there yet. Every rank calls this."""
 
     def look() -> None:
-        if path.is_file() or (path / MANIFEST).is_file() or newest_first(path):
+        if path.is_file() or newest_first(path):
             raise UserError(f"--watch: {path} is a file or holds checkpoints; expected a run folder, as runs/dcgan")
 
     from_root(look, ranks, "the run folder")
@@ -270,13 +269,13 @@ def follow(run_dir: Path, ranks: Ranks, say: Say) -> Iterator[Path]:
 
     def look() -> str | None:
         """The next checkpoint, or an empty string; None if there will be none."""
-        complete = _complete(run_dir)
-        for each in complete:
+        saved = _saved(run_dir)
+        for each in saved:
             # A run that went back writes a checkpoint again.
             if (known := (each, _time_of(each))) not in seen:
                 seen.add(known)
                 return str(each)
-        return None if complete and _has_last(complete) else ""
+        return None if saved and _has_last(saved) else ""
 
     while (chosen := from_root(look, ranks, "new checkpoints")) is not None:
         if chosen:
@@ -289,27 +288,27 @@ def follow(run_dir: Path, ranks: Ranks, say: Say) -> Iterator[Path]:
         time.sleep(_POLL_SECONDS)
 
 
-def _complete(run_dir: Path) -> list[Path]:
-    """The complete checkpoints of a run folder, the oldest first."""
-    return [each for each in reversed(newest_first(run_dir / "checkpoints")) if (each / MANIFEST).is_file()]
+def _saved(run_dir: Path) -> list[Path]:
+    """The checkpoints of a run folder, the oldest first."""
+    return newest_first(run_dir / "checkpoints")[::-1]
 
 
-def _has_last(complete: Sequence[Path]) -> bool:
+def _has_last(saved: Sequence[Path]) -> bool:
     """Whether the newest of a run's checkpoints is that of its last step, as the newest sound manifest says."""
-    for checkpoint in reversed(complete):
+    for checkpoint in reversed(saved):
         try:
             manifest = read_manifest(checkpoint)
         except RunError:
             continue
         ended, most = manifest["progress"]["ended"], manifest["config"].get("max_steps")
         total = sum(ended.get(str(number), steps) for number, (_, steps) in enumerate(manifest["stages"]))
-        return bool(step_of(complete[-1]) >= (total if most is None else min(most, total)))
+        return bool(step_of(saved[-1]) >= (total if most is None else min(most, total)))
     return False
 
 
 def _time_of(checkpoint: Path) -> int:
-    """When the manifest of a checkpoint was written (ns); 0 if it cannot be found."""
+    """When a checkpoint was written (ns); 0 if it cannot be found."""
     try:
-        return (checkpoint / MANIFEST).stat().st_mtime_ns
+        return checkpoint.stat().st_mtime_ns
     except OSError:
         return 0

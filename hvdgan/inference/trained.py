@@ -70,7 +70,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     try:
         spec = of_json(manifest["data"]["spec"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{found}: its manifest.json does not describe the data: {error!r}; name another one") from error
+        raise RunError(f"{found}: its manifest does not describe the data: {error!r}; name another one") from error
     _check_functions(found, spec)
     with recipe_errors.of(command.recipe):
         prepare_keras(PRECISION, command.config.seed, "__init__()")

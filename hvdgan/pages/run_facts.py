@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import files
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
 from hvdgan.files import lock
 from hvdgan.runs import events, journal, metrics
@@ -29,7 +29,7 @@ class RunFacts:
     config: Facts  # settings; empty if config.json is missing or damaged
     metrics: metrics.Metrics
     journal: journal.Journal
-    checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it is not whole
+    checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it cannot be read
     grids: list[tuple[int, str]]  # step and name of the file
     holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
     other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
@@ -44,7 +44,7 @@ class RunFacts:
 
     @property
     def newest(self) -> int | None:
-        """Step of the newest whole checkpoint; None if there is none."""
+        """Step of the newest checkpoint; None if there is none."""
         return next((step for step, size in self.checkpoints if size), None)
 
     @property
@@ -138,6 +138,6 @@ def _modified(path: Path) -> int:
 
 
 def _size(folder: Folder, name: str) -> int:
-    """Return the bytes of a checkpoint; 0 if a file of it is missing."""
-    inside = [folder.find(f"{name}/{file}") for file in (files.MANIFEST, files.STATE)]
-    return sum(path.stat().st_size for path in inside if path) if all(inside) else 0
+    """Return the bytes of a checkpoint; 0 if it cannot be read."""
+    path = folder.find(name)
+    return path.stat().st_size if path else 0

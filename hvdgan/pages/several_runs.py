@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
 from hvdgan.pages import run_facts, verdict
 from hvdgan.pages.curves import Charts, Line, number

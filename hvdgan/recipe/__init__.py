@@ -2,13 +2,12 @@
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import losses, metrics
-from hvdgan.recipe.batch import Batch, Domain
+from hvdgan.recipe.batch import Batch, Domain, State
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import NoOptions, Recipe
 from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
-from hvdgan.recipe.state import State
 from hvdgan.settings.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
 
 __all__ = [

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.errors import UserError
+from hvdgan.recipe.batch import State
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Update
-from hvdgan.recipe.state import State
 
 METRIC = "real_sign"
 """metric of a loss: the mean sign of the discriminator's logits for augmented real pictures, r_t of equation 1"""

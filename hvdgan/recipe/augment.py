@@ -7,7 +7,6 @@ import tensorflow as tf
 from hvdgan.errors import UserError
 from hvdgan.recipe.batch import Parts
 from hvdgan.recipe.draws import Random
-from hvdgan.settings.config import Config
 from hvdgan.settings.types import Kind
 
 _SHIFT = 0.125  # of the image's side, at most
@@ -24,25 +23,23 @@ def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
     return parts
 
 
-def flip_axes(config: Config) -> Sequence[str]:
-    """The names of the axes along which the samples are mirrored."""
-    return config.arrays.flip_axes or (("width",) if config.flip else ())
-
-
-def check_augmentations(config: Config, shape: Sequence[int], input_shape: Sequence[int] | None = None) -> None:
-    """Refuse flips and augmentations that samples of this shape, and their inputs, cannot have."""
+def check_flips(axes: Sequence[str], flag: str, shape: Sequence[int], input_shape: Sequence[int] | None) -> None:
+    """Refuse flips along axes, which a flag names, that samples of this shape, or their inputs, do not have."""
     names = list(AXES)[: len(shape) - 1]
-    flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
-    for axis in flip_axes(config):
+    for axis in axes:
         if axis not in names:
             there = f"the axes {', '.join(names)}" if names else "no axes in space"
             raise UserError(f"{flag}: no axis {axis} in samples of shape {tuple(shape)}, which have {there}")
-    if flip_axes(config) and input_shape is not None and len(input_shape) != len(shape):
+    if axes and input_shape is not None and len(input_shape) != len(shape):
         raise UserError(
             f"{flag}: mirrors inputs along the axes of their samples, and inputs of shape {tuple(input_shape)} have "
             f"other axes than samples of shape {tuple(shape)}; leave the flag out"
         )
-    if not names and (moved := [kind for kind in config.diff_augment if kind != "color"]):
+
+
+def check_augmentations(kinds: Sequence[Kind], shape: Sequence[int]) -> None:
+    """Refuse augmentations that samples of this shape cannot have."""
+    if len(shape) == 1 and (moved := [kind for kind in kinds if kind != "color"]):
         raise UserError(f"--diff-augment {moved[0]}: moves samples in space, and these are vectors {tuple(shape)}")
 
 

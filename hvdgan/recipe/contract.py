@@ -10,13 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.errors import UserError
-from hvdgan.recipe import Batch, DataSpec, Domain, Recipe, State
-from hvdgan.recipe.batch import unpack
+from hvdgan.recipe.batch import Batch, Domain, State, StateValues, unpack
+from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets, state_of_nets
+from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 from hvdgan.recipe.stages import LEVEL, Loss, Stage
-from hvdgan.recipe.state import StateValues
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'

@@ -11,7 +11,7 @@ import tensorflow as tf
 # Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
 from tensorflow.python.eager.record import could_possibly_record
 
-from hvdgan.recipe.state import StateValues
+from hvdgan.recipe.batch import StateValues
 
 _AVERAGED = "the run averages those of ema in the class, and none with --ema-decay 0:"
 

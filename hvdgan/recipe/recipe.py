@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from hvdgan.recipe.batch import Batch
+from hvdgan.recipe.batch import Batch, State, StateValues
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.stages import Stage
-from hvdgan.recipe.state import State, StateValues
 
 
 @dataclasses.dataclass(frozen=True)

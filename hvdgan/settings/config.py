@@ -161,6 +161,11 @@ class Config:
         if self.ema_half_life is None and self.ema_decay is None:
             object.__setattr__(self, "ema_decay", _EMA_DECAY)
 
+    @property
+    def mirrored_axes(self) -> tuple[str, ...]:
+        """The names of the axes along which samples are mirrored."""
+        return self.arrays.flip_axes or (("width",) if self.flip else ())
+
 
 def to_json(config: Config, options: Any = None) -> dict[str, Any]:
     """Make one flat object of all settings, by their names on the command line, as config.json has them."""

@@ -15,13 +15,14 @@ RAMP_UP = 0.05
 def move_averages(
     state: TrainState, finite_updates: Mapping[str, Sequence[tf.Tensor]], step: tf.Tensor, config: Config
 ) -> None:
-    """Move each network's average towards its weights, unless all updates of the network were not finite.
+    """Move each network's average, if it has one, towards its weights, unless all updates of it were not finite.
 
     With a decay per step, an average moves in the steps in which an update of the network was due. With a half-life it
     moves in every step, because the images of every step count.
     """
     share = share_at(step, config)
-    for name, finite in sorted(finite_updates.items()):
+    for name in sorted(finite_updates.keys() & state.ema.keys()):
+        finite = finite_updates[name]
         if not finite and config.ema_half_life is None:
             continue
         alpha = tf.where(tf.reduce_any(finite), share, 0.0) if finite else share

@@ -29,7 +29,7 @@ from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.fast.kernels import use_fast_kernels
 from hvdgan.networks.nested_layers import change_class, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
-from hvdgan.recipe.augment import check_augmentations
+from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
@@ -128,7 +128,7 @@ def trace(
     for step in parts.steps:
         _check_plateau(step, evaluated)
     for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
-        if is_set and not any(step.forward.augments for step in parts.steps):
+        if is_set and not any(step.augments for step in parts.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
     if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in parts.steps):
         raise UserError(
@@ -279,7 +279,9 @@ def build(
     check_micro_batches(ranks, config)
     source, held_out, evaluated = _open(config, recipe_class, ranks, known)
     for each in source.domains.values():
-        check_augmentations(config, each.layout.seen, each.layout.input_seen)
+        flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
+        check_flips(config.mirrored_axes, flag, each.layout.seen, each.layout.input_seen)
+        check_augmentations(config.diff_augment, each.layout.seen)
     spec = spec_of(source, recipe_class.domains)
     parts = _on_all(ranks, recipe_class, lambda: make_parts(config, recipe_class, options, spec, ranks), "the recipe")
     recipe, state = parts.recipe, parts.state

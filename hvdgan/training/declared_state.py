@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints.tensor_names import STATE
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.state import State, StateValues
+from hvdgan.recipe.batch import State, StateValues
 
 
 class DeclaredState:

@@ -4,7 +4,7 @@ import gc
 import sys
 from pathlib import Path
 
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.distributed import devices
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.joining import Membership
@@ -91,7 +91,7 @@ def _write_last_commit(folder: Path, commits: Commits) -> None:
         with lock(folder.parent):
             newest = files.newest(folder)
             if newest is None or files.step_of(newest) < last.step:
-                checkpoint.write(folder, last)
+                files.write(folder, last)
     except UserError:
         pass  # another rank has the lock, and writes
     except (RunError, OSError) as error:

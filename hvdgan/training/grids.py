@@ -1,9 +1,10 @@
 """Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
 import functools
-import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -81,7 +82,8 @@ class Sampler:
 class Grids:
     """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
 
-    A thread encodes and writes them, because the steps of all ranks would wait for a slow disk.
+    A thread, `executor`, encodes and writes them, because the steps of all ranks would wait for a slow disk; `wait`
+    returns the result of its work.
     """
 
     def __init__(
@@ -89,13 +91,14 @@ class Grids:
         sampler: Sampler,
         folder: Path,
         record: Record,
-        join: Callable[[threading.Thread], None] = threading.Thread.join,
+        executor: Executor,
+        wait: Callable[[Future[Any]], Any],
         *,
         is_root: bool,
     ) -> None:
         self._sampler, self._folder, self._record = sampler, folder, record
-        self._join, self._is_root = join, is_root
-        self._thread: threading.Thread | None = None
+        self._executor, self._wait, self._is_root = executor, wait, is_root
+        self._writing: Future[None] | None = None
 
     def write_real(self, done: int) -> None:
         """Write the grid of real images of a run that begins after `done` steps."""
@@ -107,23 +110,15 @@ class Grids:
         if self._is_root:
             self._begin(done, "samples", f"step-{done:08d}.png", self._sampler())
 
-    def wait(self) -> None:
-        """Wait in another thread until the last grid is written, or has failed."""
-        if thread := self._thread:
-            thread.join()
-
     def settle(self) -> None:
         """Wait until the last grid is written, or has failed."""
-        if self._thread:
-            self._join(self._thread)
-            self._thread = None
+        if self._writing:
+            self._wait(self._writing)
+            self._writing = None
 
     def _begin(self, done: int, what: str, name: str, samples: np.ndarray) -> None:
         self.settle()
-        # Not a daemon thread: a run that ends has its last grid.
-        arguments = done, what, self._folder / name, samples
-        self._thread = threading.Thread(target=self._save, args=arguments, name="samples")
-        self._thread.start()
+        self._writing = self._executor.submit(self._save, done, what, self._folder / name, samples)
 
     def _save(self, done: int, what: str, path: Path, samples: np.ndarray) -> None:
         # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.

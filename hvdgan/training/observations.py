@@ -19,11 +19,10 @@ from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.runs.events import Event, InputSpeed, SkippedFile, SkippedUpdate, SlowRank, StageEnd
 from hvdgan.settings.config import Config
 from hvdgan.training.build import Run
-from hvdgan.training.gradients import Data, MicroBatches, used
 from hvdgan.training.memory import forget_peak
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.step import StageStep
+from hvdgan.training.step import Data, StageStep, used
 from hvdgan.training.window import PlateauWatch, Window, merge_states
 
 _STEPS = 100
@@ -109,17 +108,15 @@ def without_skipped(metrics: Mapping[str, Any], skipped: Mapping[str, bool]) -> 
 
 def not_finite(stage_step: StageStep, update: str, step: int, data: Data) -> list[str]:
     """Compute an update's gradients on this rank again, and name what is not finite."""
-    forward = stage_step.forward
     (chosen,) = (each for each in stage_step.stage.updates if each.name == update)
 
     @tf.function(autograph=False)
-    def look(part: tf.Tensor) -> tf.Tensor:
-        micro_batches = MicroBatches(forward, tf.constant(step, tf.int64), used(data))
-        gradients, metrics, _ = micro_batches.one(chosen, part)
-        return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (metrics["loss"], *gradients)])
+    def look(number: tf.Tensor) -> tf.Tensor:
+        found = stage_step.on_micro_batch(chosen, tf.constant(step, tf.int64), used(data), number)
+        return tf.stack([tf.reduce_all(tf.math.is_finite(each)) for each in (found.metrics["loss"], *found.gradients)])
 
-    results = [look(tf.constant(part)).numpy() for part in range(forward.micro_batches)]
-    names = ["loss", *(variable.path for variable in forward.variables(chosen))]
+    results = [look(tf.constant(number)).numpy() for number in range(stage_step.micro_batches)]
+    names = ["loss", *(variable.path for variable in stage_step.variables(chosen))]
     return [name for name, finite in zip(names, zip(*results, strict=True), strict=True) if not all(finite)]
 
 

@@ -1,4 +1,4 @@
-"""How an update's gradients change its networks: their norm, clipping, learning rate and decays."""
+"""How gradients change networks: norm, clipping, rates, decays, and how an update that is not finite is undone."""
 
 import contextlib
 import math
@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
+from hvdgan.networks import device
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.train_state import TrainState
+
+Before = Sequence[tuple[keras.Variable, tf.Tensor]]
+"""variables with their earlier values"""
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -23,7 +27,9 @@ def apply_gradients(
     update: Update,
     gradients: Sequence[tf.Tensor],
     norm: tf.Tensor,
-    rates: Callable[[float | LearningRate], tf.Tensor],
+    stage_step: tf.Tensor,
+    stage: Stage,
+    config: Config,
 ) -> None:
     """Clip the gradients, and let the optimizer of each owned network make one step."""
     if update.clip_norm is not None:
@@ -34,7 +40,7 @@ def apply_gradients(
         optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
         rate = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
         if rate is not None:
-            optimizer.learning_rate.assign(rates(rate))
+            optimizer.learning_rate.assign(rate_at(rate, stage_step, stage.steps, rate_factor(config)))
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
@@ -52,6 +58,46 @@ def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | N
         yield
     finally:
         optimizer.beta_1, optimizer.beta_2 = own
+
+
+def values_of(variables: Sequence[keras.Variable]) -> Before:
+    """The variables with the values that they have now."""
+    return [(variable, variable.value.read_value()) for variable in variables]
+
+
+def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
+    """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
+    return [
+        variable
+        for name in update.owns
+        for variable in [*state.networks[name].trainable_variables, *state.optimizers[name].variables]
+    ]
+
+
+def apply_if(
+    finite: tf.Tensor, wanted: tf.Tensor, apply: Callable[[], None], before: Before, changed: Sequence[keras.Variable]
+) -> tf.Tensor:
+    """Apply gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved.
+
+    Returns a scalar bool: whether they were applied. A GPU would stop at a branch until the host knows which way to go.
+    So there `changed`, all that apply() changes, gets its earlier values back; with Adam that is a copy of three times
+    the weights.
+    """
+    applies = finite & wanted
+    if device.chosen().branches:
+        tf.cond(applies, apply, lambda: None)
+        tf.cond(finite, lambda: None, lambda: _assign(before))
+    else:
+        kept = values_of(changed)
+        apply()
+        _assign([(variable, tf.where(applies, variable.value, value)) for variable, value in kept])
+        _assign([(variable, tf.where(finite, variable.value, value)) for variable, value in before])
+    return applies
+
+
+def _assign(values: Before) -> None:
+    for variable, value in values:
+        variable.assign(value)
 
 
 def rate_factor(config: Config) -> float:

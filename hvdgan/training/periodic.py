@@ -1,7 +1,10 @@
 """The work that is due between two steps: comparing the ranks, logging, evaluating, sampling and saving."""
 
+import functools
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import keras
@@ -38,10 +41,11 @@ class PeriodicTasks:
     ) -> None:
         self._run, self._resume_point, self._record = run, resume_point, record
         self._commits, self._observations = commits, observations
-        join = run.ranks.activity.join
-        self._grids = Grids(run.sampler, run.run_dir / "samples", record, join, is_root=run.ranks.is_root)
-        # The grid is written before the checkpoint, because a run that resumes there does not draw it again.
-        self._saving = Saving(run, resume_point, record, commits, self._grids.wait)
+        # One thread, so that a grid is written before a checkpoint: a run that resumes there does not draw it again.
+        writer = ThreadPoolExecutor(1, "writer")
+        wait = functools.partial(run.ranks.activity.result, writer.submit(threading.current_thread).result())
+        self._grids = Grids(run.sampler, run.run_dir / "samples", record, writer, wait, is_root=run.ranks.is_root)
+        self._saving = Saving(run, resume_point, record, commits, writer, wait)
 
     def begin(self) -> None:
         """Write the grid of real images, and make the first commit of an elastic run; every rank calls this."""

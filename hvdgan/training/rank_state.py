@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import keras
 import numpy as np
 
-from hvdgan.checkpoints.checkpoint import Snapshot
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import of_one
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
@@ -113,6 +113,5 @@ def _stacked(variables: Mapping[str, keras.Variable], ranks: Ranks) -> dict[str,
         ends = itertools.accumulate(math.prod(value.shape) for value in values.values())
         columns = np.split(everyones, list(ends)[:-1], axis=1)
         for (name, value), part in zip(values.items(), columns, strict=True):
-            # safetensors writes the memory of an array as it lies there.
-            found[name] = np.ascontiguousarray(part).reshape(-1, *value.shape)
+            found[name] = part.reshape(-1, *value.shape)
     return found

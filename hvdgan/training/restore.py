@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hvdgan.checkpoints import checkpoint, files
-from hvdgan.checkpoints.checkpoint import Snapshot
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
@@ -79,7 +79,7 @@ def lock(run: Run, undo: contextlib.ExitStack) -> Lock | None:
     if run_folder.is_new(run):
         return None
     held = undo.enter_context(run_folder.lock(run))
-    checkpoint.mend(run.checkpoints)
+    files.remove_partial(run.checkpoints)
     return held
 
 
@@ -240,7 +240,7 @@ def _claim(
     if saved is not None and is_from_elsewhere:  # the run no longer needs the other folder
         point = dataclasses.replace(point, run_id=uuid.uuid4().hex)
         everyones, size = saved.snapshot.of_ranks(), point.saved_by
-        checkpoint.write(run.checkpoints, snapshot(run, point, point.step, everyones, point.progress, size))
+        files.write(run.checkpoints, snapshot(run, point, point.step, everyones, point.progress, size))
     return dataclasses.replace(point, lock=taken, remarks=[*(taken.remarks if taken else ()), *remarks])
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hvdgan.checkpoints.checkpoint import Snapshot
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.files.lock import Lock
 
 

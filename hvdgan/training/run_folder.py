@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import files
-from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.errors import RunError, UserError
 from hvdgan.files.in_place import check_regular
 from hvdgan.files.lock import Lock, wait_for_lock
@@ -50,10 +49,10 @@ def named_checkpoint(run: Run, resume: str) -> Path | None:
     named, newest = Path(resume), files.newest(run.checkpoints)
     if newest is not None and began_at(run.run_dir, named):
         return None
-    if not (named / MANIFEST).is_file():
+    if not files.is_checkpoint(named):
         inside = files.newest(named / "checkpoints")
-        hint = f"; did you mean {inside}?" if inside else " such as runs/dcgan/checkpoints/step-00001000"
-        raise UserError(f"--resume {resume}: expected auto, never, or the folder of a checkpoint{hint}")
+        hint = f"; did you mean {inside}?" if inside else f" such as {files.EXAMPLE}"
+        raise UserError(f"--resume {resume}: expected auto, never, or a checkpoint{hint}")
     if newest is not None and not newest.samefile(named):
         raise UserError(
             f"--resume {resume}: {run.run_dir} holds a run that did not begin there, whose steps would be lost; name "

@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints.checkpoint import versions
+from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.saver import Best, Retention, Saver
 from hvdgan.checkpoints.tensor_names import named_of_ranks
 from hvdgan.errors import shared_errors
@@ -25,7 +27,8 @@ class Saving:
         resume_point: ResumePoint,
         record: Record,
         commits: Commits,
-        before_write: Callable[[], None],
+        executor: Executor,
+        wait: Callable[[Future[Any]], Any],
     ) -> None:
         self._run = run
         self._resume_point = resume_point
@@ -38,13 +41,7 @@ class Saving:
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
         self.saver = Saver(
-            run.checkpoints,
-            Retention(config.keep),
-            record.say,
-            record.tell,
-            ranks.activity.join,
-            before_write,
-            is_root=ranks.is_root,
+            run.checkpoints, Retention(config.keep), executor, wait, record.say, record.tell, is_root=ranks.is_root
         )
 
     def add(self, values: dict[str, float]) -> None:
@@ -68,7 +65,7 @@ class Saving:
         """Copy the run to memory, from where a thread writes it; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
-            if value is None:
+            if value is None:  # else add_evaluation() has warned
                 value = self._measured.get(self._best.metric)
                 self._warn_of_nan(done, value)
             self._best = self._best.after(done, value)
@@ -97,7 +94,7 @@ class Saving:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
-    def _snapshot(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> checkpoint.Snapshot:
+    def _snapshot(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> Snapshot:
         progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
         return snapshot(self._run, self._resume_point, done, everyones, progress)
 
@@ -109,7 +106,7 @@ def snapshot(
     everyones: Everyones,
     progress: dict[str, Any],
     saved_by: int | None = None,
-) -> checkpoint.Snapshot:
+) -> Snapshot:
     """Copy what a checkpoint holds; `everyones`, of `saved_by` ranks, is what RankState.gather() has returned."""
     at = run.schedule.at(max(step - 1, 0))
     facts = {
@@ -133,7 +130,8 @@ def snapshot(
         "config": run.settings(),
         "best": progress.get("best"),
         "progress": progress,
+        "versions": versions(),
     }
     one = {name: each for name, each in run.state.tensors().items() if name not in run.rank_state.local}
     values = copies_of(one) | run.rank_state.means(everyones) | named_of_ranks(everyones)
-    return checkpoint.Snapshot(step, values, facts)
+    return Snapshot(step, values, facts)

@@ -1,10 +1,11 @@
-"""One step of a stage, as one tf.function: forward, gradients, all-reduce, apply. The order is that of _run()."""
+"""One step of a stage, as one tf.function: losses, gradients, all-reduce, optimizers, averages. Begin at _run()."""
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -15,32 +16,63 @@ from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import device
 from hvdgan.networks.device import to_device
-from hvdgan.networks.layer_state import moved_in_calls
-from hvdgan.recipe import Recipe, ada
-from hvdgan.recipe.contract import controlled, decision_of, grown_of
-from hvdgan.recipe.stages import LEVEL, LearningRate, Stage, Update
+from hvdgan.networks.layer_state import averages_of, moved_in_calls
+from hvdgan.recipe import ada
+from hvdgan.recipe.augment import diff_augment, flip
+from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrunk
+from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
+from hvdgan.recipe.draws import Random
+from hvdgan.recipe.nets import Nets, SharedForward
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
-from hvdgan.training.gradients import Data, Forward, Metrics, MicroBatches, WholeSlice, used
-from hvdgan.training.optimizers import apply_gradients, global_norm, rate_at, rate_factor
+from hvdgan.training.optimizers import apply_gradients, apply_if, changed_by, global_norm, values_of
 from hvdgan.training.train_state import TrainState
 
-Before = Sequence[tuple[keras.Variable, tf.Tensor]]
-"""variables with their earlier values"""
+Metrics = dict[str, tf.Tensor]
+"""scalars by name"""
+Data = dict[str, tf.Tensor]
+"""this rank's slice of a global batch as Batches yields it, (B, ...) by name"""
+_OWN_LESS = "own only networks that the loss calls, or set trainable=False on the variables that it leaves out"
+_OF_NUMPY = "a tf.numpy_function has no gradient: use TensorFlow's operations, or a tf.py_function of them"
+
+
+class Computed(NamedTuple):
+    """What this rank has computed for an update, of its slice of the global batch or of a micro-batch."""
+
+    gradients: list[tf.Tensor]
+    """one for each trainable variable of the owned networks"""
+    metrics: Metrics
+    state: Data
+    """new values of the recipe's state per sample, (B, ...) by name"""
 
 
 class StageStep:
     """Runs the steps of one stage; one graph is traced for each set of updates that are due together."""
 
-    def __init__(self, recipe: Recipe, state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
-        self._recipe, self._whole, self.stage, self._ranks, self._config = recipe, state, stage, ranks, config
-        self.networks = {**state.networks, **grown_of(recipe, state.networks, stage)}
+    def __init__(self, recipe: Recipe, run_state: TrainState, stage: Stage, ranks: Ranks, config: Config) -> None:
+        self._recipe, self._run_state, self.stage, self._ranks, self._config = recipe, run_state, stage, ranks, config
+        self.networks = {**run_state.networks, **grown_of(recipe, run_state.networks, stage)}
         """the networks of this stage, which are parts of the run's own if the stage names a size"""
-        self._state = dataclasses.replace(state, networks=self.networks)
-        self.forward = Forward(recipe, self._state, state, stage, ranks, config)
+        self._stage_state = dataclasses.replace(run_state, networks=self.networks)
+        self._first, past = ranks.slice_of(config.global_batch_size)
+        self.count, self.micro_batches = past - self._first, config.accumulate
+        """number of samples in this rank's slice of the global batch, and of micro-batches in the slice"""
+        # Rank r computes the mean loss L_r of its n_r samples. The mean over all N samples of the global batch is
+        #     L = sum(n_r L_r) / N = sum(w_r L_r) / size   with the weight w_r = n_r size / N, 1 if slices are equal.
+        # So each loss is multiplied by w_r / size, and Horovod adds up the gradients. That costs nothing; to divide the
+        # sums would cost a pass over all of them. In float16 the smallest gradients would underflow, so there each loss
+        # is multiplied by w_r alone, and Horovod divides the sums. Metrics are multiplied by w_r before their mean.
+        self._weight = ranks.weights(config.global_batch_size)[ranks.rank]
+        self._loss_factor = self._weight * ranks.loss_factor(config.compression)
+        self.augments = False
+        """whether a loss that was traced calls batch.augment"""
+        self.of_several: list[Mistake] = []
+        """what several ranks would refuse of the losses that were traced"""
         self.metrics: set[str] = set()
         """names of the metrics, after trace()"""
-        self._branches = device.chosen().branches
         self.traced: dict[tuple[str, ...], tf.types.experimental.ConcreteFunction] = {}
         """for the names of the updates that are due together, the step in which exactly these run"""
 
@@ -54,15 +86,14 @@ class StageStep:
         due = self.stage.due(stage_step)
         with tf.device("cpu:0"):  # where the graph reads them; on a GPU they would have to be waited for
             # By NumPy: TensorFlow keeps each number of Python that it has converted, 700 bytes (tensorflow#68196).
-            numbers = tf.constant(np.int64(step)), tf.constant(np.int64(stage_step))
-        arguments = *numbers, used(data)
+            arguments = tf.constant(np.int64(step)), tf.constant(np.int64(stage_step)), used(data)
         # Call the concrete function: the tf.function would take a millisecond per step to find it.
         traced = self.traced.get(_names(due)) or self._trace(due, *arguments)
         return traced(*arguments)
 
     def trace(self, source: Samples) -> None:
         """Trace every graph of this stage now, so that a mistake in a loss does not wait until the stage begins."""
-        data = specs_of(source, self.forward.count, on_device=device.chosen().own_memory)
+        data = specs_of(source, self.count, on_device=device.chosen().own_memory)
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):
@@ -80,71 +111,232 @@ class StageStep:
     def _run(
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: Data
     ) -> tuple[Metrics, tf.Tensor]:
-        metrics: Metrics = {}
-        finite: Metrics = {}
-        forward, ranks, config = self.forward, self._ranks, self._config
-        if self.stage.level is not None:
-            first, last = self.stage.level
-            done = tf.cast(to_device(stage_step), tf.float32) / max(self.stage.steps - 1, 1)
-            self._state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
-        whole = config.accumulate == 1
-        compute = WholeSlice(forward, due, step, data) if whole else MicroBatches(forward, step, data)
+        """For each update: loss, gradients, reduce, finite?, apply; then the averages of the weights."""
+        state, ranks, config = self._stage_state, self._ranks, self._config
+        stage_step = to_device(stage_step)
+        self._set_level(stage_step)
+        compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
+        metrics, finite = Metrics(), Metrics()
         for update in due:
             # The forward pass moves statistics before it is known whether its loss is finite.
-            before = values_of([v for name in update.owns for v in moved_in_calls(self._state.networks[name])])
-            with forward.scope(update):
-                tape, loss, measured, moved = compute(update)
-                variables = forward.variables(update)
+            before = values_of([v for name in update.owns for v in moved_in_calls(state.networks[name])])
+            with self._scope(update):
+                gradients, measured, new_values = compute(update)
                 if update.reduce:
-                    gradients = ranks.reduced_gradients(tape, loss, variables, config.compression)
-                else:
-                    own = tape.gradient(loss, [variable.value for variable in variables])
-                    gradients = [tf.convert_to_tensor(gradient) for gradient in own]
-                wanted = self._wanted(update, measured)
-            if scale := self._state.loss_scales.get(update.name):
-                gradients = scale.unscaled(gradients)
-            norm = global_norm(gradients)
-            # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
-            with forward.scope(update):
-                finite[update.name] = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
-            self._state.declared_state.assign(moved, finite[update.name])
-            apply = functools.partial(self._apply, update, gradients, norm, to_device(stage_step))
-            if self._branches:
-                applied = apply_or_restore(apply, finite[update.name], wanted, before)
-            else:
-                applied = apply_and_select(apply, finite[update.name], wanted, before, changed_by(self._state, update))
+                    gradients = ranks.reduced(gradients, config.compression)
+                if scale := state.loss_scales.get(update.name):
+                    gradients = scale.unscaled(gradients)
+                norm = global_norm(gradients)
+                # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
+                is_finite = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
+                is_wanted = self._is_wanted(update, measured)
+            apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, self.stage, config)
+            applied = apply_if(is_finite, is_wanted, apply, before, changed_by(state, update))
+            state.declared_state.assign(new_values, is_finite)
             if scale or update.only_if is not None:
                 measured["applied"] = tf.cast(applied, tf.float32)
             if scale:
-                measured["loss_scale"] = scale.adapt(finite[update.name])
-            metrics.update({f"{update.name}/{name}": value for name, value in measured.items()})
+                measured["loss_scale"] = scale.adapt(is_finite)
+            finite[update.name] = is_finite
+            metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        averaged = [name for name in self.stage.owns if name in self._state.ema]
-        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in averaged}
+        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in self.stage.owns}
         # Averages are of whole networks, also where the stage sees parts of them.
-        move_averages(self._whole, of_updates, to_device(step), config)
+        move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
             metrics["reduce_seconds"] = seconds
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
-    def _apply(self, update: Update, gradients: list[tf.Tensor], norm: tf.Tensor, stage_step: tf.Tensor) -> None:
-        factor = rate_factor(self._config)
+    def _on_slice(self, due: tuple[Update, ...], step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
+        """Compute each update on this rank's whole slice; forward passes are shared between the updates of the step."""
+        batch, shared = self.batch_at(step, data), SharedForward()
+        # All tapes are open from the start: a later update may differentiate what an earlier one has computed.
+        tapes = {update.name: self._tape(update) for update in due}
 
-        def rates(rate: float | LearningRate) -> tf.Tensor:
-            return rate_at(rate, stage_step, self.stage.steps, factor)
+        def compute(update: Update) -> Computed:
+            with shared.recorded(list(tapes.values())):
+                loss, metrics, state = self._loss(update, batch, self._stage_state.declared_state.values(), shared)
+            for name in update.owns:  # its optimizer is about to change them
+                shared.forget(name)
+            return Computed(self._gradients(update, tapes.pop(update.name), loss), metrics, state)
 
-        apply_gradients(self._state, update, gradients, norm, rates)
+        return compute
 
-    def _wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
+    def _on_micro_batches(self, step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
+        """Compute each update as the mean over micro-batches, one at a time, so that only one is in memory."""
+        count = self.micro_batches
+
+        def compute(update: Update) -> Computed:
+            # The loop must know the shapes of its results before it is built, so one round is traced first.
+            one = tf.function(lambda number: self.on_micro_batch(update, step, data, number), autograph=False)
+            specs = one.get_concrete_function(tf.TensorSpec((), tf.int32)).structured_outputs
+            zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), specs[:2])
+            empty = {name: tf.zeros((count, *spec.shape), spec.dtype) for name, spec in specs[2].items()}
+
+            def add(number: tf.Tensor, means: Any, states: Data) -> tuple[tf.Tensor, Any, Data]:
+                *found, state = one(number)
+                means = tf.nest.map_structure(lambda mean, value: mean + value / count, means, tuple(found))
+                placed = {k: tf.tensor_scatter_nd_update(states[k], [[number]], state[k][None]) for k in state}
+                return number + 1, means, placed
+
+            # Without maximum_iterations: its "and" would be computed on the GPU, and each round would wait for it.
+            start = tf.constant(0), tuple(zeros), empty
+            _, means, states = tf.while_loop(lambda number, *_: number < count, add, start, parallel_iterations=1)
+            whole = {name: tf.reshape(value, (-1, *value.shape[2:])) for name, value in states.items()}
+            return Computed(means[0], means[1], whole)
+
+        return compute
+
+    def on_micro_batch(self, update: Update, step: tf.Tensor, data: Data, number: tf.Tensor) -> Computed:
+        """Compute an update on one micro-batch of this rank's slice, a scalar int32, with forward passes of its own."""
+        count = self.micro_batches
+        data = {name: tf.reshape(value, (count, -1, *value.shape[1:]))[number] for name, value in data.items()}
+        batch, values = self.batch_at(step, data, number), self._stage_state.declared_state.values(number, count)
+        with self._scope(update):
+            with self._tape(update) as tape:
+                loss, metrics, state = self._loss(update, batch, values)
+            return Computed(self._gradients(update, tape, loss), metrics, state)
+
+    def batch_at(self, step: tf.Tensor, data: Data, number: "int | tf.Tensor" = 0) -> Batch:
+        """Crop and flip the samples of a micro-batch, and draw what all updates of the step share."""
+        count, config = self.count // self.micro_batches, self._config
+        if "labels" in data:
+            data = {**data, "labels": tf.cast(data["labels"], tf.int32)}
+        random = Random(config.seed, step, self._first + number * count, count, to_device=to_device)
+        of_data = random.scoped("data")
+        batch = prepare(self._recipe, data, random, f"stage {self.stage.name}: ", of_data)
+        if self.stage.size is not None:
+            batch.images = shrunk(batch.images, self.stage.size)
+        sample, axes = Parts(batch.images, batch.inputs, batch.constants), config.mirrored_axes
+        batch.images, batch.inputs, batch.constants = flip(sample, axes, of_data)
+        for place, (name, each) in enumerate(batch.domains.items()):
+            flipped = flip(Parts(each.images), axes, of_data.scoped(name)).images if place else batch.images
+            batch.domains[name] = Domain(flipped, each.labels, each.conditions)
+        return batch
+
+    def _loss(
+        self, update: Update, prepared: Batch, values: Data, shared: SharedForward | None = None
+    ) -> tuple[tf.Tensor, Metrics, Data]:
+        """Compute an update's loss, scaled for the gradient, its metrics, among them the loss itself, and new state.
+
+        values: the recipe's state by name, that per sample of the samples of `prepared`.
+        """
+        state, config, where = self._stage_state, self._config, self._where(update)
+        batch = scoped(prepared, update.name)
+        batch.state = StateValues(values)
+
+        def augment(images: tf.Tensor, key: str) -> tf.Tensor:
+            self.augments = True
+            images = diff_augment(images, config.diff_augment, batch.random, key)
+            return images if config.ada is None else ada.adaptive(images, batch.state.ada[0], batch.random, key)
+
+        batch.augment = augment
+        of_calls: list[tuple[str, tf.Tensor | None]] = []
+        nets = Nets(
+            state.networks,
+            frozen=state.frozen,
+            owned=update.owns,
+            training=True,
+            shared=shared,
+            losses=of_calls,
+            averages=self._run_state.sampling_values(),
+        )
+        loss, measured, new = loss_of(update.loss, nets, batch, where)
+        declared = state.declared_state.declared
+        new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
+        if of_networks := self._network_losses(update, of_calls):
+            measured["network_losses"] = tf.add_n(of_networks)
+            loss += measured["network_losses"]
+        self._refuse_own_averages(update, loss, prepared)
+        metrics = {"loss": loss, **measured}
+        # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
+        factor = self._loss_factor if update.reduce else 1.0
+        loss *= tf.stop_gradient(tf.where(tf.math.is_finite(loss), factor, math.nan))
+        scale = state.loss_scales.get(update.name)
+        return loss if scale is None else loss * scale.value.value, metrics, new
+
+    def _network_losses(self, update: Update, of_calls: list[tuple[str, tf.Tensor | None]]) -> list[tf.Tensor]:
+        """The losses of the owned networks themselves: of each call, and of their weights once."""
+        for name, loss in of_calls:
+            if loss is None or loss.graph is not tf.compat.v1.get_default_graph():
+                raise Mistake(
+                    f"{self._where(update)}: network {name} has losses of its own (activity_regularizer, add_loss), "
+                    "and is called in a branch, a loop or a function; call it outside of tf.cond or tf.recompute_grad",
+                    update.loss,
+                )
+        of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
+        return [tf.cast(loss, tf.float32) for loss in (*(loss for _, loss in of_calls), *of_weights)]
+
+    def _refuse_own_averages(self, update: Update, loss: tf.Tensor, prepared: Batch) -> None:
+        """Refuse, or note if there is one rank, averages over a rank's own samples that the loss reads."""
+        captured = {id(outer): inner for outer, inner in loss.graph.captures}
+        samples = [each for each in tf.nest.flatten([*vars(prepared).values()]) if tf.is_tensor(each)]
+        reduced = [self.networks[name] for name in update.owns if update.reduce]
+        for layer, variable in (each for network in reduced for each in averages_of(network)):
+            read = captured.get(id(variable.value.handle))
+            found = (each for each in loss.graph.get_operations() if each.type.startswith("Assign"))
+            new = [each.inputs[1] for each in found if each.inputs[0] is read]
+            if new and reads(loss, read) and any(reads(each, part, "Horovod") for each in new for part in samples):
+                what = f"{self._where(update)}: the loss reads {variable.path}, a mean over the samples of one rank"
+                self.of_several.append(Mistake(f"{what}; train it as a weight (docs/recipes.md)", type(layer)))
+                if self._ranks.size > 1:
+                    raise self.of_several[0]
+
+    def variables(self, update: Update) -> list[keras.Variable]:
+        """The variables that the update computes gradients of: the trainable ones of its networks."""
+        return [v for name in update.owns for v in self.networks[name].trainable_variables]
+
+    def _tape(self, update: Update) -> tf.GradientTape:
+        tape = tf.GradientTape(watch_accessed_variables=False)
+        with tape:
+            tape.watch([variable.value for variable in self.variables(update)])
+        return tape
+
+    def _gradients(self, update: Update, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
+        """Compute dense gradients of the owned variables; refuse to leave one out, for which the ranks would wait."""
+        gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
+        paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
+        if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
+            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
+            in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
+            what = f"{self._where(update)}: the loss does not depend on {named}"
+            raise Mistake(f"{what}; {_OF_NUMPY if in_numpy else _OWN_LESS}", update.loss)
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    @contextlib.contextmanager
+    def _scope(self, update: Update) -> Iterator[None]:
+        """Name the operations after stage and update, by which Horovod matches the ranks' tensors, and errors, too."""
+        try:
+            with tf.name_scope(f"{self.stage.name}/{update.name}"):
+                yield
+        except (LookupError, NotImplementedError) as error:
+            if isinstance(error, KeyError | IndexError):
+                raise
+            hint = "; give recurrent layers use_cudnn=False" if "Cudnn" in str(error) else ""
+            what = f"{self._where(update)}: its gradient cannot be computed: {error}{hint}"
+            raise Mistake(what, update.loss) from None
+
+    def _where(self, update: Update) -> str:
+        """The update's stage and name, for messages."""
+        return f"stage {self.stage.name}, update {update.name}"
+
+    def _set_level(self, stage_step: tf.Tensor) -> None:
+        """Set the level that the stage names, which losses see as batch.state.level."""
+        if self.stage.level is not None:
+            first, last = self.stage.level
+            done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
+            self._stage_state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
+
+    def _is_wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """What the update's only_if decides, given the metrics of all ranks."""
         if update.only_if is None:
             return tf.constant(True)
-        return decision_of(update.only_if, self._means(measured), self.forward.where(update))
+        return decision_of(update.only_if, self._means(measured), self._where(update))
 
     def _control(self, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
-        kept, config = self._state.declared_state, self._config
+        kept, config = self._stage_state.declared_state, self._config
         reported = None if config.ada is None else ada.sign_of(self.stage.updates, metrics)
         controls = type(self._recipe).control is not Recipe.control
         if not (controls or reported):
@@ -162,57 +354,14 @@ class StageStep:
 
     def _means(self, measured: Metrics) -> Metrics:
         """The metrics as means over all samples of all ranks."""
-        means = tf.unstack(self._ranks.mean(self.forward.weight * tf.stack(list(measured.values()))))
+        means = tf.unstack(self._ranks.mean(self._weight * tf.stack(list(measured.values()))))
         return dict(zip(measured, means, strict=True))
+
+
+def used(data: Data) -> Data:
+    """The tensors of a batch of data that a step computes with."""
+    return {name: data[name] for name in data if not name.endswith("index")}
 
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:
     return tuple(update.name for update in due)
-
-
-def values_of(variables: Sequence[keras.Variable]) -> Before:
-    """The variables with the values that they have now."""
-    return [(variable, variable.value.read_value()) for variable in variables]
-
-
-def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
-    """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
-    return [
-        variable
-        for name in update.owns
-        for variable in [*state.networks[name].trainable_variables, *state.optimizers[name].variables]
-    ]
-
-
-def apply_or_restore(apply: Callable[[], None], finite: tf.Tensor, wanted: tf.Tensor, before: Before) -> tf.Tensor:
-    """Apply the gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved."""
-
-    def applied() -> tf.Tensor:
-        apply()
-        return tf.constant(True)
-
-    def restored() -> tf.Tensor:
-        for variable, value in before:
-            variable.assign(value)
-        return tf.constant(False)
-
-    return tf.cond(finite & wanted, applied, lambda: tf.cond(finite, lambda: tf.constant(False), restored))
-
-
-def apply_and_select(
-    apply: Callable[[], None],
-    finite: tf.Tensor,
-    wanted: tf.Tensor,
-    before: Before,
-    changed: Sequence[keras.Variable],
-) -> tf.Tensor:
-    """Do what apply_or_restore() does, to the last bit, without a branch: a GPU would stop until the host knows it.
-
-    The earlier values of all that changes are kept until the end: three times the weights, with Adam.
-    """
-    applies, kept = finite & wanted, values_of(changed)
-    apply()
-    for chosen, variables in ((applies, kept), (finite, before)):
-        for variable, value in variables:
-            variable.assign(tf.where(chosen, variable.value, value))
-    return applies

@@ -117,8 +117,8 @@ def _check_slice(run: Run, count: int, size: int) -> None:
         with recipe_errors.of(run.recipe):
             for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
-                if size > 1 and step.forward.of_several:
-                    raise step.forward.of_several[0]
+                if size > 1 and step.of_several:
+                    raise step.of_several[0]
     except UserError as error:
         raise UserError(f"with {count} samples a rank: {error}") from error
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.checkpoints.direction import mode_of
+from hvdgan.checkpoints.saver import mode_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import device
 from hvdgan.recipe.stages import Plateau

@@ -7,6 +7,7 @@ import pytest
 
 from jobs import STEPS, Job, assert_same_bits
 from launching import ROOT, SECONDS, wait_until
+from saved import checkpoint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -67,8 +68,7 @@ def test_each_task_of_an_array_has_its_seed_and_its_folder(cluster, folder):
     one = "--nodes=1", "--ntasks-per-node=1", "--array=3-4"
     job = Job(cluster, folder, *one, script="array.sbatch", RUNS=str(folder / "seeds"))
     runs = [folder / "seeds" / f"seed-{seed}" for seed in (3, 4)]
-    last = f"step-{STEPS:08d}"
-    done = lambda: all((run / "checkpoints" / last).exists() for run in runs)  # noqa: E731
+    done = lambda: all(checkpoint(run, STEPS).exists() for run in runs)  # noqa: E731
     wait_until(lambda: done() and not cluster.slurm("squeue", "-h"), SECONDS, job.said)
     assert [json.loads((run / "config.json").read_text())["seed"] for run in runs] == [3, 4]
 

@@ -73,7 +73,7 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     assert f"figures of {record['time']}, from {folder / 'evaluation.jsonl'}" in said.err
     assert evaluate([str(folder), *FEW[:-1]]) == 0
     title, *rows = capsys.readouterr().out.splitlines()
-    assert title.endswith(f"step-00000006: 120 generated and 120 real samples, features: {pooled()}")
+    assert title.endswith(f"step-00000006.safetensors: 120 generated and 120 real samples, features: {pooled()}")
     shown = {row.split()[0]: row.split()[1] for row in rows}
     assert {name: None if value == "undefined" else float(value) for name, value in shown.items()} == {
         name: value if value is None else pytest.approx(value, rel=1e-5)
@@ -89,15 +89,15 @@ def test_the_newest_checkpoint_is_measured_once(folder, capsys):
 
 
 def test_an_interrupted_evaluation_of_all_checkpoints_resumes_and_a_damaged_one_is_named(folder, capsys):
-    assert evaluate([str(folder / "checkpoints" / "step-00000002"), *FEW]) == 0
-    state = folder / "checkpoints" / "step-00000004" / "state.safetensors"
-    state.write_bytes(state.read_bytes()[:-50])
+    assert evaluate([str(saved.checkpoint(folder, 2)), *FEW]) == 0
+    cut = saved.checkpoint(folder, 4)
+    cut.write_bytes(cut.read_bytes()[:-50])
     for words in (["--all-checkpoints"], ["--watch"]):
         capsys.readouterr()
         assert evaluate([str(folder), *FEW, *words]) == 1
         assert [record["step"] for record in records(folder)] == [2, 6]
         said = capsys.readouterr().err
-        assert said.count(f"checkpoints that could not be evaluated: {state.parent}") == 1 and "Traceback" not in said
+        assert said.count(f"checkpoints that could not be evaluated: {cut}") == 1 and "Traceback" not in said
 
 
 def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_path):

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
 
 from hvdgan import export, sample
 from hvdgan.inference.inputs import data_inputs
@@ -19,7 +18,7 @@ from hvdgan.values import sample_values
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
-from saved import shared_by_a_group, untrained
+from saved import checkpoint, shared_by_a_group, tensors, untrained
 from small import small, spec
 
 pytestmark = pytest.mark.slow
@@ -97,17 +96,13 @@ def test_others_compute_what_the_run_does_and_it_says_what_it_wrote(runs, tmp_pa
             here[stem] = [np.asarray(value) for value in keras.tree.flatten(values)]
     said = capsys.readouterr().out.splitlines()
     kind = "averaged: latents (B, 128), classes (B,) int32 -> images (B, 32, 32, 1)"
-    assert any(line.endswith(f"generator of {trained_in(runs / 'sngan')}, step 2, {kind}") for line in said)
+    assert any(line.endswith(f"generator of {checkpoint(runs / 'sngan', 2)}, step 2, {kind}") for line in said)
     done = run_process([sys.executable, "-I", "-c", _ELSEWHERE, str(tmp_path)], tmp_path)
     assert done.returncode == 0, done.stderr
     for stem, mine in here.items():
         for one, other in zip(mine, np.load(tmp_path / f"{stem}.outputs.npz").values(), strict=True):
             assert one.std() > 0
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5, err_msg=stem)
-
-
-def trained_in(run):
-    return run / "checkpoints" / "step-00000002"
 
 
 def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, capsys):
@@ -151,7 +146,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
 
 
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path):
-    saved = load_file(trained_in(runs / "dcgan") / "state.safetensors")
+    saved = tensors(runs / "dcgan", 2)
     out = tmp_path / "new" / "averaged.npz"
     assert export.main([str(runs / "dcgan"), "--only", "generator", "--out", str(out)]) == 0
     begin, written = "ema/generator/", np.load(out)

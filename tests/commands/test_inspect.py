@@ -13,8 +13,9 @@ from hvdgan import inspect
 from hvdgan.train import main as train
 from launching import run as run_process
 from messages import refused
+from saved import rewrite
 
-FIRST, SECOND = "checkpoints/step-00000001", "checkpoints/step-00000002"
+FIRST, SECOND = (f"checkpoints/step-0000000{step}.safetensors" for step in (1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +43,10 @@ def told(capsys, *arguments, code=0):
     return json.loads(out) if "--json" in arguments else out.splitlines()
 
 
-def rewrite(checkpoint, change):
-    """Change tensors behind the manifest's back."""
-    values = load_file(checkpoint / "state.safetensors")
-    change(values)
-    save_file(values, checkpoint / "state.safetensors")
-
-
 def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
     lines = told(capsys, "run")
     assert lines[:3] == [f"run/{FIRST}: step 1, verified", f"run/{SECOND}: step 2, verified", f"run/{SECOND}"]
-    size = sum(path.stat().st_size for path in (run / SECOND).iterdir())
+    size = (run / SECOND).stat().st_size
     # Dense 8 x 16 and 16 x 64 with biases, and four numbers of BatchNorm for each of 16.
     generator, discriminator = 8 * 16 + 16 + 64 + 16 * 64 + 64, 64 * 16 + 16 + 64 + 16 + 1
     for fact in (
@@ -75,7 +69,7 @@ def test_damaged_lost_and_added_tensors_are_named(run, capsys):
         "networks/painter/kernel",
     ]
 
-    def damage(values):
+    def damage(values, _):
         values[names[0]] += 1
         del values[names[1]]
         values[names[2]] = np.zeros(3, np.float32)
@@ -93,42 +87,40 @@ def test_damaged_lost_and_added_tensors_are_named(run, capsys):
 
 
 def test_an_older_checkpoint_that_is_cut_or_lacks_its_manifest_is_found_in_the_run(run, capsys):
-    state = run / FIRST / "state.safetensors"
-    state.write_bytes(state.read_bytes()[:2000])
+    (run / FIRST).write_bytes((run / FIRST).read_bytes()[:-50])
     lines = told(capsys, "run", code=1)
     assert lines[:2] == [f"run/{FIRST}: step 1, DAMAGED", f"run/{SECOND}: step 2, verified"]
     assert inspect.main([f"run/{FIRST}"]) == 1
     shown = capsys.readouterr()
-    assert f"run/{FIRST}/state.safetensors cannot be read" in shown.err and shown.err.count("\n") == 1
+    assert f"run/{FIRST} cannot be read" in shown.err and shown.err.count("\n") == 1
     assert "  samples seen  4" in shown.out.splitlines()
-    (run / FIRST / "manifest.json").unlink()
+    save_file({}, run / FIRST)
     assert told(capsys, "run", code=1)[0] == f"run/{FIRST}: no step, DAMAGED"
 
 
 @pytest.mark.parametrize("arguments", refused("inspect"))
 def test_what_is_no_checkpoint_is_one_line(run, messages, arguments):
     (run.parent / "photos").mkdir()
-    shutil.copytree(run / SECOND, "odd")
-    manifest = run.parent / "odd" / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "tensors": {"networks/a/b": 3}}))
-    (run / FIRST / "manifest.json").unlink()
-    (run / SECOND / "manifest.json").write_text("{")
+    shutil.copy(run / SECOND, "odd.safetensors")
+    rewrite(run.parent / "odd.safetensors", lambda _, manifest: manifest.update(tensors={"networks/a/b": 3}))
+    save_file({}, run / FIRST)
+    (run / SECOND).write_text("an error page of a web server")
     messages.refuses("inspect", inspect.main, arguments, folder=run)
 
 
 def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
-    shutil.copytree(run / FIRST, "other")
+    shutil.copy(run / FIRST, "other.safetensors")
 
-    def differ(values):
+    def differ(values, _):
         kernel = values["networks/generator/generator/dense/kernel"]
         kernel[0, 0] += 8 * np.abs(kernel).max()
         values["networks/generator/generator/dense/bias"] = np.float32([1, np.nan])
         values["networks/generator/generator/dense_1/bias"][:] = np.nan
         values["networks/painter/kernel"] = values.pop("networks/discriminator/discriminator/dense_2/bias")
 
-    rewrite(run.parent / "other", differ)
-    tensors = len(load_file(run / FIRST / "state.safetensors"))
-    facts = told(capsys, f"run/{FIRST}", "--diff", "other", "--json")
+    rewrite(run.parent / "other.safetensors", differ)
+    tensors = len(load_file(run / FIRST))
+    facts = told(capsys, f"run/{FIRST}", "--diff", "other.safetensors", "--json")
     assert facts["identical"] == tensors - 4
     assert facts["only_in_first"] == ["networks/discriminator/discriminator/dense_2/bias"]
     assert facts["only_in_second"] == ["networks/painter/kernel"]
@@ -136,7 +128,7 @@ def test_a_difference_counts_what_is_equal_and_measures_the_rest(run, capsys):
     changed = {entry["name"]: entry for entry in facts["changed"]}
     assert changed["networks/generator/generator/dense_1/bias"]["max_abs"] is None
     assert changed["networks/generator/generator/dense/kernel"]["relative"] == pytest.approx(8)
-    assert f"identical {tensors - 4} tensors" in told(capsys, f"run/{FIRST}", "--diff", "other")
+    assert f"identical {tensors - 4} tensors" in told(capsys, f"run/{FIRST}", "--diff", "other.safetensors")
 
 
 def test_it_needs_neither_tensorflow_nor_the_recipe(run):

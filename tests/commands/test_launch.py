@@ -14,6 +14,7 @@ import pytest
 
 from launching import EACH_CONTROLLER, ROOT, SECONDS, environment, run
 from messages import refused
+from saved import latest
 
 LAUNCH = [sys.executable, "-m", "hvdgan.launch"]
 SCRIPTS = {"single_node.sh": [], "multi_node.sh": [], "mpirun.sh": ["--mpi"], "elastic.sh": ["--elastic"]}
@@ -300,7 +301,7 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
     reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
-    assert (tmp_path / "a run/checkpoints/latest").read_text().strip() == f"step-{reached:08d}"
+    assert latest(tmp_path / "a run") == reached
     process = begun(tmp_path, command)
     said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
     assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said and ">:" not in said and "rank 1: " not in said, said

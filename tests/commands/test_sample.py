@@ -1,7 +1,6 @@
 """The command hvdgan.sample: pictures, arrays and ensembles for inputs of the data, its files, standing statistics.
 Modules: recipe.sampling, inference.trained, inference.inputs, inference.standing"""
 
-import json
 import shutil
 
 import h5py
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
-from safetensors.numpy import load_file, save_file
 
 from hvdgan.data import open_source
 from hvdgan.data.order import sample_indices
@@ -31,7 +29,7 @@ from hvdgan.values import sample_values
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 from messages import refused
-from saved import untrained
+from saved import checkpoint, rewrite, tensors, untrained
 from tiny import TinyOptions
 from tiny_arrays import pairs
 
@@ -77,11 +75,10 @@ def test_sample_i_of_a_seed_is_the_same_with_any_others_drawn(runs, tmp_path):
 
 def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, tmp_path):
     """By hand: the weights of the file are put in a new network's place."""
-    checkpoint = runs / "dcgan" / "checkpoints" / "step-00000002"
     four = "--samples", 4, "--seed", 7, "--batch-size", 4
-    averaged = draw(checkpoint, tmp_path / "averaged", *four)
-    trained = draw(checkpoint, tmp_path / "trained", *four, "--weights", "trained")
-    saved = load_file(checkpoint / "state.safetensors")
+    averaged = draw(checkpoint(runs / "dcgan", 2), tmp_path / "averaged", *four)
+    trained = draw(checkpoint(runs / "dcgan", 2), tmp_path / "trained", *four, "--weights", "trained")
+    saved = tensors(runs / "dcgan", 2)
     tf.keras.utils.clear_session()
     recipe = DCGAN(DCGANOptions(nf=2, norm="none"), DataSpec((32, 32, 1), 1797, 10))
     generator = recipe.networks()["generator"]
@@ -137,16 +134,11 @@ def folder(tmp_path, monkeypatch, runs):
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "a.txt").write_text("")
     (tmp_path / "there.png").write_bytes(b"")
-    shutil.copytree(runs / "dcgan" / "checkpoints" / "step-00000002", tmp_path / "strange")
-    path = tmp_path / "strange" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["config"]["recipe"] = "not_there:GAN"
-    path.write_text(json.dumps(manifest))
+    strange = shutil.copy(checkpoint(runs / "dcgan", 2), tmp_path / "strange.safetensors")
+    rewrite(strange, lambda _, manifest: manifest["config"].update(recipe="not_there:GAN"))
     shutil.copytree(runs / "dcgan", tmp_path / "broken")
-    state = tmp_path / "broken" / "checkpoints" / "step-00000002" / "state.safetensors"
-    values = load_file(state)
-    name = next(name for name in values if name.startswith("ema/"))
-    save_file({**values, name: values[name] + 1}, state)
+    name = next(name for name in tensors(runs / "dcgan", 2) if name.startswith("ema/"))
+    rewrite(checkpoint(tmp_path / "broken", 2), lambda values, _: np.add(values[name], 1, out=values[name]))
     return tmp_path
 
 

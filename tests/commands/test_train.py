@@ -15,13 +15,12 @@ import horovod
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import load_file
 
 from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.runs.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, SECONDS, environment, launcher, run, train
-from saved import records, tensors
+from saved import latest, manifest, records, tensors
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
@@ -29,13 +28,7 @@ PYTHON = [sys.executable, "-m", "hvdgan.train"]
 
 def state(run_dir: Path) -> dict[str, np.ndarray]:
     """The tensors of a run's latest checkpoint."""
-    checkpoints = run_dir / "checkpoints"
-    return load_file(checkpoints / (checkpoints / "latest").read_text().strip() / "state.safetensors")
-
-
-def manifest(run_dir: Path) -> dict:
-    checkpoints = run_dir / "checkpoints"
-    return json.loads((checkpoints / (checkpoints / "latest").read_text().strip() / "manifest.json").read_text())
+    return tensors(run_dir, latest(run_dir))
 
 
 def files(folder: Path) -> set[str]:
@@ -66,7 +59,7 @@ def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):
     with open("/dev/full", "w") as full:
         words = [*PYTHON, *TINY, "--steps", "300", "--report", "never", "--run-dir", "run"]
         assert subprocess.run(words, cwd=tmp_path, env=environment(), stderr=full, timeout=120).returncode == 0
-    assert manifest(tmp_path / "run")["step"] == 300
+    assert latest(tmp_path / "run") == 300
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "done: 300 steps" in log and "stopped: " not in log
     assert log.count("warning: standard error cannot be written: [Errno 28] No space left on device; the run") == 1
@@ -77,8 +70,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     run_dir = tmp_path / "runs" / "tiny.Tiny"
     events = {name for name in files(run_dir) if name.startswith("tensorboard/events")}
     assert len(events) == 1
-    saved = ("state.safetensors", "manifest.json")
-    checkpoints = {f"checkpoints/step-0000000{step}/{name}" for step in (3, 6) for name in saved}
+    checkpoints = {f"checkpoints/step-0000000{step}.safetensors" for step in (3, 6)}
     samples = {f"samples/{name}.png" for name in ("real", "step-00000000", "step-00000003", "step-00000006")}
     rest = {"config.json", "metrics.jsonl", "log.txt", "events.jsonl", ".lock", "checkpoints/latest"}
     assert files(run_dir) - events == {*checkpoints, *samples, *rest}
@@ -95,7 +87,7 @@ def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     assert Image.open(run_dir / "samples" / "step-00000006.png").size == (8 * 10 - 2, 8 * 10 - 2)
     config = json.loads((run_dir / "config.json").read_text())
     assert (config["recipe"], config["channels"], config["steps"], config["seed"]) == ("tiny:Tiny", None, 6, 0)
-    saved = manifest(run_dir)
+    saved = manifest(run_dir, 6)
     assert (saved["step"], saved["stage"], saved["stage_step"], saved["samples_seen"]) == (6, "adversarial", 6, 96)
     assert saved["config"] == config
 
@@ -113,7 +105,7 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, ca
             assert np.linalg.norm(two[name] - one[name]) <= 1e-4 * np.linalg.norm(one[name]), name
     losses = [records(tmp_path / name)[-1]["discriminator/loss"] for name in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert manifest(tmp_path / "one")["samples_seen"] == manifest(tmp_path / "two")["samples_seen"] == 320
+    assert [manifest(tmp_path / name, 20)["samples_seen"] for name in ("one", "two")] == [320, 320]
     one_grid, two_grid = (Image.open(tmp_path / name / "samples" / "step-00000020.png") for name in ("one", "two"))
     assert np.max(np.abs(np.asarray(one_grid, np.int16) - np.asarray(two_grid, np.int16))) <= 1
     assert inspect.main([str(tmp_path / "two")]) == 0

@@ -5,7 +5,6 @@ HVDGAN_SOAK_STEPS of a stage (1000) and HVDGAN_SOAK_SEED (0), which decides what
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -23,6 +22,7 @@ import psutil
 import pytest
 
 from launching import environment
+from saved import state
 
 RANKS, SECONDS, STEPS, SEED = (
     int(os.environ.get(f"HVDGAN_SOAK_{name}", default))
@@ -136,8 +136,8 @@ def strike(what: str, launch: Launch, disk: Path, draws: random.Random) -> None:
                     each.send_signal(signal.SIGCONT)
 
 
-def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> str:
-    """Train to the end, launch after launch, and return the digest of the last checkpoint."""
+def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> dict[str, str]:
+    """Train to the end, launch after launch, and return the digests of the last checkpoint's tensors."""
     has_been_full = False
     while True:
         launch, what, was_full = Launch(run_dir), "", False
@@ -172,8 +172,7 @@ def trained(run_dir: Path, draws: random.Random | None, happened: Counter) -> st
             missing = {*range(20, 3 * STEPS + 1, 20)} - {*found}
             assert len({*found}) == len(found), found
             assert not missing or has_been_full, missing  # what a full disk has no room for is lost with a warning
-            state = run_dir / "checkpoints" / f"step-{3 * STEPS:08d}" / "state.safetensors"
-            return hashlib.sha256(state.read_bytes()).hexdigest()
+            return state(run_dir, 3 * STEPS)
         codes, words = ENDS.get(what) or (set(), "$^")
         is_explained = code in codes and re.search(words, said)
         assert is_explained or (was_full and code == 1 and FULL in said), (what, code, said)

@@ -66,8 +66,7 @@ def test_generated_samples_stand_beside_real_ones_at_one_scale_and_checkpoints_h
     assert captions[0].startswith("Generated, step") and captions[-1] == "Real"
     widths = set(re.findall(r'width="(\d+)"', shown))
     assert set(re.findall(r"--w: (\d+)", shown)) == widths, "widths in the page are in proportion to pixels"
-    checkpoint = max((run / "checkpoints").glob("step-*"))
-    size = sum(file.stat().st_size for file in checkpoint.iterdir()) / 1e6
+    size = saved.checkpoint(run, saved.latest(run)).stat().st_size / 1e6
     sizes = re.findall(r'<td class="n">([\d.]+)</td>', section(page, "checkpoints"))
     assert float(sizes[0]) == pytest.approx(size, abs=0.06)
 

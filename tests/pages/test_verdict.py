@@ -7,7 +7,6 @@ import pytest
 
 import run_folders
 from hvdgan import report
-from hvdgan.checkpoints.files import MANIFEST
 from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, STANDING
 from hvdgan.files.lock import lock
 from hvdgan.pages import run_facts
@@ -71,7 +70,7 @@ def test_where_nothing_is_saved_it_says_so(tmp_path):
     assert (verdict.state, verdict.sentence) == (state, f"{begin}; there is no checkpoint")
     assert verdict.resume == "Nothing is saved here: the same command begins it anew:"
     assert report.main([str(tmp_path)]) == 0 and verdict.resume in (tmp_path / "report.html").read_text()
-    (run_folders.checkpoint(tmp_path, step) / MANIFEST).unlink()
+    run_folders.checkpoint(tmp_path, step).write_bytes(b"")
     verdict = judged(tmp_path, [START, *ending], step, is_saved=False)
     assert "No checkpoint is whole" in verdict.resume and verdict.sentence.endswith("no checkpoint is whole")
     run_folders.checkpoint(tmp_path, 20)

@@ -40,7 +40,7 @@ def assert_close(weights, expected):
 def reductions_of(run, step, updates=slice(None)):
     """The Horovod operations in the traced graph of a step's updates, also in the functions that it calls."""
     number = tf.constant(0, tf.int64)
-    data = {name: value[: step.forward.count] for name, value in data_of(run).items()}
+    data = {name: value[: step.count] for name, value in data_of(run).items()}
     graph = step.function(step.stage.due(0)[updates]).get_concrete_function(number, number, data).graph
     return [each for (*_, each), _ in operations(graph) if each.type.startswith("Horovod")]
 

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from launching import ROOT, run
+from saved import checkpoint
 
 README = (ROOT / "README.md").read_text()
 CODE = re.search(r"^```python\n(.*?)^```\n", README, re.DOTALL | re.MULTILINE)
@@ -29,7 +30,7 @@ def test_the_runs_of_the_readme_and_of_the_page_on_checkpoints_in_turn(tmp_path)
         words = [steps.get(before, word) for before, word in zip(["", *words], words, strict=False)]
         done = run(words, tmp_path, forked=True)
         assert done.returncode == 0, done.stderr
-        assert (tmp_path / "runs" / "dcgan" / "checkpoints" / f"step-{4 * number:08d}").exists()
+        assert checkpoint(tmp_path / "runs" / "dcgan", 4 * number).exists()
     said = (tmp_path / "runs" / "dcgan" / "log.txt").read_text()
     assert len(trainings) == 4 and all(f"resuming at step {step} of {step + 4}" in said for step in (4, 8, 12))
     assert (tmp_path / "runs" / "dcgan" / "samples" / "step-00000008.png").exists()

@@ -18,6 +18,7 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
 from launching import ROOT, run
+from saved import steps
 from tfrecord_files import write
 
 PAGE = (ROOT / "docs" / "science.md").read_text()
@@ -152,7 +153,7 @@ def test_the_flags_of_a_row_train_on_data_of_its_form(tmp_path, monkeypatch, cap
     assert main([*command, "--sample-every", "0", "--run-dir", "run"]) == 0
     said = "".join(capsys.readouterr())
     assert f"of shape {shape}" in said, said
-    assert (tmp_path / "run" / "checkpoints" / "step-00000001").exists()
+    assert steps(tmp_path / "run") == [1]
 
 
 @pytest.mark.long

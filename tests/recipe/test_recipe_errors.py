@@ -83,7 +83,7 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path, monkeypatch, capsys, nam
         ("--recipe broken_gan:MyGAN", "(broken_gan.py, line 1): its import fails: SyntaxError: expected"),
         ("--image-size 48 --recipe dcgan", "--image-size 48: DCGAN takes 32, 64, 128 or 256 pixels"),
         ("--run-dir notes.txt/run", "--run-dir notes.txt/run"),
-        ("--resume good", "--resume good: expected auto, never, or the folder of a checkpoint"),
+        ("--resume good", "--resume good: expected auto, never, or a checkpoint such as runs/"),
         ("--recipe tiny:Required", "every field of its Options needs a default"),
         ("--recipe tiny:UnknownEma", "ema names nobody, and networks() returns generator, discriminator"),
         ("--recipe tiny:Noisy", "network discriminator draws its own random numbers"),

@@ -8,7 +8,7 @@ from PIL import Image
 from building import data_of, tiny_run
 from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Domain, Nets, Random
-from hvdgan.recipe.state import StateValues
+from hvdgan.recipe.batch import StateValues
 from hvdgan.recipes.cyclegan import CycleGAN, CycleGANOptions
 from hvdgan.settings.data import ArrayConfig
 from launching import train
@@ -111,8 +111,7 @@ def run():
 
 def test_half_of_the_pictures_of_each_domain_are_mirrored_by_draws_of_its_own(run):
     data = data_of(run)
-    forward = run.steps[0].forward
-    batch, ways = forward.prepare(tf.constant(0, tf.int64), data), set()
+    batch, ways = run.steps[0].batch_at(tf.constant(0, tf.int64), data), set()
     for name, key in (("A", "images"), ("B", "B/images")):
         given, seen = data[key].numpy() / 127.5 - 1, batch.domains[name].images.numpy()
         stays = [np.allclose(one, other, atol=1e-5) for one, other in zip(seen, given, strict=True)]

@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
     for name in ("dcgan", "completion"):
         assert train(["--recipe", name, "--run-dir", str(folder / "runs" / name), *short]) == 0
     checkpoints = folder / "runs" / "dcgan" / "checkpoints"
-    (checkpoints / "step-00001000").symlink_to(checkpoints / "step-00000001")
+    (checkpoints / "step-00001000.safetensors").symlink_to(checkpoints / "step-00000001.safetensors")
     pixels = np.zeros((40, 50), np.uint8)
     pixels[10:20, 10:20] = 255
     for kind in ("photo.jpg", "mask.png", "photos/a.jpg", "masks/a.png"):

@@ -95,9 +95,8 @@ def plant(folder):
 
 def change(run, **settings):
     """Change the settings in the manifests of a run, as its writer could."""
-    for path in Path(run).glob("checkpoints/*/manifest.json"):
-        manifest = json.loads(path.read_text())
-        path.write_text(json.dumps({**manifest, "config": {**manifest["config"], **settings}}))
+    for path in Path(run).glob("checkpoints/*.safetensors"):
+        saved.rewrite(path, lambda _, manifest: manifest["config"].update(settings))
 
 
 def refused(capsys, main, *words):
@@ -182,7 +181,7 @@ def test_data_and_a_recipe_by_another_name_are_the_users_own_wherever_the_recipe
     Path("mine.py").write_text(MINE + "\n# edited\n")
     assert "give --data mine:photos" in refused(capsys, evaluate.main, "run", "--samples", "16")
     assert train.main([*words, *(word.replace("2", "3") for word in FLAGS)]) == 0
-    assert "mine.py: edited since step-00000002 was made" in capsys.readouterr().err
+    assert "mine.py: edited since step-00000002.safetensors was made" in capsys.readouterr().err
     Path("named.py").write_text("from tiny import Tiny\n# edited\n")
     assert "give --recipe named:Tiny" in refused(capsys, sample.main, "run", "--out", "o.png")
 
@@ -210,13 +209,10 @@ def test_maps_that_a_stranger_names_are_never_those_of_a_file_that_the_run_has_n
     change("run", condition_values="acts:there,there", values="acts:there,there")
     assert evaluate.main(["run", "--samples", "16"]) == 0 and not Path("pwned").exists()
     for module in ("acts", "planted_package", "planted_package.inside"):
-        for path in Path("run").glob("checkpoints/*/manifest.json"):
-            text = json.dumps({**json.loads(path.read_text()), "planted": 0})
-            spec = json.loads(text)["data"]["spec"]["values"]["images"]
-            spec["chains"] = [[["own", [module, "there", "there", "0" * 64]]]]
-            manifest = json.loads(text)
-            manifest["data"]["spec"]["values"]["images"] = spec
-            path.write_text(json.dumps(manifest))
+        chains = [[["own", [module, "there", "there", "0" * 64]]]]
+        plant_map = lambda _, manifest: manifest["data"]["spec"]["values"]["images"].update(chains=chains)  # noqa: B023, E731
+        for path in Path("run").glob("checkpoints/*.safetensors"):
+            saved.rewrite(path, plant_map)
         refused(capsys, sample.main, "run", "--samples", "2", "--out", "o.npy")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files
 from hvdgan.data.domains import named
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Batch, Random, Recipe
@@ -25,10 +25,10 @@ _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
 FACTS: dict = {
     **dict.fromkeys(("stage_index", "stage_step", "samples_seen", "seed"), 0),
     **{"run_id": "r", "stage": "adversarial", "stages": [["adversarial", 8]], "ranks": 1, "best": None},
-    **{"config": {}, "code": {}, "frozen": {}, "progress": {"ended": {}}},
+    **{"config": {}, "code": {}, "frozen": {}, "progress": {"ended": {}}, "versions": {}},
     "data": {"source": "a", "fingerprint": "", "num_images": 100, "spec": {}},
 }
-"""what a checkpoint says besides its step, its tensors and the versions"""
+"""what a checkpoint says besides its step and its tensors"""
 
 
 def tiny_run(
@@ -50,7 +50,7 @@ def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageSte
 
 def write_checkpoint(folder: Path, step: int, tensors, facts: dict) -> Path:
     """A checkpoint on the disk."""
-    return checkpoint.write(folder, checkpoint.Snapshot(step, copies_of(tensors), facts))
+    return files.write(folder, files.Snapshot(step, copies_of(tensors), facts))
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

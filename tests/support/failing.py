@@ -14,7 +14,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.joining import is_elastic
 from hvdgan.evaluation import held_out
@@ -107,4 +107,4 @@ def _before(place, function, first=0):
 
 Batches.__next__ = _before("batch", Batches.__next__, 30)
 held_out.Evaluator.sums = _before("evaluation", held_out.Evaluator.sums)
-checkpoint.write = _before("save", checkpoint.write)
+files.write = _before("save", files.write)

@@ -75,10 +75,7 @@ def _garbage(folder: Path) -> None:
     with (folder / "events.jsonl").open("ab") as file:
         file.write(noise + b'\n{"event": ["end"]}\n{"event": "end", "state": 3}\n')
     (folder / "log.txt").write_bytes(noise)
-    broken = folder / "checkpoints" / "step-00000004"
-    broken.mkdir(parents=True)
-    (broken / "manifest.json").write_bytes(b'{"format_version": 1, "step": "four"}')
-    (broken / "state.safetensors").write_bytes(noise)
+    run_folders.checkpoint(folder, 4).write_bytes(noise)
 
 
 # The folder, and words that the page must have.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from cluster import OVER, PYTHONPATH, Cluster
 from launching import ROOT, SECONDS, launcher, run, wait_until
+from saved import latest, tensors
 
 STEPS = 200
 SETTINGS = [
@@ -94,8 +94,8 @@ def last_step(run_dir: Path) -> int:
 
 def state(run_dir: Path) -> dict[str, np.ndarray]:
     """The tensors of a run's last checkpoint, which must be that of the last step."""
-    assert (run_dir / "checkpoints" / "latest").read_text().strip() == f"step-{STEPS:08d}"
-    return load_file(run_dir / "checkpoints" / f"step-{STEPS:08d}" / "state.safetensors")
+    assert latest(run_dir) == STEPS
+    return tensors(run_dir, STEPS)
 
 
 def assert_same_bits(run_dir: Path, expected: dict[str, np.ndarray]) -> None:

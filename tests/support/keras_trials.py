@@ -144,7 +144,7 @@ def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[
     _train(run, 0, HALF)
     saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), {})
     with tempfile.TemporaryDirectory() as folder:
-        path = checkpoint.write(Path(folder), saved)
+        path = files.write(Path(folder), saved)
         _train(run, HALF, STEPS)
         resumed = tiny_run(recipe)
         checkpoint.load(path, files.read_manifest(path), resumed.state.tensors())

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from hvdgan.checkpoints.files import FORMAT_VERSION, MANIFEST, STATE
 from hvdgan.runs import events
 
 TIME = "2026-11-25 10:22:31"
@@ -69,14 +68,12 @@ def grid(folder: Path, name: str = "step-00000010.png", size: int = 32) -> Path:
     return folder / "samples" / name
 
 
-def checkpoint(folder: Path, step: int, tensors: dict | None = None) -> Path:
-    """Write what a page reads of a checkpoint: a manifest with these tensors, and a state without any."""
-    saved = folder / "checkpoints" / f"step-{step:08d}"
-    saved.mkdir(parents=True, exist_ok=True)
-    manifest = {"format_version": FORMAT_VERSION, "step": step, "config": {}, "data": {}, "tensors": tensors or {}}
-    (saved / MANIFEST).write_text(json.dumps(manifest))
-    (saved / STATE).touch()
-    return saved
+def checkpoint(folder: Path, step: int) -> Path:
+    """Write a checkpoint of which a page reads the size alone."""
+    path = folder / "checkpoints" / f"step-{step:08d}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(8))
+    return path
 
 
 def long_metrics(path: Path, steps: Iterable[int]) -> None:

@@ -1,14 +1,17 @@
 """Runs that are made in this process: trained ones of a tiny recipe, what they hold, and untrained ones of any."""
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
-from safetensors.numpy import load
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
@@ -39,29 +42,61 @@ def shared_by_a_group(folder: Path) -> Iterator[None]:
     assert {path: f"{mode:o}" for path, (mode, wanted) in modes.items() if mode != wanted} == {}
 
 
+def checkpoint(run_dir: Path, step: int) -> Path:
+    """The checkpoint of a step."""
+    return run_dir / "checkpoints" / f"step-{step:08d}.safetensors"
+
+
 def steps(run_dir: Path) -> list[int]:
     """The steps of the checkpoints."""
-    return sorted(int(path.name[5:]) for path in (run_dir / "checkpoints").glob("step-*"))
+    return sorted(int(path.stem[5:]) for path in (run_dir / "checkpoints").glob("step-*.safetensors"))
 
 
-def state(run_dir: Path, step: int) -> bytes:
-    """The tensors of a checkpoint as they are on the disk."""
-    return (run_dir / "checkpoints" / f"step-{step:08d}" / "state.safetensors").read_bytes()
+def latest(run_dir: Path) -> int:
+    """The step that `latest` names; 0: none is saved yet."""
+    path = run_dir / "checkpoints" / "latest"
+    return int(Path(path.read_text()).stem[5:]) if path.exists() else 0
 
 
 def tensors(run_dir: Path, step: int) -> dict[str, np.ndarray]:
     """The tensors of a checkpoint by their names."""
-    return load(state(run_dir, step))
+    return load_file(checkpoint(run_dir, step))
+
+
+def state(run_dir: Path, step: int) -> dict[str, str]:
+    """Shape, type and a digest of the bits of each tensor of a checkpoint."""
+    digest = lambda value: f"{value.shape} {value.dtype} {hashlib.sha256(value.tobytes()).hexdigest()}"  # noqa: E731
+    return {name: digest(value) for name, value in tensors(run_dir, step).items()}
+
+
+def manifest(run_dir: Path, step: int) -> dict[str, Any]:
+    """The manifest of a checkpoint."""
+    return manifest_of(checkpoint(run_dir, step))
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint."""
+    with safe_open(path, "numpy") as file:
+        return json.loads(file.metadata()["manifest"])
+
+
+def rewrite(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any]], Any]) -> None:
+    """Write a checkpoint anew after a change of its tensors or of its manifest, which may then not fit."""
+    values, facts = load_file(path), manifest_of(path)
+    change(values, facts)
+    save_file(values, path, {"manifest": json.dumps(facts)})
+
+
+def damage(path: Path) -> None:
+    """Change one bit of the last tensor."""
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(bytes(data))
 
 
 def records(run_dir: Path) -> list[dict]:
     """What a run has logged."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-def manifest(run_dir: Path, step: int) -> dict:
-    """The manifest of a checkpoint."""
-    return json.loads((run_dir / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
 
 
 def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = None, scale=0.02, **settings) -> None:

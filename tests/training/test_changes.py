@@ -1,7 +1,6 @@
 """Settings, data and distances that may differ when a run is resumed, above all the steps of its last stage."""
 
 import dataclasses
-import json
 import re
 import shutil
 import textwrap
@@ -15,7 +14,7 @@ from PIL import Image
 import launching
 from hvdgan.recipe.stages import Stage
 from hvdgan.train import main
-from saved import state
+from saved import checkpoint, rewrite, state
 from tiny import Staged, Tiny, TinyOptions
 
 FLAGS = "--image-size 8 --global-batch-size 8".split()
@@ -98,10 +97,8 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
 def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):
     words = ["--recipe", "tiny:Tiny", *FLAGS, "--run-dir", str(tmp_path / "run")]
     assert main([*words, "--max-steps", "2"]) == 0
-    path = tmp_path / "run" / "checkpoints" / "step-00000002" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["versions"] |= {"tensorflow": "2.0.0", "keras": "3.0.0"}
-    path.write_text(json.dumps(manifest))
+    others = {"tensorflow": "2.0.0", "keras": "3.0.0"}
+    rewrite(checkpoint(tmp_path / "run", 2), lambda _, manifest: manifest["versions"].update(others))
     assert main([*words, "--max-steps", "4"]) == 0
     expected = f"TensorFlow was 2.0.0 and is now {tf.__version__}, Keras was 3.0.0 and is now {keras.__version__}: "
     log = (tmp_path / "run" / "log.txt").read_text()
@@ -128,7 +125,7 @@ def test_an_edited_recipe_or_module_of_its_folder_is_warned_of_by_name(tmp_path)
     launching.train(tmp_path, *words, "4")
     lines = [line for line in (tmp_path / "run" / "log.txt").read_text().splitlines() if "edited" in line]
     assert len(lines) == 1
-    assert "warning: my_losses.py: edited since step-00000002 was made; the run resumes with the code as it" in lines[0]
+    assert "warning: my_losses.py: edited since step-00000002.safetensors was made; the run resumes with" in lines[0]
 
 
 def test_statistics_stay_those_of_the_checkpoint_and_other_data_are_refused_unless_they_are_allowed(

@@ -41,12 +41,12 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
     make_features(1).save(tmp_path / "cut/features.keras")
     again = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", "6"]
     assert refused(again, tmp_path / "cut").endswith(
-        "--resume: run/checkpoints/step-00000004 was made with other values of the frozen network features; "
-        "restore the file that it is loaded from, start anew in another --run-dir, or allow it with --allow-changed "
-        "frozen"
+        "--resume: run/checkpoints/step-00000004.safetensors was made with other values of the frozen network "
+        "features; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
+        "--allow-changed frozen"
     )
     done = run([*again, "--allow-changed", "frozen"], tmp_path / "cut", forked=True)
-    assert done.returncode == 0 and "warning: run/checkpoints/step-00000004 was made with other" in done.stderr
+    assert done.returncode == 0 and "warning: run/checkpoints/step-00000004.safetensors was made" in done.stderr
 
 
 def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
@@ -61,7 +61,7 @@ def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(exported.get_weights(), make_features().get_weights(), strict=True))
     make_features(1).save(tmp_path / "features.keras")
     line = refused([*export, "--overwrite"], tmp_path)
-    assert "step-00000002: the frozen network features has other values than in training" in line
+    assert "step-00000002.safetensors: the frozen network features has other values than in training" in line
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ W&B and MLflow are stand-ins here, with the names and arguments that the adapter
 Modules: training.loggers, training.trackers"""
 
 import json
-import shutil
 import sys
 import time
 import types
@@ -72,7 +71,7 @@ def events_of(run_dir, kind):
 
 def lose_newest(run_dir, step):
     """As after a kill, a minute ago: the run has logged more than its newest checkpoint has; the last line is cut."""
-    shutil.rmtree(run_dir / "checkpoints" / f"step-{step:08d}")
+    saved.checkpoint(run_dir, step).unlink()
     # TensorBoard reads files in the order of their names, in which stands the second in which each was begun.
     for path in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
         *first, second, host = path.name.split(".", 4)

@@ -1,5 +1,5 @@
 """What differs between the ranks, and state of a recipe that belongs to no network: exact after a resume.
-Modules: recipe.state, training.declared_state, checkpoints.tensor_names"""
+Modules: recipe.batch, training.declared_state, checkpoints.tensor_names"""
 
 import shutil
 

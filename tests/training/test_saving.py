@@ -2,7 +2,6 @@
 Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import tensorflow as tf
 from keras import layers
 
 from building import values_of
-from hvdgan.checkpoints import checkpoint
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.saver import Best
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
@@ -26,7 +25,7 @@ from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
-from saved import TINY, manifest, state, steps, tensors, train, untrained
+from saved import TINY, checkpoint, damage, manifest, rewrite, state, steps, tensors, train, untrained
 from tiny import Tiny
 
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
@@ -63,14 +62,14 @@ def test_a_metric_that_is_nan_is_not_the_best():
 
 
 def test_a_save_that_fails_is_reported_and_the_last_one_is_an_error(tmp_path, monkeypatch, capsys):
-    write = checkpoint.write
+    write = files.write
 
-    def failing(folder, snapshot):
+    def broken(folder, snapshot):
         if snapshot.step in (4, 8):
             raise RunError("checkpoint cannot be written: [Errno 28] No space left on device")
         return write(folder, snapshot)
 
-    monkeypatch.setattr(checkpoint, "write", failing)
+    monkeypatch.setattr(files, "write", broken)
     assert train(tmp_path, "--checkpoint-every", "2") == 1
     assert steps(tmp_path) == [2, 6]
     error = capsys.readouterr().err
@@ -126,29 +125,22 @@ def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, ca
     assert steps(tmp_path / "b") == [2]
 
 
-def damage(path):
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(bytes(data))
-
-
 def lose_facts(path):
-    facts = json.loads(path.read_text())
-    path.write_text(json.dumps({name: each for name, each in facts.items() if name not in ("frozen", "progress")}))
+    rewrite(path, lambda _, manifest: [manifest.pop(name) for name in ("frozen", "progress")])
 
 
-@pytest.mark.parametrize(("file", "harm"), [("state.safetensors", damage), ("manifest.json", lose_facts)])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys, file, harm):
+@pytest.mark.parametrize("harm", [damage, lose_facts])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path, capsys, harm):
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     whole = state(tmp_path, 8)
-    harm(tmp_path / "checkpoints" / "step-00000008" / file)
+    harm(checkpoint(tmp_path, 8))
     assert train(tmp_path, "--checkpoint-every", "2") == 0
     error = capsys.readouterr().err
-    assert "step-00000008" in error and "resuming from step-00000006 instead" in error
+    assert "step-00000008" in error and "resuming from step-00000006.safetensors instead" in error
     assert "resuming at step 6 of 8" in error
     assert state(tmp_path, 8) == whole
-    for each in (tmp_path / "checkpoints").glob("step-*"):
-        damage(each / "state.safetensors")
+    for step in steps(tmp_path):
+        damage(checkpoint(tmp_path, step))
     assert train(tmp_path) == 1, "without any good one it starts over"
     assert "no checkpoint in" in capsys.readouterr().err
 

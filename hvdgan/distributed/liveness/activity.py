@@ -5,10 +5,12 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+T = TypeVar("T")
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -56,10 +58,10 @@ class Activity:
         finally:
             self._signs.remove(sign)
 
-    def join(self, thread: threading.Thread) -> None:
-        """Wait for a thread, and count its work as a move of the main thread."""
+    def result(self, thread: threading.Thread, work: Future[T]) -> T:
+        """Wait for the result of a thread's work, and count that work as a move of the main thread."""
         with self.beside(lambda: _processor_time(thread)):
-            thread.join()
+            return work.result()
 
     def sample(self) -> Pulse:
         """Look at the main thread; the heartbeat's thread calls it."""
