@@ -1,4 +1,4 @@
-"""Reads and verifies the tensors of a checkpoint, and gives them to variables by name."""
+"""Gives the tensors of a checkpoint to variables by name."""
 
 import platform
 from collections.abc import Mapping
@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan import __version__
-from hvdgan.checkpoints.files import DamagedCheckpoint, Snapshot, describe, is_among, list_some, read_tensors
-from hvdgan.checkpoints.tensor_names import named_of_ranks
+from hvdgan.checkpoints.files import list_some, read
 from hvdgan.errors import UserError
 
 Tensors = Mapping[str, keras.Variable]
@@ -28,31 +27,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def read(checkpoint: Path, manifest: dict[str, Any], only: tuple[str, ...] = ("",)) -> Snapshot:
-    """Read and verify the tensors among `only` (see files.is_among), of one rank and of all.
-
-    Raises:
-        DamagedCheckpoint: a tensor is missing, unknown, or differs from what was written.
-    """
-    only = (*only, *named_of_ranks(dict.fromkeys(only)))
-    values = dict(read_tensors(checkpoint, only))
-    recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
-    if damaged := sorted(
-        name for name in {**recorded, **values} if name not in values or describe(values[name]) != recorded.get(name)
-    ):
-        raise DamagedCheckpoint(f"{checkpoint} is damaged: {list_some(damaged)} differs from what was written")
-    return Snapshot(manifest["step"], {name: values[name] for name in recorded}, manifest)
-
-
 def load(checkpoint: Path, manifest: dict[str, Any], tensors: Tensors, only: tuple[str, ...] = ("",)) -> None:
     """Give exactly these variables the values of rank 0, verified, among `only`; the errors are those of the parts."""
-    values = read(checkpoint, manifest, only).of_root()
-    check_fits(checkpoint, values, tensors)
-    assign(tensors, values)
+    assign(tensors, read(checkpoint, only, manifest).of_root(), checkpoint)
 
 
-def check_fits(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tensors) -> None:
-    """Refuse values, which the checkpoint has, that are not of exactly these variables."""
+def assign(tensors: Tensors, values: Mapping[str, np.ndarray], checkpoint: Path) -> None:
+    """Give each variable the value of its name, which the checkpoint has; refuse values of other variables by name."""
     missing, unknown = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
     problems = [f"it lacks {list_some(missing, 1)}"] if missing else []
     problems += [f"this run has no {list_some(unknown, 1)}"] if unknown else []
@@ -67,9 +48,5 @@ def check_fits(checkpoint: Path, values: Mapping[str, np.ndarray], tensors: Tens
                 f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
                 f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was saved with"
             )
-
-
-def assign(tensors: Tensors, values: Mapping[str, np.ndarray]) -> None:
-    """Give each variable the value of its name."""
     for name, variable in tensors.items():
         variable.assign(values[name])

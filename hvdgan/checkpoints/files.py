@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from hvdgan import __version__
-from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, of_one, of_ranks
+from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, named_of_ranks, of_one, of_ranks
 from hvdgan.errors import RunError, UserError, in_one_line, unwritable
 from hvdgan.files.replacing import flush, whole_file
 from hvdgan.launching.launched import launched
@@ -183,6 +183,23 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         what = "missing in its manifest or of another type"
         raise DamagedCheckpoint(f"{checkpoint} is damaged: {what}: {list_some(wrong)}")
     return manifest
+
+
+def read(checkpoint: Path, only: tuple[str, ...] = ("",), manifest: dict[str, Any] | None = None) -> Snapshot:
+    """Read a checkpoint and verify its tensors among `only` (see is_among), those of one rank and those of all.
+
+    Raises:
+        DamagedCheckpoint: a tensor is missing, unknown, or differs from what was written.
+        RunError: as read_manifest().
+    """
+    manifest = manifest or read_manifest(checkpoint)
+    only = (*only, *named_of_ranks(dict.fromkeys(only)))
+    values = dict(read_tensors(checkpoint, only))
+    recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
+    names = sorted({**recorded, **values})
+    if wrong := [name for name in names if name not in values or describe(values[name]) != recorded.get(name)]:
+        raise DamagedCheckpoint(f"{checkpoint} is damaged: {list_some(wrong)} differs from what was written")
+    return Snapshot(manifest["step"], {name: values[name] for name in recorded}, manifest)
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:

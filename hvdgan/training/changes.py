@@ -37,8 +37,10 @@ _MAP_FLAGS = {
 _ANEW = "start anew in another --run-dir, or allow it with --allow-changed"
 
 
-def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
-    """Refuse to resume a checkpoint of another run than this one; returns lines about what may differ and does."""
+def compare(
+    run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Refuse a checkpoint of another run; returns what this run can use of its progress, and lines on what differs."""
     lines = _settings(run, source, manifest, allowed)
     if not {"stages", *_changed(run, manifest["config"])} & {*allowed, *run.recipe.may_change}:
         _check_stages(run, source, manifest["stages"])
@@ -54,7 +56,8 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     ):
         lines += _class_names(source, saved.get("class_names", ()), now.class_names)
         lines += [each for each in _value_maps(source, saved.get("values"), now.values, allowed) if each not in lines]
-    return lines
+    progress, dropped = _comparable(run, manifest)
+    return progress, [*lines, *dropped]
 
 
 def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
@@ -238,19 +241,19 @@ def _numbers(value_map: ValueMap) -> dict[str, Any]:
     return {**value_map.to_json(), "channels": len(value_map.channels), "units": []}
 
 
-def without_incomparable(run: Run, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Drop saved distances that those of this run cannot be compared with; returns the rest, and a line about it."""
+def _comparable(run: Run, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Drop saved distances that those of this run cannot be compared with; returns the progress, and a line."""
     progress = dict(manifest["progress"])
     before, step = progress.get("scale"), manifest["step"]
     if run.comparison is None or not before or before == (now := run.comparison.scale()):
-        return dict(manifest), []
+        return progress, []
     if progress["best"] and progress["best"]["metric"] in run.comparison.names:
         progress["best"] = None
     until = run.schedule.stages[min(manifest["stage_index"], len(run.schedule.stages) - 1)].until
     if until is not None and until.metric in run.comparison.names:
         progress["ranks"] = [{**each, "watch": None} for each in progress["ranks"]]
     changed = ", ".join(sorted(name for name in before | now if before.get(name) != now.get(name)))
-    return {**manifest, "progress": progress}, [
+    return progress, [
         f"warning: samples are compared in another way than before ({changed}), so the distances up to step {step} "
         "have another scale than those after it; the best checkpoint and a plateau by them are sought anew"
     ]

@@ -41,6 +41,7 @@ class RankState:
         self.local = local
         self._statistics, self._per_sample = statistics, per_sample
         self._ranks, self._global_batch_size = ranks, global_batch_size
+        self._slice = slice(*ranks.slice_of(global_batch_size))
 
     @staticmethod
     def of(state: TrainState, ranks: Ranks, global_batch_size: int) -> "RankState":
@@ -78,10 +79,9 @@ class RankState:
         for name, variable in {**self.local, **(self._statistics if saved_by == ranks.size > 1 else {})}.items():
             rows = everyones.get(name, np.repeat(copy_of(variable)[None], saved_by, axis=0))
             variable.assign(ranks.broadcast_array(rows, root)[ranks.rank % saved_by])
-        first, past = ranks.slice_of(self._global_batch_size)
         for name, variable in self._per_sample.items():
             whole = everyones.get(name, np.zeros((self._global_batch_size, *variable.shape[1:]), variable.dtype))
-            variable.assign(ranks.broadcast_array(whole, root)[first:past])
+            variable.assign(ranks.broadcast_array(whole, root)[self._slice])
 
     def check_fits(self, saved: Snapshot, where: str) -> None:
         """Refuse a checkpoint with other networks of each rank, or other state per sample, than this run has."""

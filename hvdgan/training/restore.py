@@ -17,13 +17,10 @@ from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
-from hvdgan.files.lock import Lock
-from hvdgan.files.outputs import write_json
 from hvdgan.settings.config import Config
-from hvdgan.settings.file import read_settings
 from hvdgan.training import run_folder
 from hvdgan.training.build import KnownMaps, Run, folder_of
-from hvdgan.training.changes import check_checkpoint, without_incomparable
+from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.resume_point import Commits, ResumePoint
@@ -56,43 +53,24 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
         if run.ranks.rank != root:
             return ResumePoint(), {}
         if commit is not None:
-            assign(run, commit)
-            return ResumePoint.of(commit, recovered=True), commit.of_ranks()
+            assign(run, Saved(Path("the last commit"), commit))
+            return ResumePoint.of(commit, commit.facts["progress"], recovered=True), commit.of_ranks()
         _refuse_wrong_flags(run, resume)
         with _released_if_refused(run, resume) as undo:
-            held = lock(run, undo)
-            candidates = find(run, resume)
+            held = undo.enter_context(run_folder.lock(run) or contextlib.nullcontext())
+            candidates = run_folder.find(run, resume.resume)
             saved, remarks = verify(candidates, resume)
+            progress = dict[str, Any]()
             if saved is None:
                 remarks = _take_networks(run, resume)
             else:
-                saved, differing = compare(run, resume, saved)
-                assign(run, saved.snapshot)
-                remarks += differing
-            return _claim(run, resume, undo, held, saved, remarks), saved.snapshot.of_ranks() if saved else {}
+                progress, differing = compare(run, saved.path, saved.snapshot.facts, resume.allow_changed)
+                remarks += [*differing, *assign(run, saved, resume.allow_changed)]
+            point = ResumePoint.of(saved.snapshot, progress) if saved else ResumePoint(run_id=uuid.uuid4().hex)
+            point = _begin(run, resume, undo, saved, dataclasses.replace(point, lock=held, remarks=remarks))
+        return point, {} if saved is None else saved.snapshot.of_ranks()
 
     return broadcast(run, root, *shared_errors.on_all(on_root, run.ranks, "restore"))
-
-
-def lock(run: Run, undo: contextlib.ExitStack) -> Lock | None:
-    """Lock a folder that holds a run before it is read; a new one is made when nothing is refused any more."""
-    if run_folder.is_new(run):
-        return None
-    held = undo.enter_context(run_folder.lock(run))
-    files.remove_partial(run.checkpoints)
-    return held
-
-
-def find(run: Run, resume: Resume) -> list[Path]:
-    """Find the checkpoints to resume from, the first choice first: the one that the command names, or the run's own."""
-    named = run_folder.named_checkpoint(run, resume.resume)
-    found = files.newest_first(run.checkpoints) if named is None else [named]
-    if not found and run.config_path.is_file() and read_settings(run.config_path).get("recipe") != run.config.recipe:
-        raise UserError(
-            f"{run.config_path} is not of this recipe, {run.config.recipe}, and there is no checkpoint; name another "
-            "--run-dir"
-        )
-    return found
 
 
 def verify(candidates: Sequence[Path], resume: Resume) -> tuple[Saved | None, list[str]]:
@@ -100,9 +78,9 @@ def verify(candidates: Sequence[Path], resume: Resume) -> tuple[Saved | None, li
     damaged = list[str]()
     for path in candidates:
         try:
-            saved = Saved(path, checkpoint.read(path, files.read_manifest(path)))
+            saved = Saved(path, files.read(path))
         except files.DamagedCheckpoint as error:
-            damaged.append(str(error))
+            damaged.append(error.what)
             continue
         remarks = [f"warning: {each}; resuming from {path.name} instead" for each in damaged]
         if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
@@ -119,31 +97,23 @@ def verify(candidates: Sequence[Path], resume: Resume) -> tuple[Saved | None, li
     return None, []
 
 
-def compare(run: Run, resume: Resume, saved: Saved) -> tuple[Saved, list[str]]:
-    """Refuse a checkpoint of another run; returns what this run can use of it, and lines about what differs and may."""
+def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[str]:
+    """Give this rank's variables their values; returns lines about tensors that only the run or the checkpoint has."""
     path, snapshot = saved
-    remarks = check_checkpoint(run, path, snapshot.facts, resume.allow_changed)
-    tensors, values = run.state.tensors(), snapshot.of_root()
-    for kind, what in (_MAY_LACK[setting] for setting in resume.allow_changed if setting in _MAY_LACK):
+    tensors, values, remarks = run.state.tensors(), snapshot.of_root(), list[str]()
+    for kind, what in (_MAY_LACK[setting] for setting in allow_changed if setting in _MAY_LACK):
         theirs, own = ({name for name in names if kind_of(name) == kind} for names in (values, tensors))
         if not (theirs and own):
             values = {name: value for name, value in values.items() if name not in theirs}
             tensors = {name: variable for name, variable in tensors.items() if name not in own}
             then = "are dropped" if theirs else "are not there, and begin as in a new run"
             remarks += [f"warning: the {what} of {path} {then}"] * bool(theirs or own)
-    checkpoint.check_fits(path, values, tensors)
     run.rank_state.check_fits(snapshot, str(path))
-    facts, dropped = without_incomparable(run, snapshot.facts)
-    return Saved(path, dataclasses.replace(snapshot, facts=facts)), remarks + dropped
-
-
-def assign(run: Run, snapshot: Snapshot) -> None:
-    """Give this rank's variables the values of a snapshot; averages that it lacks begin at the weights."""
-    values, tensors = snapshot.of_root(), run.state.tensors()
-    checkpoint.assign({name: variable for name, variable in tensors.items() if name in values}, values)
+    checkpoint.assign(tensors, values, path)
     if not any(kind_of(name) == EMA for name in values):
         _begin_averages(run, run.state.ema)
     run.schedule.resume(snapshot.facts["progress"])
+    return remarks
 
 
 def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> ResumePoint:
@@ -160,7 +130,7 @@ def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> 
         run.rank_state.scatter(everyones, point.saved_by, root)
     if point.recovered:
         # The previous rank 0, which may have run on this host, may still be about to end.
-        work = functools.partial(run_folder.lock, run, living=True) if ranks.is_root else lambda: None
+        work = functools.partial(run_folder.take, run, living=True) if ranks.is_root else lambda: None
         point = dataclasses.replace(point, lock=shared_errors.on_all(work, ranks, "run folder"))
     return point
 
@@ -211,29 +181,21 @@ def _refuse_wrong_flags(run: Run, resume: Resume) -> None:
         raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
 
 
-def _claim(
-    run: Run,
-    resume: Resume,
-    undo: contextlib.ExitStack,
-    held: Lock | None,
-    saved: Saved | None,
-    remarks: list[str],
+def _begin(
+    run: Run, resume: Resume, undo: contextlib.ExitStack, saved: Saved | None, point: ResumePoint
 ) -> ResumePoint:
-    """Write to the run folder that this run works there, unless it has nothing to do; returns where it begins."""
+    """Write to the run folder that this run begins there, unless it has nothing to do."""
     is_from_elsewhere = saved is not None and saved.path.parent.resolve() != run.checkpoints.resolve()
-    point = ResumePoint.of(saved.snapshot) if saved else ResumePoint(run_id=uuid.uuid4().hex)
     if point.step > run.schedule.total_steps:
         what = f"{resume.resume}: it" if is_from_elsewhere else f"the newest checkpoint of {run.run_dir}"
         raise UserError(
             f"--resume {what} is of step {point.step}, and this run ends at step {run.schedule.total_steps}; "
             f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
         )
-    taken = held
+    held = point.lock
     if is_from_elsewhere or point.step < run.last_step:
-        taken = held or undo.enter_context(run_folder.lock(run))
-        run_folder.check_progress(run.run_dir, point.step)
-        run_folder.note_launch(run.run_dir, new=held is None)
-        write_json(run.config_path, run.settings(), indent=2)
+        held = held or undo.enter_context(run_folder.take(run))
+        run_folder.claim(run, point.step, new=point.lock is None)
     if resume.resume not in ("auto", "never"):
         # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
         run_folder.note_checkpoint(run.run_dir, Path(resume.resume))
@@ -241,7 +203,7 @@ def _claim(
         point = dataclasses.replace(point, run_id=uuid.uuid4().hex)
         everyones, size = saved.snapshot.of_ranks(), point.saved_by
         files.write(run.checkpoints, snapshot(run, point, point.step, everyones, point.progress, size))
-    return dataclasses.replace(point, lock=taken, remarks=[*(taken.remarks if taken else ()), *remarks])
+    return dataclasses.replace(point, lock=held, remarks=[*(held.remarks if held else ()), *point.remarks])
 
 
 def _take_networks(run: Run, resume: Resume) -> list[str]:
@@ -253,7 +215,7 @@ def _take_networks(run: Run, resume: Resume) -> list[str]:
         source = files.find(resume.init_from)
     except UserError as error:
         raise UserError(f"--init-from {error}") from error
-    saved = checkpoint.read(source, files.read_manifest(source), only=(f"{NETWORKS}/", f"{EMA}/")).of_root()
+    saved = files.read(source, only=(f"{NETWORKS}/", f"{EMA}/")).of_root()
     theirs = {owner_of(name) for name in saved if kind_of(name) == NETWORKS}
     chosen = set(names) or theirs & run.state.networks.keys()
     if not chosen or chosen - (theirs & run.state.networks.keys()):
@@ -266,7 +228,8 @@ def _take_networks(run: Run, resume: Resume) -> list[str]:
         if kind == EMA:
             _begin_averages(run, chosen & run.state.ema.keys())  # which stay where the other run has none
         for name in sorted(chosen):
-            checkpoint.assign(_by_their_names(where, own, saved, f"{kind}/{name}/", moved), saved)
+            wanted = _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
+            checkpoint.assign(wanted, {name: saved[name] for name in wanted}, source)
     run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
     remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
     return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"]

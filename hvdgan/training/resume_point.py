@@ -29,11 +29,10 @@ class ResumePoint:
     """whether the run resumes from a commit of an elastic run"""
 
     @staticmethod
-    def of(snapshot: Snapshot, *, recovered: bool = False) -> "ResumePoint":
-        """Where a snapshot was taken."""
-        facts, step = snapshot.facts, snapshot.step
-        position, run_id, saved_by = facts["samples_seen"], facts["run_id"], facts["ranks"]
-        return ResumePoint(step, position, run_id, saved_by, facts["progress"], recovered=recovered)
+    def of(snapshot: Snapshot, progress: dict[str, Any], *, recovered: bool = False) -> "ResumePoint":
+        """Where a snapshot was taken, with what a run can use of its progress."""
+        position, run_id, saved_by = (snapshot.facts[name] for name in ("samples_seen", "run_id", "ranks"))
+        return ResumePoint(snapshot.step, position, run_id, saved_by, progress, recovered=recovered)
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""
