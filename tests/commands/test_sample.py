@@ -93,16 +93,7 @@ def test_the_averaged_weights_of_the_checkpoint_draw_or_those_as_trained(runs, t
     assert np.abs(by_hand["ema"] - by_hand["networks"]).max() > 5
 
 
-def test_a_class_and_truncation_reach_the_recipe(runs, tmp_path):
-    means = [
-        draw(runs / "conditional", tmp_path / "-".join(words), "--samples", 8, *words).astype(float).mean(axis=(1, 2))
-        for words in (["--class", "2"], ["--class", "9"], ["--class", "9", "--truncation", "0"])
-    ]
-    np.testing.assert_allclose(means[1] - means[0], 0.7 * 127.5, atol=1)
-    np.testing.assert_allclose(means[1] - means[2], 0.9 * 127.5, atol=1)
-
-
-def test_a_class_is_named_as_its_folder_and_its_number_is_said(runs, tmp_path, capsys):
+def test_a_class_and_truncation_reach_the_recipe_and_a_class_is_named_as_its_folder(runs, tmp_path, capsys):
     """Folders 0 to 11 are numbered in the order of texts."""
     means = {}
     for given, number in (("2", "4: 2"), ("seven", "9: seven"), ("7", "7: 5")):
@@ -110,6 +101,10 @@ def test_a_class_is_named_as_its_folder_and_its_number_is_said(runs, tmp_path, c
         assert f"; class {number}\n" in capsys.readouterr().out
     np.testing.assert_allclose(means["seven"] - means["2"], 0.5 * 127.5, atol=1)
     np.testing.assert_allclose(means["7"] - means["2"], 0.3 * 127.5, atol=1)
+    words = ("--samples", 8, "--class", "seven", "--truncation", 0)
+    np.testing.assert_allclose(
+        means["seven"] - draw(runs / "named", tmp_path / "mean", *words).mean(), 0.9 * 127.5, atol=1
+    )
     assert sample([str(runs / "named"), "--out", str(tmp_path / "a.png"), "--class", "eight"]) == 2
     assert "10 classes; expected a smaller number, or the name of one" in capsys.readouterr().err
 
