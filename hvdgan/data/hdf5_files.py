@@ -55,6 +55,12 @@ class Hdf5File(Container):
             if dataset.shape is None:
                 raise UserError(f"--data {where}: it is empty; expected at least one sample")
             _refuse_unknown_filters(f"--data {where}", dataset)
+            raw = [each for each in dataset.external or () if "HDF5_EXTFILE_PREFIX" not in os.environ]
+            held = [min(size, os.path.getsize(name) - begin) for name, begin, size in raw if os.path.isfile(name)]
+            if raw and sum(held) < dataset.nbytes:  # HDF5 gives zeros for what is not there
+                raise UserError(
+                    f"--data {where}: {sum(held):,} of its {dataset.nbytes:,} bytes are in {raw[0][0]}; restore it"
+                )
             sources = _sources(f"--data {where}", dataset) if dataset.is_virtual else []
             self.paths = [self.data, *sources]
             return Hdf5Array(where, dataset, [self._stamp, *map(identity, sources)])

@@ -174,6 +174,8 @@ class _Archive:
         except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else in_one_line(error)
             raise UserError(f"--data {name}: cannot be read as a zip archive: {reason}") from error
+        if not any("/" in each for each in self._zip.NameToInfo):  # as older programs of Windows write it
+            self._zip.NameToInfo = {each.replace("\\", "/"): info for each, info in self._zip.NameToInfo.items()}
         entries = [each for each in self._zip.NameToInfo if not each.endswith("/")]
         names = [each for each in entries if not any(map(_is_left_behind, each.split("/")))]
         folders = {_first_folder(each) for each in names if each.lower().endswith(pixels.SUFFIXES)}

@@ -235,3 +235,20 @@ def test_files_of_matlab_are_named_and_their_axes_are_said_to_be_reversed(tmp_pa
     (tmp_path / "a.h5").symlink_to("a.mat")
     (line,) = arrays(f"{tmp_path}/a.h5:x").remarks
     assert "(5, 7, 6, 23)" in line
+
+
+def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
+    """HDF5 gives zeros for what a cut one lacks."""
+    monkeypatch.chdir(tmp_path)
+    array = np.random.default_rng(0).uniform(0.2, 0.9, (40, 4, 4)).astype(np.float32)
+    with h5py.File("raw.h5", "w") as file:
+        file.create_dataset("x", array.shape, "f4", external=[("numbers.bin", 0, h5py.h5f.UNLIMITED)])
+    for part, fits in ((array, True), (array[:30], False), (None, False)):
+        pathlib.Path("numbers.bin").unlink(missing_ok=True)
+        if part is not None:
+            part.tofile("numbers.bin")
+        if fits:
+            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)[..., 0], array[39])
+            continue
+        with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
+            open_source(Config(data="raw.h5:x"))

@@ -252,3 +252,14 @@ def test_a_tiff_of_many_bands_is_named_as_one(tmp_path, kind, words):
 def test_classes_without_samples_are_said(tmp_path, labels, words):
     np.savez(tmp_path / "a.npz", images=RNG.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8), labels=labels)
     assert [words in line for line in open_source(Config(data=f"{tmp_path}/a.npz")).remarks] == [True] * bool(words)
+
+
+def test_backslashes_in_an_archive_without_slashes_are_folders(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("top\\a\\0.png", "top\\b\\1.png"):
+            noise(tmp_path / "one.png", 8, 8)
+            archive.write(tmp_path / "one.png", name)
+    source = opened(tmp_path / "a.zip")
+    assert source.class_names == ["a", "b"] and source.labels.tolist() == [0, 1]
+    last = np.asarray(Image.open(tmp_path / "one.png"))
+    np.testing.assert_array_equal(source.fetch(1), last)
