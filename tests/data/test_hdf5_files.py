@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -244,7 +245,7 @@ def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
     with h5py.File("raw.h5", "w") as file:
         file.create_dataset("x", array.shape, "f4", external=[("numbers.bin", 0, h5py.h5f.UNLIMITED)])
     for part, fits in ((array, True), (array[:30], False), (None, False)):
-        pathlib.Path("numbers.bin").unlink(missing_ok=True)
+        Path("numbers.bin").unlink(missing_ok=True)
         if part is not None:
             part.tofile("numbers.bin")
         if fits:
