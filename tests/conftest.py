@@ -20,8 +20,9 @@ start.imported()
 STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
 TRAINS = {
     ("hvdgan.train", "main"),
+    ("hvdgan.api", "fit"),
     ("hvdgan.training.build", "build"),
-    ("hvdgan.training.build", "make_parts"),
+    ("hvdgan.training.build", "make_trainable"),
     ("hvdgan.training.state", "build_state"),
 }
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.data.training_data import KnownMaps
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
 from hvdgan.files.outputs import write_json
 from hvdgan.settings.config import Config
 from hvdgan.settings.file import read_settings
 from hvdgan.training import run_folder
-from hvdgan.training.build import KnownMaps, Run, folder_of
+from hvdgan.training.build import Run, folder_of
 from hvdgan.training.changes import check_checkpoint, drop_incomparable
 from hvdgan.training.command import Resume
 from hvdgan.training.resume_point import Commits, ResumePoint

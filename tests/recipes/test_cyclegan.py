@@ -1,4 +1,4 @@
-"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan"""
+"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan, data.training_data"""
 
 import numpy as np
 import pytest

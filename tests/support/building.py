@@ -42,7 +42,9 @@ def tiny_run(
     defaults = {"recipe": "tiny:Tiny", "image_size": 8, "global_batch_size": 16, "run_dir": Path("never-written")}
     evaluation = {name: settings.pop(name) for name in _OF_EVALUATIONS & settings.keys()}
     defaults["evaluation"] = EvaluationConfig(**evaluation)
-    return build(Config(**{**defaults, **settings}), recipe, options or TinyOptions(), ranks or Ranks())
+    config = Config(**{**defaults, **settings})
+    ranks = dataclasses.replace(ranks or Ranks(), deterministic=config.deterministic)
+    return build(config, recipe, options or TinyOptions(), ranks)
 
 
 def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageStep:

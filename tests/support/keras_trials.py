@@ -19,7 +19,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, in_one_line
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
-from hvdgan.training.periodic import check_ranks
+from hvdgan.training.loop import check_ranks
 from hvdgan.training.saving import snapshot
 from keras_cases import Case
 
