@@ -23,7 +23,7 @@ TRAINS = {
     ("hvdgan.api", "fit"),
     ("hvdgan.training.build", "build"),
     ("hvdgan.training.build", "make_trainable"),
-    ("hvdgan.training.state", "build_state"),
+    ("hvdgan.training.train_state", "build_state"),
 }
 
 

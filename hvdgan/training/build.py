@@ -32,13 +32,14 @@ from hvdgan.recipe.recipe_errors import Mistake, check, described
 from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import Config, to_json
+from hvdgan.training.declared_state import DeclaredState
 from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
-from hvdgan.training.recipe_state import RecipeState
+from hvdgan.training.rank_state import RankState
 from hvdgan.training.repeatable import operations, refuse_unrepeatable
-from hvdgan.training.state import LocalNetworks, LossScale, TrainState, build_state, prepare_keras
 from hvdgan.training.step import StageStep
+from hvdgan.training.train_state import LossScale, TrainState, build_state, prepare_keras
 from hvdgan.values.sample_values import are_pixels
 
 T = TypeVar("T")
@@ -81,9 +82,8 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     declared = state_of(recipe, stages)
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
-    kept = RecipeState(declared, ranks, config.global_batch_size)
-    local = LocalNetworks(local_networks(stages), state.tensors(), ranks)
-    state = dataclasses.replace(state, recipe_state=kept, local=local)
+    kept = DeclaredState(declared, ranks, config.global_batch_size)
+    state = dataclasses.replace(state, declared_state=kept, local=local_networks(stages))
     if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
@@ -201,6 +201,11 @@ class Run(Trainable):
     def stamps(self) -> list[Any]:
         """What changes with the files of each domain, or None; found once on rank 0, as there may be millions."""
         return [stamp_of(each) for each in self.source.domains.values()] if self.ranks.is_root else []
+
+    @functools.cached_property
+    def rank_state(self) -> RankState:
+        """The variables whose values differ between the ranks."""
+        return RankState.of(self.state, self.ranks, self.config.global_batch_size)
 
     @property
     def last_step(self) -> int:

@@ -197,7 +197,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     from hvdgan.recipe import recipe_errors
     from hvdgan.recipe.loading import load_recipe
     from hvdgan.recipe.options import default_options, without_commas
-    from hvdgan.training.state import seed_generators
+    from hvdgan.training.train_state import seed_generators
 
     name, seed = (
         saved.get(key, default) if (given := _peek(arguments, f"--{key}")) is None else given

@@ -29,8 +29,8 @@ from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.saving import Saving
-from hvdgan.training.state import TrainState, copy_of
 from hvdgan.training.stopping import Stopping
+from hvdgan.training.train_state import TrainState, copy_of
 
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
@@ -68,7 +68,7 @@ class Loop:
             if begin == 0 and run.config.sample_every:
                 self._grids.write(0)
             if self._commits.every:
-                self._saving.commit(begin, self._statistics(), self.observations.state())
+                self._saving.commit(begin, run.rank_state.gather(), self.observations.state())
             reached = self._do_steps(batches, guard)
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
@@ -83,7 +83,7 @@ class Loop:
             if not self._resume_point.recovered:
                 self._stopping.refuse_used_up_budget()
             elif done:
-                self._saving.save(done, self._statistics(), self.observations.state())
+                self._saving.save(done, run.rank_state.gather(), self.observations.state())
             return Reached(done, is_finished=False)
         with run.ranks.activity.beside(lambda: batches.loaded):
             while done < run.last_step:  # a stage that ends early brings the last step forward
@@ -161,8 +161,8 @@ class Loop:
 
         # Each rank has BatchNorm statistics of its own; evaluations and samples use their means. If one of the two
         # fails, the run is saved first.
-        statistics = self._statistics()
-        with run.state.statistics.set_to_means(statistics):
+        everyones = run.rank_state.gather()
+        with run.rank_state.averaged(everyones):
             failure = self._evaluate(done, at) if due.evaluate else None
             if due.sample and not failure:
                 failure = self._draw(done)
@@ -170,13 +170,13 @@ class Loop:
         # The best networks are saved although nothing else is; the run neither stops here nor ends a stage.
         only_best = due.evaluate and not due.save and saving.has_new_best(done)
         if due.save or only_best:
-            saving.save(done, statistics, self.observations.state())
+            saving.save(done, everyones, self.observations.state())
         run.ranks.meet("after saving")
         if failure:
             raise failure
 
         if due.commit or (only_best and self._commits.every):
-            saving.commit(done, statistics, self.observations.state())
+            saving.commit(done, everyones, self.observations.state())
             self._commits.leave_if_hosts_changed()
 
     def _evaluate(self, done: int, at: Position) -> Exception | None:
@@ -219,10 +219,6 @@ class Loop:
         except Exception as error:
             return error
         return None
-
-    def _statistics(self) -> np.ndarray:
-        """The statistics of each rank, (size, n); every rank calls this."""
-        return self._run.ranks.stack(self._run.state.statistics.read())
 
 
 class Due(NamedTuple):

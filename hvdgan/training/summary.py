@@ -35,7 +35,7 @@ from hvdgan.settings.config import Config, to_json
 from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
-from hvdgan.training.changes import stage_steps
+from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.step import StageStep
@@ -145,7 +145,7 @@ def _how_to_continue(run: Run) -> str:
     more = 2 * last.steps
     if not others and run.config.stages is None and getattr(run.recipe.options, "steps", 0) == last.steps:
         return f"for more, give --steps {more}"
-    longer = stage_steps([*others, dataclasses.replace(last, steps=more)])
+    longer = stage_steps([*named_steps(others), [last.name, more]])
     return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 
@@ -243,7 +243,7 @@ def _code(recipe: Recipe) -> str:
 
 def _state(run: Run) -> Iterator[str]:
     """What the recipe keeps besides its networks."""
-    if declared := run.state.recipe_state.declared:
+    if declared := run.state.declared_state.declared:
         shapes = (
             f"{name} {tuple(each.initial.shape)}{' per sample' * each.per_sample}" for name, each in declared.items()
         )

@@ -19,7 +19,7 @@ from hvdgan.recipe.loading import digests_of_files, load_recipe
 from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
-from hvdgan.training.state import build_state
+from hvdgan.training.train_state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
 
@@ -111,4 +111,4 @@ def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = Non
     config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
     facts = {**FACTS, "config": to_json(config, options), "data": {**FACTS["data"], "spec": spec.to_json()}}
     facts["code"] = digests_of_files(made, name, config.data)
-    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+    write_checkpoint(folder / "checkpoints", 2, tensors, facts)
