@@ -14,10 +14,10 @@ import griffe
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "api.md"
 _INTRODUCTION = """\
-# What a recipe can use
+# What a recipe and Python code can use
 
 Made by `docs/make_api_table.py` from the docstrings. [recipes.md](recipes.md) shows how the parts go together. One
-import gives all names, `losses` and `metrics` as modules:
+import gives all names of a recipe, `losses` and `metrics` as modules:
 
 ```python
 from hvdgan.recipe import Count, Recipe, Stage, Update, losses
@@ -33,10 +33,12 @@ GROUPS = {
     "Types of options": "Count CountOrNever Seed Fraction Decay Positive NonNegative Words UserError",
     "Losses": "losses",
     "Metrics": "metrics",
+    "From Python": "fit TrainedRun Logger StopRun RunError",
 }
-"""names of hvdgan.recipe by heading"""
+"""names of hvdgan.recipe by heading; the last are those of hvdgan itself, which it takes from hvdgan/api.py"""
 # Classes that hvdgan makes, and what is public for hvdgan alone.
 _GIVEN = {"Batch", "DataSpec", "Domain", "Nets", "NoOptions", "Random", "Recipe", "UserError"}
+_GIVEN |= {"Logger", "RunError", "StopRun", "TrainedRun"}
 _INTERNAL = {"completes", "due", "evaluates", "layout", "parts", "pixels", "to_json", "translates", "values"}
 
 
@@ -44,10 +46,11 @@ def page(*, site: bool = False) -> str:
     """The page; that of the site has the docstrings themselves, which mkdocstrings puts there."""
     logging.getLogger("griffe").setLevel(logging.ERROR)  # types that our docstrings leave to the signature
     loader = griffe.GriffeLoader(search_paths=[ROOT], docstring_parser="google")
-    recipe = loader.load("hvdgan")["recipe"]
+    package = loader.load("hvdgan")
     lines = _INTRODUCTION.splitlines()
     for heading, names in GROUPS.items():
-        found = [recipe[name].final_target if recipe[name].is_alias else recipe[name] for name in names.split()]
+        room = package["api" if heading == "From Python" else "recipe"]
+        found = [room[name].final_target if room[name].is_alias else room[name] for name in names.split()]
         plain = [each for each in found if not _rows(each)]
         if found[0].is_module:
             plain = _members(found[0])

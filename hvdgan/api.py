@@ -34,7 +34,8 @@ class TrainedRun:
         is_finished: False if the run was asked to stop earlier, as by Ctrl-C or by StopRun; it is saved.
         step: number of steps done, which is that of the newest checkpoint.
         metrics: value that metrics.jsonl has last of each number, by its name; None for one that was not finite.
-        recipe, data: names as for --recipe and --data, from which samples are drawn; None: those of the checkpoint.
+        recipe: name as for --recipe, with which samples are drawn; None: that of the checkpoint.
+        data: name as for --data, from which they start; None: that of the checkpoint.
     """
 
     run_dir: Path

@@ -24,7 +24,7 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
     Args:
         command: what hvdgan.train was asked for.
         own: loggers that Python code has given, which `--logger` names.
-        is_process: False in a program, which goes on afterwards and may train again.
+        is_process: False in a program, which continues afterwards and may train again.
     """
     config, loggers = command.config, chosen_loggers(command.config.logger, own)
     limit_memory(config.gpu_memory_limit, shared=config.share_gpu)

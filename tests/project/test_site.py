@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import hvdgan.api
 import hvdgan.recipe
 from hvdgan.train import main as train
 from launching import ROOT, run
@@ -46,7 +47,7 @@ def test_the_page_of_names_is_what_the_docstrings_say_and_has_each_name_that_a_r
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
     assert make.page() == make.PAGE.read_text(), "run: python docs/make_api_table.py"
-    assert {*hvdgan.recipe.__all__} == {*" ".join(make.GROUPS.values()).split()}
+    assert {*hvdgan.recipe.__all__, *hvdgan.api.__all__} == {*" ".join(make.GROUPS.values()).split()}
 
 
 def test_the_names_that_a_recipe_imports():

@@ -74,7 +74,7 @@ def test_the_variables_of_the_table_are_those_of_the_scripts():
     table = PAGES["slurm"].partition("| variable |")[2].partition("\n\n")[0]
     named = {name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     scripts = "".join(path.read_text() for path in (ROOT / "slurm").glob("*.sbatch"))
-    assert named == {*re.findall(r"^([A-Z_]+)=", scripts, re.MULTILINE)} - {"SPARE_NODES"}
+    assert named == {*re.findall(r"^([A-Z_]+)=", scripts, re.MULTILINE)}
 
 
 def test_the_messages_are_those_of_the_program():
