@@ -167,8 +167,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
         reads = f"this hvdgan {__version__} reads version {FORMAT_VERSION}"
         raise RunError(f"{checkpoint}: format version {version!r:.20}; {reads}")
     wrong = list(_wrong(manifest, _FIELDS))
-    tensors = manifest["tensors"].values() if "tensors" not in wrong else ()
-    if not all(isinstance(each, dict) and {"shape", "dtype"} <= each.keys() for each in tensors):
+    if "tensors" not in wrong and not all(map(_is_described, manifest["tensors"].values())):
         wrong.append("tensors")
     if wrong:
         what = "missing in its manifest or of another type"
@@ -185,6 +184,12 @@ def _wrong(value: Any, kind: Any, name: str = "") -> Iterator[str]:
         yield from dict.fromkeys(wrong for each in value for wrong in _wrong(each, kind[0], name))
     elif isinstance(kind, dict | list) or not isinstance(value, kind):
         yield name
+
+
+def _is_described(tensor: Any) -> bool:
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
+        return False
+    return isinstance(tensor.get("dtype"), str) and all(type(size) is int and size >= 0 for size in tensor["shape"])
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:

@@ -17,9 +17,9 @@ from hvdgan.evaluation.inception import SIZE, Method, is_published, load_incepti
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.contract import features_of
 from hvdgan.recipe.display import shown
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import features_of
 from hvdgan.recipe.recipe_errors import described
 from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.settings.own_code import sha256_of

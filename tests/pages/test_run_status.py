@@ -46,7 +46,8 @@ def test_each_ending_is_recognised(tmp_path, told, step, state, sentence):
     found = status(tmp_path, START, *told, step=step)
     assert (found.state, found.sentence, found.resume) == (state, sentence, "" if state == "finished" else SAME)
     (tmp_path / ".lock").write_text("host elsewhere, pid 7\n")
-    unknown = f"State unknown at step {step} of 100: its lock was taken on host elsewhere"
+    why = "its last process was on another host, this folder is a copy, or its file system has no locks"
+    unknown = f"State unknown at step {step} of 100: {why}"
     assert status_of(run_facts.read(tmp_path)).sentence == (sentence if told[-1:] not in ([], [START]) else unknown)
 
 
