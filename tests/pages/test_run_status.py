@@ -116,4 +116,4 @@ def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert start.stages == [StageFacts(name=name, steps=3, updates=updates) for name, updates in stages.items()]
     assert start.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
     assert start.machine[0].startswith("hvdgan ") and any("CPU" in line for line in start.machine)
-    assert "--recipe tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)
+    assert "--recipe=tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)
