@@ -49,7 +49,7 @@ def test_the_sections_follow_each_other_from_the_result_to_its_origins(page):
     assert "<h1>&lt;img src=x&gt;</h1>" in page and "<img src=x>" not in page
     assert "Finished at step 8" in header and "<dt>recipe</dt><dd>tiny:Tiny</dd>" in header
     assert re.search(r"<dt>duration</dt><dd>\d+ (seconds|minutes)</dd>", header)
-    assert "TensorFlow" in section(page, "run") and "<li>--learning-rate 0.01</li>" in section(page, "run")
+    assert "TensorFlow" in section(page, "run") and "<li>--learning-rate=0.01</li>" in section(page, "run")
 
 
 def test_the_best_value_is_named_and_marked(page):

@@ -71,7 +71,9 @@ def test_a_run_whose_lock_is_held_is_running_for_the_time_of_steady_steps_and_th
         found = status_of(run_facts.read(tmp_path))
     assert found.sentence == "Running at step 3 of 36,003, about 6 hours left"
     assert f"pid {os.getpid()}" in found.reason and not found.resume
-    assert status_of(run_facts.read(tmp_path)).state == "unknown"  # this process lives, and may write into another copy
+    assert status_of(run_facts.read(tmp_path)).state == "unknown", "the process that the lock names is alive"
+    (tmp_path / ".lock").write_text(f"host {os.uname().nodename}, pid 4194305\n")  # no pid is as large
+    assert status_of(run_facts.read(tmp_path)).state == "failed"
 
 
 def test_the_reason_is_in_the_events_and_the_history_counts_what_has_happened(tmp_path):
