@@ -75,9 +75,11 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
 
 
 def step_with(run, branches):
-    """The step of the first stage, with branches or without, to be traced."""
+    """The step of the first stage, traced with branches or without."""
     with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=branches)):
-        return stage_step(run, ranks=run.ranks)
+        step = stage_step(run, ranks=run.ranks)
+        step.trace(run.source)
+    return step
 
 
 def test_selection_gives_the_bits_of_a_branch():
