@@ -153,17 +153,13 @@ def other_host(folder: Path) -> str:
     Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
     itself must not call this either.
     """
-    named = _HOLDER.fullmatch(_words_of(folder)[0])
-    return "" if named is None or named[1] == os.uname().nodename else named[1]
-
-
-def is_of_dead_process(folder: Path) -> bool:
-    """Return whether the lock file of a folder names a process that may be gone, or names none that can be found.
-
-    If it names a living process of this host that does not hold this lock, the folder is a copy of the one that it
-    writes into, or the process has gone on to other work.
-    """
-    return _may_be_lost(*_words_of(folder))
+    with (
+        contextlib.suppress(OSError),
+        open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file,
+    ):
+        named = _HOLDER.fullmatch(_first_line(file))
+        return "" if named is None or named[1] == os.uname().nodename else named[1]
+    return ""
 
 
 def take(file: int) -> str:
@@ -193,16 +189,6 @@ def take(file: int) -> str:
 def _first_line(file: TextIO) -> str:
     """The line of a lock file that is for people: it names host and pid of its holder."""
     return file.read(_LONGEST_WORDS).partition("\n")[0].strip()
-
-
-def _words_of(folder: Path) -> tuple[str, str]:
-    """The two lines of a folder's lock file, of which the second may be missing; empty if there is no such file."""
-    try:
-        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
-            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
-    except OSError:
-        return "", ""
-    return holder, process
 
 
 def _own_words() -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.files.pictures import save_grid
+from hvdgan.files.png import save_grid
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.panels import Curves, Fields, Histogram, Panel, save_panels
 from hvdgan.values.value_map import ValueMap

@@ -17,7 +17,7 @@ from hvdgan.networks.layer_state import seeds_of
 from hvdgan.training.state import TrainState
 
 Handles = Mapping[int, tf.Tensor]
-"""for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
+"""the outer tensor that a function has captured, by the id of the inner tensor that stands for it"""
 
 _HERE = Path(__file__).parents[1]
 # With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.

@@ -66,11 +66,7 @@ class Features:
 
 
 def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method, batch_size: int) -> Features:
-    """Load the network of a value of --eval-features (but recipe), and call it once.
-
-    Raises:
-        UserError: there is no such network, or it does not fit the samples.
-    """
+    """Load the network of a value of --eval-features (but recipe), and call it once, so that a misfit is refused."""
     who = f"--eval-features {text}"
     if text == "none":
         return Features()
