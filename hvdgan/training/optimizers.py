@@ -82,8 +82,7 @@ def apply_if(
     """
     applies = finite & wanted
     if cpu_or_gpu.chosen().branches:
-        tf.cond(applies, apply, lambda: None)
-        tf.cond(finite, lambda: None, lambda: _assign(before))
+        tf.cond(applies, apply, lambda: tf.cond(finite, lambda: None, lambda: _assign(before)))
     else:
         kept = values_of(changed)
         apply()
