@@ -20,8 +20,9 @@ start.imported()
 STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
 TRAINS = {
     ("hvdgan.train", "main"),
+    ("hvdgan.api", "fit"),
     ("hvdgan.training.build", "build"),
-    ("hvdgan.training.build", "make_parts"),
+    ("hvdgan.training.build", "make_trainable"),
     ("hvdgan.training.train_state", "build_state"),
 }
 
@@ -51,7 +52,7 @@ def _is_slow(function, known):
     if f"{os.sep}tests{os.sep}" not in str(getattr(sys.modules.get(function.__module__), "__file__", "")):
         return False
     if isinstance(function, type):
-        known[function] = any(_is_slow(each, known) for each in vars(function).values())
+        known[function] = any(_is_slow(each, known) for each in [*vars(function).values(), *function.__bases__])
         return known[function]
     codes, names = [function.__code__], set()
     while codes:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints.files import DamagedCheckpoint, damaged, read_manifest, read_tensors
+from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
 from hvdgan.checkpoints.tensor_names import EMA, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, of_ranks
 from hvdgan.errors import RunError
 
-_FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "best")
+_FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "frozen")
 
 Facts = dict[str, Any]
+Shapes = dict[str, list[int]]
 
 
 def contents(checkpoint: Path) -> Facts:
@@ -24,30 +25,22 @@ def contents(checkpoint: Path) -> Facts:
         RunError: the manifest is damaged.
     """
     manifest = read_manifest(checkpoint)
-    try:
-        data, tensors = manifest["data"], manifest["tensors"]
-        shapes = {name: _shape(tensor["shape"]) for name, tensor in tensors.items()}
-        # Of a network that each rank trains for itself the file has what all ranks have.
-        of_one = {**{name: shape[1:] for name, shape in of_ranks(shapes).items()}, **shapes}
-        of_kind = {kind: _by_network(of_one, kind) for kind in OF_NETWORKS}
-        return {
-            "path": str(checkpoint),
-            **{fact: manifest[fact] for fact in _FACTS},
-            "recipe": manifest["config"].get("recipe"),
-            "data": {fact: data[fact] for fact in ("source", "num_images")},
-            "bytes": checkpoint.stat().st_size,
-            "networks": {name: _counts(paths) for name, paths in of_kind[NETWORKS].items()},
-            "averages": {name: _counts(paths) for name, paths in of_kind[EMA].items()},
-            "optimizers": {
-                name: _slots(paths, of_kind[NETWORKS].get(name, {})) for name, paths in of_kind[OPTIMIZERS].items()
-            },
-            "frozen": manifest["frozen"],
-            "others": {name: list(shape) for name, shape in shapes.items() if kind_of(name) not in OF_NETWORKS},
-        }
-    except OSError as error:
-        raise RunError(f"{checkpoint} cannot be read: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(f"{checkpoint} is damaged: its manifest is not as it was written: {error!r}") from error
+    shapes = {name: tensor["shape"] for name, tensor in manifest["tensors"].items()}
+    # Of a network that each rank trains for itself the file has what all ranks have.
+    of_one = {**{name: shape[1:] for name, shape in of_ranks(shapes).items()}, **shapes}
+    networks, averages, optimizers = (_by_network(of_one, kind) for kind in (NETWORKS, EMA, OPTIMIZERS))
+    return {
+        "path": str(checkpoint),
+        **{fact: manifest[fact] for fact in _FACTS},
+        "best": manifest.get("best"),
+        "recipe": manifest["config"].get("recipe"),
+        "data": {fact: manifest["data"][fact] for fact in ("source", "num_images")},
+        "bytes": checkpoint.stat().st_size,
+        "networks": {name: _counts(paths) for name, paths in networks.items()},
+        "averages": {name: _counts(paths) for name, paths in averages.items()},
+        "optimizers": {name: _slots(paths, networks.get(name, {})) for name, paths in optimizers.items()},
+        "others": {name: shape for name, shape in shapes.items() if kind_of(name) not in OF_NETWORKS},
+    }
 
 
 def verified(checkpoint: Path) -> Facts:
@@ -56,7 +49,6 @@ def verified(checkpoint: Path) -> Facts:
     try:
         manifest = read_manifest(checkpoint)
         facts["step"] = manifest["step"]
-        contents(checkpoint)  # raises if the manifest is damaged
         facts["damaged"] = damaged(checkpoint, manifest)
     except RunError as error:
         facts["problem"] = str(error)
@@ -100,16 +92,9 @@ def difference(first: Path, second: Path) -> Facts:
     return facts
 
 
-def _shape(sizes: list[int]) -> tuple[int, ...]:
-    """Return the shape of a tensor as a manifest has it."""
-    if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise TypeError("a shape is not a list of sizes")
-    return tuple(sizes)
-
-
-def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict[str, tuple[int, ...]]]:
+def _by_network(shapes: Shapes, kind: str) -> dict[str, Shapes]:
     """Group the tensors <kind>/<network>/<variable path>: {"generator": {variable path: shape}}."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    found: dict[str, Shapes] = {}
     for name, shape in shapes.items():
         first, _, rest = name.partition("/")
         network, _, path = rest.partition("/")
@@ -118,7 +103,7 @@ def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict
     return found
 
 
-def _counts(shapes: dict[str, tuple[int, ...]]) -> Facts:
+def _counts(shapes: Shapes) -> Facts:
     return {"parameters": sum(math.prod(shape) for shape in shapes.values()), "tensors": len(shapes)}
 
 

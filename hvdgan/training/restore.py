@@ -15,11 +15,12 @@ import numpy as np
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
+from hvdgan.data.training_data import KnownMaps
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
 from hvdgan.settings.config import Config
 from hvdgan.training import run_folder
-from hvdgan.training.build import KnownMaps, Run, folder_of
+from hvdgan.training.build import Run, folder_of
 from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
 from hvdgan.training.rank_state import Everyones

@@ -30,14 +30,12 @@ from hvdgan.evaluation.sets import in_short
 from hvdgan.launching.launched import allocated, requeued
 from hvdgan.launching.programs import git_state
 from hvdgan.recipe import Recipe, recipe_errors
-from hvdgan.runs.events import End, Network, Recovery, Start
-from hvdgan.runs.events import Stage as StageFacts
-from hvdgan.runs.events import Update as UpdateFacts
-from hvdgan.settings.config import Config
+from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, UpdateFacts
+from hvdgan.settings.config import Config, to_json
+from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
+from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
-from hvdgan.training.command import to_json
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.step import StageStep
@@ -115,7 +113,7 @@ def _check_slice(run: Run, count: int, size: int) -> None:
     config = dataclasses.replace(run.config, global_batch_size=count)
     try:
         with recipe_errors.of(run.recipe):
-            for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
+            for step in make_trainable(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
                 if size > 1 and step.of_several:
                     raise step.of_several[0]
@@ -252,11 +250,11 @@ def _state(run: Run) -> Iterator[str]:
         yield f"state: {'; '.join(shapes)}"
 
 
-def _networks(run: Run) -> Iterator[Network]:
+def _networks(run: Run) -> Iterator[NetworkFacts]:
     for name, network in {**run.state.networks, **run.state.frozen}.items():
         trainable, is_frozen = _trainable(network), name in run.state.frozen
         other = network.count_params() - trainable
-        yield Network(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
+        yield NetworkFacts(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
 
 
 def _trainable(network: keras.Model) -> int:
@@ -364,25 +362,14 @@ def _evaluations(run: Run) -> Iterator[str]:
 
 def changed_flags(config: Config, options: Any) -> list[str]:
     """Write each setting that differs from its default as a flag, quoted for a shell."""
-    defaults = to_json(Config(), type(options)())
-    return [" ".join(map(shlex.quote, words)) for words in _changed(to_json(config, options), defaults, "--")]
+    changed = _changed(to_json(config, options), to_json(Config(), type(options)()))
+    return [shlex.quote(word) for word in as_words(changed)]
 
 
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], start: str) -> Iterator[list[str]]:
-    for name, value in values.items():
-        flag, default = start + name.replace("_", "-"), defaults.get(name)
-        if isinstance(value, dict):
-            yield from _changed(value, default if isinstance(default, dict) else {}, f"{flag}.")
-        elif value != default and value is not None:  # no flag sets None
-            yield from _words(flag, value)
-
-
-def _words(flag: str, value: Any) -> Iterator[list[str]]:
-    if isinstance(value, bool):
-        yield [flag if value else f"--no-{flag[2:]}"]
-    elif isinstance(value, list):
-        yield [flag, ",".join(map(str, value))]
-    else:
-        text = str(value)
-        # The parser would take a value such as -0.5 for a flag.
-        yield [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that differ from the defaults, also those of settings within settings."""
+    return {
+        name: _changed(value, defaults[name]) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value != defaults[name]
+    }

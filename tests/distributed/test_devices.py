@@ -101,7 +101,7 @@ def lost(machine, monkeypatch):
     """Asks for the GPUs that are lost; what nvidia-smi lists and what TensorFlow says of its libraries are made up."""
     found = cuda.Registration(0, True, {}, {"libcudnn.so.9": "no such file"}, "")
     monkeypatch.setattr(cuda, "examine", lambda: found)
-    monkeypatch.setattr(cuda, "gpu_names", lambda: listed)
+    monkeypatch.setattr(devices, "by_nvidia_smi", lambda quantity: listed)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": True})
     listed = []
 
@@ -144,3 +144,6 @@ def test_a_limit_replaces_growth_and_ranks_that_share_a_gpu_share_its_memory(mac
     devices.claim(0)
     devices.limit_memory(None, shared=True)
     assert [each.memory_limit for each in machine.limits["GPU:0"]] == [36701]
+    machine.is_open = True
+    with pytest.raises(UserError, match="--gpu-memory-limit 4000: this process has opened .*, in an earlier run, or"):
+        devices.limit_memory(4000)

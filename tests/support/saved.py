@@ -16,9 +16,9 @@ from safetensors.numpy import load_file, save_file
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
-from hvdgan.settings.config import Config
+from hvdgan.runs.metrics import OF_SPEED
+from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
-from hvdgan.training.command import to_json
 from hvdgan.training.train_state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
@@ -71,18 +71,12 @@ def state(run_dir: Path, step: int) -> dict[str, str]:
 
 def manifest(run_dir: Path, step: int) -> dict[str, Any]:
     """The manifest of a checkpoint."""
-    return manifest_of(checkpoint(run_dir, step))
-
-
-def manifest_of(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint."""
-    with safe_open(path, "numpy") as file:
-        return json.loads(file.metadata()["manifest"])
+    return json.loads(safe_open(checkpoint(run_dir, step), "numpy").metadata()["manifest"])
 
 
 def rewrite(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any]], Any]) -> None:
     """Write a checkpoint anew after a change of its tensors or of its manifest, which may then not fit."""
-    values, facts = load_file(path), manifest_of(path)
+    values, facts = load_file(path), json.loads(safe_open(path, "numpy").metadata()["manifest"])
     change(values, facts)
     save_file(values, path, {"manifest": json.dumps(facts)})
 
@@ -97,6 +91,11 @@ def damage(path: Path) -> None:
 def records(run_dir: Path) -> list[dict]:
     """What a run has logged."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def measured(run_dir: Path) -> list[dict]:
+    """What a run has logged, without what is about its speed."""
+    return [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
 
 
 def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = None, scale=0.02, **settings) -> None:

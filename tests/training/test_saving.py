@@ -1,5 +1,5 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
-Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
+Modules: checkpoints.saver, training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
 import os
