@@ -188,9 +188,9 @@ def _begin(
     """Write to the run folder that this run begins there, unless it has nothing to do."""
     is_from_elsewhere = saved is not None and saved.path.parent.resolve() != run.checkpoints.resolve()
     if point.step > run.schedule.total_steps:
-        what = f"{resume.resume}: it" if is_from_elsewhere else f"the newest checkpoint of {run.run_dir}"
+        what = f" {resume.resume}: it" if is_from_elsewhere else f": the newest checkpoint of {run.run_dir}"
         raise UserError(
-            f"--resume {what} is of step {point.step}, and this run ends at step {run.schedule.total_steps}; "
+            f"--resume{what} is of step {point.step}, and this run ends at step {run.schedule.total_steps}; "
             f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
         )
     held = point.lock

@@ -3,6 +3,7 @@ Modules: recipe.batch, training.declared_state, checkpoints.tensor_names"""
 
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +16,7 @@ from hvdgan.recipe import State, UserError
 from hvdgan.train import main
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
+from hvdgan.training.rank_state import RankState
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
 from launching import train
@@ -168,6 +170,22 @@ def test_one_rank_takes_the_means_of_the_statistics_the_first_networks_and_all_o
     assert {"networks/generator", "networks/discriminator", "ema/generator", "ema/discriminator", "state/pool"} <= {
         "/".join(name.split("/")[:2]) for name in differ
     }
+
+
+class Root(Ranks):
+    """A rank that has a commit which the others need, without them."""
+
+    def broadcast_array(self, values, root=0):
+        assert root == self.rank
+        return values
+
+
+def test_any_rank_may_be_the_one_that_gives_the_others_their_part():
+    own = [keras.Variable(np.zeros(2, np.float32)) for _ in range(3)]
+    rank_state = RankState({"a": own[0]}, {"b": own[1]}, {"c": own[2]}, Root(rank=1, size=2), 4)
+    rows = np.arange(4, dtype=np.float32)
+    rank_state.scatter({"a": rows.reshape(2, 2), "b": rows.reshape(2, 2), "c": rows}, 2, root=1)
+    assert [variable.numpy().tolist() for variable in own] == [[2.0, 3.0]] * 3
 
 
 def test_two_ranks_take_the_networks_and_the_pool_of_one(tmp_path):
