@@ -82,7 +82,7 @@ def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
         yield placement.ssh(hosts, needed=True)
     elif len(allocated := starters.allocated_names()) > 1:
         yield placement.ssh(allocated, needed=False)
-    yield folders.run_folder(request.run_dir)
+    yield folders.check_run_folder(request.run_dir)
 
 
 def _index_of(rows: Sequence[Row], check: str) -> int:

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from hvdgan.checkpoints.contents import Facts, contents, difference, verified
-from hvdgan.checkpoints.files import find, list_some, newest_first
+from hvdgan.checkpoints.files import find, list_some, newest_first, read_manifest
 from hvdgan.cli.app import command
 from hvdgan.errors import RunError
 from hvdgan.runs import metrics
-from hvdgan.runs.lines import Folder
+from hvdgan.runs.folder import Folder
 
 _HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 
@@ -31,6 +31,8 @@ class Request:
 
     diff: Path | None = None
     """another run or checkpoint: show which tensors differ, and by how much"""
+    manifest: bool = False
+    """print the whole manifest of the checkpoint, as JSON, and nothing else"""
     json: bool = False
     """print one JSON object instead of lines"""
 
@@ -38,6 +40,9 @@ class Request:
 @command(name="inspect", help_text=_HELP)
 def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Request()) -> None:
     found = find(run)
+    if request.manifest:
+        print(json.dumps(read_manifest(found), indent=1))
+        return
     if request.diff is not None:
         facts = difference(found, find(request.diff))
         print(json.dumps(facts, indent=1) if request.json else "\n".join(_difference_in_words(facts)))

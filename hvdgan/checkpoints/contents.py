@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hvdgan.checkpoints.files import DamagedCheckpoint, damaged, read_manifest, read_tensors
+from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
 from hvdgan.errors import RunError
 
-_FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "best")
+_FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "frozen")
 _KINDS = ("networks", "ema", "optimizers")
 
 Facts = dict[str, Any]
+Shapes = dict[str, list[int]]
 
 
 def contents(checkpoint: Path) -> Facts:
@@ -24,28 +25,20 @@ def contents(checkpoint: Path) -> Facts:
         RunError: the manifest is damaged.
     """
     manifest = read_manifest(checkpoint)
-    try:
-        data, tensors = manifest["data"], manifest["tensors"]
-        shapes = {name: _shape(tensor["shape"]) for name, tensor in tensors.items()}
-        of_kind = {kind: _by_network(shapes, kind) for kind in _KINDS}
-        return {
-            "path": str(checkpoint),
-            **{fact: manifest[fact] for fact in _FACTS},
-            "recipe": manifest["config"].get("recipe"),
-            "data": {fact: data[fact] for fact in ("source", "num_images")},
-            "bytes": checkpoint.stat().st_size,
-            "networks": {name: _counts(paths) for name, paths in of_kind["networks"].items()},
-            "averages": {name: _counts(paths) for name, paths in of_kind["ema"].items()},
-            "optimizers": {
-                name: _slots(paths, of_kind["networks"].get(name, {})) for name, paths in of_kind["optimizers"].items()
-            },
-            "frozen": manifest["frozen"],
-            "others": {name: list(shape) for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
-        }
-    except OSError as error:
-        raise RunError(f"{checkpoint} cannot be read: {error}") from error
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DamagedCheckpoint(f"{checkpoint} is damaged: its manifest is not as it was written: {error!r}") from error
+    shapes = {name: tensor["shape"] for name, tensor in manifest["tensors"].items()}
+    networks, averages, optimizers = (_by_network(shapes, kind) for kind in _KINDS)
+    return {
+        "path": str(checkpoint),
+        **{fact: manifest[fact] for fact in _FACTS},
+        "best": manifest.get("best"),
+        "recipe": manifest["config"].get("recipe"),
+        "data": {fact: manifest["data"][fact] for fact in ("source", "num_images")},
+        "bytes": checkpoint.stat().st_size,
+        "networks": {name: _counts(paths) for name, paths in networks.items()},
+        "averages": {name: _counts(paths) for name, paths in averages.items()},
+        "optimizers": {name: _slots(paths, networks.get(name, {})) for name, paths in optimizers.items()},
+        "others": {name: shape for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
+    }
 
 
 def verified(checkpoint: Path) -> Facts:
@@ -54,7 +47,6 @@ def verified(checkpoint: Path) -> Facts:
     try:
         manifest = read_manifest(checkpoint)
         facts["step"] = manifest["step"]
-        contents(checkpoint)  # raises if the manifest is damaged
         facts["damaged"] = damaged(checkpoint, manifest)
     except RunError as error:
         facts["problem"] = str(error)
@@ -98,16 +90,9 @@ def difference(first: Path, second: Path) -> Facts:
     return facts
 
 
-def _shape(sizes: list[int]) -> tuple[int, ...]:
-    """Return the shape of a tensor as a manifest has it."""
-    if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-        raise TypeError("a shape is not a list of sizes")
-    return tuple(sizes)
-
-
-def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict[str, tuple[int, ...]]]:
+def _by_network(shapes: Shapes, kind: str) -> dict[str, Shapes]:
     """Group the tensors <kind>/<network>/<variable path>: {"generator": {variable path: shape}}."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    found: dict[str, Shapes] = {}
     for name, shape in shapes.items():
         first, _, rest = name.partition("/")
         network, _, path = rest.partition("/")
@@ -116,7 +101,7 @@ def _by_network(shapes: dict[str, tuple[int, ...]], kind: str) -> dict[str, dict
     return found
 
 
-def _counts(shapes: dict[str, tuple[int, ...]]) -> Facts:
+def _counts(shapes: Shapes) -> Facts:
     return {"parameters": sum(math.prod(shape) for shape in shapes.values()), "tensors": len(shapes)}
 
 

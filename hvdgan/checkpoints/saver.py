@@ -53,78 +53,73 @@ def check_best_metric(metric: str | None, names: Collection[str]) -> None:
         raise UserError(f"--best-metric {metric}: the run has {', '.join(sorted(names))}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Retention:
-    """Deletes checkpoints of this run that need not stay, and never those of another run."""
-
-    keep: int  # number of newest checkpoints to keep; 0: all
-
-    def prune(self, folder: Path, newest: Snapshot) -> list[str]:
-        """Delete old checkpoints of the run that wrote `newest`; returns a message for each that cannot be deleted."""
-        if not self.keep:
-            return []
-        mine = {}
-        for path in reversed(files.newest_first(folder)):
-            try:
-                manifest = files.read_manifest(path)
-            except RunError:
-                continue  # it may be of another run
-            if manifest["run_id"] == newest.facts["run_id"]:
-                mine[manifest["step"]] = path, manifest["stage_index"]
-        last_of_stages = {stage: step for step, (_, stage) in mine.items()}
-        best = newest.facts.get("best") or {}
-        stay = {*list(mine)[-self.keep :], *last_of_stages.values(), best.get("step")}
-        failures = []
-        for step, (path, _) in mine.items():
-            if step not in stay and step < newest.step:
-                try:
-                    path.unlink()
-                except OSError as error:
-                    failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
-        return failures
-
-
-class Saver:
-    """Writes one snapshot at a time. Only rank 0 writes; on the other ranks each method does nothing.
+def prune(folder: Path, newest: Snapshot, keep: int) -> list[str]:
+    """Delete old checkpoints of the run that wrote `newest`, and never those of another run.
 
     Args:
         folder: RUN_DIR/checkpoints.
-        retention: what is deleted after each write.
+        newest: contents of the newest checkpoint.
+        keep: number of newest checkpoints that stay, besides the best and the last of each stage; 0: all stay.
+
+    Returns:
+        A message for each that cannot be deleted.
+    """
+    if not keep:
+        return []
+    mine = {}
+    for path in reversed(files.newest_first(folder)):
+        try:
+            manifest = files.read_manifest(path)
+        except RunError:
+            continue  # it may be of another run
+        if manifest["run_id"] == newest.facts["run_id"]:
+            mine[manifest["step"]] = path, manifest["stage_index"]
+    last_of_stages = {stage: step for step, (_, stage) in mine.items()}
+    best = newest.facts.get("best") or {}
+    stay = {*list(mine)[-keep:], *last_of_stages.values(), best.get("step")}
+    failures = []
+    for step, (path, _) in mine.items():
+        if step not in stay and step < newest.step:
+            try:
+                path.unlink()
+            except OSError as error:
+                failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
+    return failures
+
+
+class Saver:
+    """Writes one snapshot at a time, on rank 0; on the other ranks, which save nothing, each method does nothing.
+
+    Args:
+        folder: RUN_DIR/checkpoints.
+        keep: what prune() keeps after each write.
         executor: the thread that writes.
         wait: function that returns the result of its work.
         say: function that logs a line.
         tell: function that logs an event.
-        is_root: whether this is rank 0.
     """
 
     def __init__(
         self,
         folder: Path,
-        retention: Retention,
+        keep: int,
         executor: Executor,
         wait: Callable[[Future[Any]], Any],
         say: Callable[[str], None],
-        tell: Callable[[Event], None] = lambda _: None,
-        *,
-        is_root: bool = True,
+        tell: Callable[[Event], None],
     ) -> None:
-        self._folder, self._retention = folder, retention
+        self._folder, self._keep = folder, keep
         self._executor, self._wait = executor, wait
         self._say, self._tell = say, tell
-        self._is_root = is_root
         self._writing: Future[tuple[Checkpoint, list[str]]] | None = None
         self._failure: RunError | None = None
         """why the last write has failed"""
 
-    def save(self, take: Callable[[], Snapshot]) -> None:
-        """Start to write what take() returns, called on rank 0 alone, after the previous snapshot is written.
+    def save(self, snapshot: Snapshot, begin: float) -> None:
+        """Start to write a snapshot, for which the run has stopped at `begin`, after the previous one is written.
 
         A failure to write does not end the run: it is logged, and the next checkpoint is another try.
         """
-        if not self._is_root:
-            return
-        begin = time.perf_counter()
-        snapshot = take()
         if self._writing and not self._writing.done():
             self._say(
                 f"step {snapshot.step}: the run waits for the previous checkpoint to be written; consider a larger "
@@ -174,6 +169,6 @@ class Saver:
             raise RunError(f"checkpoint of step {snapshot.step} cannot be written: {error!r}") from error
         written = Checkpoint(step=snapshot.step, waited=waited, written=time.perf_counter() - begin)
         try:
-            return written, self._retention.prune(self._folder, snapshot)
+            return written, prune(self._folder, snapshot, self._keep)
         except Exception as error:  # the new checkpoint is complete
             return written, [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]

@@ -68,7 +68,7 @@ def load_libraries() -> None:
 def uuid(index: int) -> str:
     """The UUID of one of the GPUs that CUDA shows this process, or of its MIG instance; "" without CUDA's driver.
 
-    Their numbers tell no GPUs apart: two tasks of Slurm that see different ones may both call theirs 0.
+    Indices are not unique on a host: two Slurm tasks may each see another GPU as number 0.
     """
     try:
         driver = ctypes.CDLL(DRIVER)

@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from hvdgan.errors import UserError
@@ -37,27 +36,16 @@ class LockHeldError(UserError):
         self.lost = lost
 
 
-class Lock:
+class Lock(contextlib.ExitStack):
     """A lock that is held until it is closed or the process ends.
 
     remarks: lines for the log.
     """
 
     def __init__(self, file: TextIO, remarks: list[str]) -> None:
-        self._file = file
+        super().__init__()
+        self.enter_context(file)
         self.remarks = remarks
-
-    def close(self) -> None:
-        """Release the lock."""
-        self._file.close()
-
-    def __enter__(self) -> "Lock":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 _CURE = "wait for its end, or name another folder"
@@ -85,7 +73,7 @@ def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) 
         file.flush()
     except BlockingIOError:
         file.seek(0)
-        holder, _, process = file.read().strip().partition("\n")
+        holder, process = _words(file)
         file.close()
         raise LockHeldError(
             f"{named or f'--run-dir {run_dir}'}: another {by} writes into it ({holder or 'unknown process'}); {cure}",
@@ -137,7 +125,7 @@ def held_by(folder: Path) -> str | None:
                 try:
                     shared(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except (BlockingIOError, PermissionError):
-                    return _first_line(file) or "unknown process"
+                    return _words(file)[0] or "unknown process"
                 except OSError as error:
                     if error.errno in _NO_SUCH_LOCK:
                         continue
@@ -147,23 +135,19 @@ def held_by(folder: Path) -> str | None:
         return ""  # there is no such file
 
 
-def other_host(folder: Path) -> str:
-    """Return the host whose process was the last to lock a folder, if it is not this one; else an empty string.
+def may_be_held_elsewhere(folder: Path) -> bool:
+    """Check whether the last process that locked a folder may run although held_by() does not see it.
 
-    Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
-    itself must not call this either.
+    It may run on another host, where each host has locks of its own; or it is a living process of this host, and the
+    folder is a copy of the one that it writes into. The holder itself must not call this either.
     """
-    named = _HOLDER.fullmatch(_words_of(folder)[0])
-    return "" if named is None or named[1] == os.uname().nodename else named[1]
-
-
-def is_of_dead_process(folder: Path) -> bool:
-    """Return whether the lock file of a folder names a process that may be gone, or names none that can be found.
-
-    If it names a living process of this host that does not hold this lock, the folder is a copy of the one that it
-    writes into, or the process has gone on to other work.
-    """
-    return _may_be_lost(*_words_of(folder))
+    try:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
+            holder, process = _words(file)
+    except OSError:
+        return True
+    named = _HOLDER.fullmatch(holder)
+    return named is not None and (named[1] != os.uname().nodename or not _may_be_lost(holder, process))
 
 
 def take(file: int) -> str:
@@ -190,19 +174,10 @@ def take(file: int) -> str:
     return f"flock is not there ({missing}); fcntl locks keep others out, if all hosts mount the folder in the same way"
 
 
-def _first_line(file: TextIO) -> str:
-    """The line of a lock file that is for people: it names host and pid of its holder."""
-    return file.read(_LONGEST_WORDS).partition("\n")[0].strip()
-
-
-def _words_of(folder: Path) -> tuple[str, str]:
-    """The two lines of a folder's lock file, of which the second may be missing; empty if there is no such file."""
-    try:
-        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
-            holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
-    except OSError:
-        return "", ""
-    return holder, process
+def _words(file: TextIO) -> tuple[str, str]:
+    """The two lines of a lock file, the one for people and the one for processes, of which each may be missing."""
+    holder, _, process = file.read(_LONGEST_WORDS).strip().partition("\n")
+    return holder.strip(), process
 
 
 def _own_words() -> str:

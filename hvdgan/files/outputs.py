@@ -1,12 +1,13 @@
 """Writes the files of a command: whole or not at all, and over existing ones only with --overwrite."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hvdgan.errors import RunError, UserError
-from hvdgan.files.replacing import finish_replacing, own_partial, whole_file, whole_folder
+from hvdgan.files.replacing import own_partial, whole_file
 
 
 def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
@@ -90,13 +91,19 @@ def write_json(path: Path, value: Any, indent: int = 1) -> None:
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     """Write a folder under another name, and rename it when it is whole; a folder that had the name is removed.
 
-    After a RunError the folder is what it was.
+    If the new one cannot be written, the folder is what it was. A crash between two renames leaves it as .NAME.old.
     """
-    old = path.with_name(f".{path.name}.old")
+    partial, old = (path.with_name(f".{path.name}.{kind}") for kind in ("partial", "old"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        finish_replacing(path, old)  # a write that was cut off
-        with whole_folder(path, old) as partial:
-            save(partial)
+        shutil.rmtree(partial, ignore_errors=True)
+        save(partial)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+        partial.rename(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)

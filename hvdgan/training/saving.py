@@ -1,6 +1,7 @@
 """Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from hvdgan.checkpoints.checkpoint import snapshot_of, versions
 from hvdgan.checkpoints.files import Snapshot
-from hvdgan.checkpoints.saver import Best, Retention, Saver
+from hvdgan.checkpoints.saver import Best, Saver
 from hvdgan.errors import shared_errors
 from hvdgan.training.build import Run
 from hvdgan.training.record import Record
@@ -32,16 +33,14 @@ class Saving:
         self._run = run
         self._resume_point = resume_point
         self._commits = commits
-        config, ranks = run.config, run.ranks
+        config = run.config
         self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
         self._say = record.say
         self._warned = False
         self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
-        self.saver = Saver(
-            run.checkpoints, Retention(config.keep), executor, wait, record.say, record.tell, is_root=ranks.is_root
-        )
+        self.saver = Saver(run.checkpoints, config.keep, executor, wait, record.say, record.tell)
 
     def add(self, values: dict[str, float]) -> None:
         """Note means of training since the last checkpoint; the next checkpoint counts with the last of each."""
@@ -70,7 +69,9 @@ class Saving:
             self._best = self._best.after(done, value)
         self._measured, self._evaluated = {}, None
         rank_parts = self._whole()
-        self.saver.save(lambda: self._snapshot(done, statistics, rank_parts, progress))
+        if self._run.ranks.is_root:
+            begin = time.perf_counter()
+            self.saver.save(self._snapshot(done, statistics, rank_parts, progress), begin)
 
     def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""

@@ -1,6 +1,8 @@
 """Checkpoints on the disk: written whole, verified, read back exactly, found by their numbers, kept or removed.
 Modules: checkpoints.files, checkpoints.saver"""
 
+import copy
+import itertools
 import os
 from functools import partial
 from pathlib import Path
@@ -10,10 +12,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import FACTS, changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
-from crashing import crashes_before
 from hvdgan.checkpoints import checkpoint, files
 from hvdgan.checkpoints.files import Snapshot, find, newest, newest_first, step_of
-from hvdgan.checkpoints.saver import Retention
+from hvdgan.checkpoints.saver import prune
 from hvdgan.errors import RunError
 from hvdgan.train import main
 from saved import latest, steps
@@ -49,6 +50,18 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
     } <= manifest["tensors"].keys()
 
 
+def test_a_manifest_that_was_edited_is_damaged_and_its_fields_are_named(tmp_path):
+    edited = copy.deepcopy(FACTS) | {"versions": [], "stages": ["adversarial", ["a", 8]]}
+    edited["data"]["spec"] |= {"values": 3, "shape": [8, None], "domains": None}
+    edited["progress"] = {"ended": [], "bad_files": {}, "ranks": [{}, 3]}
+    path = write_checkpoint(tmp_path, 3, {}, ALONE, edited)
+    with pytest.raises(files.DamagedCheckpoint) as caught:
+        files.read_manifest(path)
+    assert "of another type: versions, stages, data/spec/shape, data/spec/domains, data/spec/values and 3 more" in str(
+        caught.value
+    )
+
+
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     path = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
     manifest = files.read_manifest(path)
@@ -71,6 +84,23 @@ def test_an_array_that_is_not_contiguous_is_written_as_it_is(tmp_path):
 OPERATIONS = [(files, "save_file"), *((Path, name) for name in ("rename", "unlink", "chmod")), (os, "fsync")]
 
 
+def crashes_before(number, work):
+    """Do work in a forked child that ends just before one of its operations, as by a power cut; False: it has fewer."""
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, 9), f"the work failed before operation {number}: exit code {code}"
+        return code == 9
+    left = itertools.count(number, -1)
+    counted = lambda operation: lambda *words, **more: operation(*words, **more) if next(left) else os._exit(9)  # noqa: E731
+    try:
+        for owner, name in OPERATIONS:
+            setattr(owner, name, counted(getattr(owner, name)))
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
 def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(tmp_path):
     old, new = ({"a": np.full(3, value, np.float32)} for value in (1, 2))
     cut_off, seen = 0, []
@@ -78,7 +108,7 @@ def test_a_step_written_anew_is_there_after_a_crash_between_any_two_operations(t
         folder = tmp_path / str(cut_off) / "checkpoints"
         for step in (2, 3):
             files.write(folder, Snapshot(step, old, FACTS))
-        crashed = crashes_before(cut_off, partial(files.write, folder, Snapshot(3, new, FACTS)), OPERATIONS)
+        crashed = crashes_before(cut_off, partial(files.write, folder, Snapshot(3, new, FACTS)))
         found = find(folder.parent)
         assert [step_of(path) for path in newest_first(folder)] == [3, 2], f"lost before operation {cut_off}"
         assert files.damaged(found, files.read_manifest(found)) == [] and latest(folder.parent) == 3
@@ -164,6 +194,6 @@ def test_the_newest_the_best_and_the_last_of_each_stage_stay_and_those_of_other_
     for step, best, stage in ((2, 2, 0), (3, 2, 0), (4, 2, 1), (5, 5, 1), (6, 5, 1), (7, 7, 1)):
         snapshot = Snapshot(step, {}, {**FACTS, "best": {"step": best}, "stage_index": stage})
         files.write(folder, snapshot)
-        assert Retention(1).prune(folder, snapshot) == []
+        assert prune(folder, snapshot, keep=1) == []
         left.append(steps(tmp_path))
     assert left == [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 3, 5], [1, 3, 5, 6], [1, 3, 7]]

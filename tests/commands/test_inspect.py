@@ -13,7 +13,7 @@ from hvdgan import inspect
 from hvdgan.train import main as train
 from launching import run as run_process
 from messages import refused
-from saved import rewrite
+from saved import manifest, rewrite
 
 FIRST, SECOND = (f"checkpoints/step-0000000{step}.safetensors" for step in (1, 2))
 
@@ -60,6 +60,9 @@ def test_a_run_lists_its_checkpoints_and_shows_the_newest(run, capsys):
         assert fact in lines
     shown = told(capsys, "run", "--json")
     assert [each["step"] for each in shown["checkpoints"]] == [1, 2] and shown["checkpoint"]["verified"] is True
+    capsys.readouterr()
+    assert inspect.main([f"run/{FIRST}", "--manifest"]) == 0
+    assert json.loads(capsys.readouterr().out) == manifest(run, 1)
 
 
 def test_damaged_lost_and_added_tensors_are_named(run, capsys):

@@ -58,6 +58,8 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_bits_of_one_that_was
             assert process.poll() is None, (tmp_path / "said").read_text()
             process.kill()
         verify(tmp_path / "run")
+    for name in (".step-00000999.partial.safetensors", ".tmpAbCdEf"):  # of hvdgan and of safetensors, by another kill
+        (tmp_path / "run" / "checkpoints" / name).touch()
     done = run(COMMAND, tmp_path)
     assert done.returncode == 0, done.stderr
     assert state(tmp_path / "run", 120) == whole

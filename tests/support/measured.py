@@ -17,13 +17,6 @@ class Measured(Tiny):
         }
 
 
-class Spectral(Tiny):
-    """A metric that has the name of a distance between sets."""
-
-    def evaluate(self, nets, batch):
-        return {"spectrum": tf.reduce_mean(batch.images, axis=(1, 2, 3))}
-
-
 class Bright(Tiny):
     """A metric of data without labels."""
 

@@ -71,18 +71,12 @@ def state(run_dir: Path, step: int) -> dict[str, str]:
 
 def manifest(run_dir: Path, step: int) -> dict[str, Any]:
     """The manifest of a checkpoint."""
-    return manifest_of(checkpoint(run_dir, step))
-
-
-def manifest_of(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint."""
-    with safe_open(path, "numpy") as file:
-        return json.loads(file.metadata()["manifest"])
+    return json.loads(safe_open(checkpoint(run_dir, step), "numpy").metadata()["manifest"])
 
 
 def rewrite(path: Path, change: Callable[[dict[str, np.ndarray], dict[str, Any]], Any]) -> None:
     """Write a checkpoint anew after a change of its tensors or of its manifest, which may then not fit."""
-    values, facts = load_file(path), manifest_of(path)
+    values, facts = load_file(path), json.loads(safe_open(path, "numpy").metadata()["manifest"])
     change(values, facts)
     save_file(values, path, {"manifest": json.dumps(facts)})
 

@@ -42,8 +42,8 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
     again = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", "6"]
     assert refused(again, tmp_path / "cut").endswith(
         "--resume: run/checkpoints/step-00000004.safetensors was made with other values of the frozen network "
-        "features; restore the file that it is loaded from, start anew in another --run-dir, or allow it with --allow-changed "
-        "frozen"
+        "features; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
+        "--allow-changed frozen"
     )
     done = run([*again, "--allow-changed", "frozen"], tmp_path / "cut", forked=True)
     assert done.returncode == 0 and "warning: run/checkpoints/step-00000004.safetensors was made" in done.stderr
