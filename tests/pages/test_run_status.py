@@ -71,7 +71,7 @@ def test_a_run_whose_lock_is_held_is_running_for_the_time_of_steady_steps_and_th
         found = status_of(run_facts.read(tmp_path))
     assert found.sentence == "Running at step 3 of 36,003, about 6 hours left"
     assert f"pid {os.getpid()}" in found.reason and not found.resume
-    assert status_of(run_facts.read(tmp_path)).state == "failed"
+    assert status_of(run_facts.read(tmp_path)).state == "unknown"  # this process lives, and may write into another copy
 
 
 def test_the_reason_is_in_the_events_and_the_history_counts_what_has_happened(tmp_path):
@@ -114,4 +114,4 @@ def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert start.stages == [StageFacts(name=name, steps=3, updates=updates) for name, updates in stages.items()]
     assert start.data == ["digits, 1,797 pictures of shape (8, 8, 1) in 10 classes"]
     assert start.machine[0].startswith("hvdgan ") and any("CPU" in line for line in start.machine)
-    assert "--recipe tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)
+    assert "--recipe=tiny:Staged" in start.changed and not any("--norm" in line for line in start.changed)
