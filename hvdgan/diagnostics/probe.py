@@ -44,22 +44,13 @@ _RATE_BYTES = 2**18
 
 @dataclasses.dataclass
 class Findings:
-    """Messages of the probe so far.
-
-    Attributes:
-        rows: rows of the table.
-        build: features that Horovod was built with; None if it cannot be imported.
-        ranks: size, controller, and the facts of each rank; empty if this process did not join.
-        allreduce: figures of each all-reduce.
-        part: name of the part that began last.
-        complete: True after the last message.
-    """
+    """What the probe has written so far."""
 
     rows: list[Row] = dataclasses.field(default_factory=list)
-    build: dict[str, Any] | None = None
-    ranks: dict[str, Any] = dataclasses.field(default_factory=dict)
+    build: dict[str, Any] | None = None  # what Horovod was built with; None: it cannot be imported
+    ranks: dict[str, Any] = dataclasses.field(default_factory=dict)  # size, controller, facts of each; empty: none
     allreduce: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    part: str = ""
+    part: str = ""  # the part that began last
     complete: bool = False
 
     def add(self, message: dict[str, Any]) -> None:
