@@ -43,6 +43,7 @@ bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (
 
 docs: setup  ## build the site of these pages in build/site/index.html; fails on a link that leads nowhere
 	@rm -rf build/docs build/site && mkdir -p build/docs && cp -r README.md CHANGELOG.md CONTRIBUTING.md docs examples build/docs
+	@$(python) docs/make_api_table.py build/docs/docs/api.md
 	$(python) -m zensical build --strict
 
 lint: setup  ## ruff, mypy, phrases that nobody would say (.ci/phrases), and shellcheck

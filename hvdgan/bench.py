@@ -23,9 +23,9 @@ from cyclopts import Parameter, Token
 from hvdgan.cli.app import command
 from hvdgan.diagnostics.installation import cpu_name
 from hvdgan.diagnostics.speed import Bench, Variant, efficiencies, summary, tables
-from hvdgan.distributed.cuda import gpu_names
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
+from hvdgan.launching.programs import by_nvidia_smi
 from hvdgan.launching.starters import read_hosts
 from hvdgan.settings.types import Count, Positive, Words
 from hvdgan.training.command import parse
@@ -147,7 +147,7 @@ def _facts(
     return {
         "title": f"{' '.join(training) or 'dcgan'}; {request.local_batch_size} images a rank, {request.steps} steps",
         "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": {"host": platform.node(), "cpu": cpu_name(), "cores": os.cpu_count(), "gpus": gpu_names()},
+        "machine": {"host": platform.node(), "cpu": cpu_name(), "cores": os.cpu_count(), "gpus": by_nvidia_smi("name")},
         "versions": versions(),
         "settings": {**dataclasses.asdict(request), "json": None, "training": list(training)},
         "runs": runs,

@@ -68,7 +68,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 
 # Here, so that help and a wrong command line need no TensorFlow.
 from hvdgan.data.pixels import SUFFIXES
-from hvdgan.files.pictures import save_png
+from hvdgan.files.png import save_png
 from hvdgan.inference.filling import blend_in, fill, read_photo
 from hvdgan.inference.trained import load_trained
 

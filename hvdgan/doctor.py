@@ -5,7 +5,6 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
-import json
 import platform
 import sys
 import time
@@ -13,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 
 from hvdgan import __version__
 from hvdgan.cli.app import command
 from hvdgan.diagnostics import folders, installation, placement
-from hvdgan.diagnostics.probe_process import Findings, run_probe
+from hvdgan.diagnostics.probe import Findings, run_probe
 from hvdgan.diagnostics.table import Row, table_of, worst
 from hvdgan.files import outputs
 from hvdgan.launching import starters
@@ -29,19 +28,6 @@ _HELP = """Check that a run would work here: versions, MPI, GPUs, launcher, host
 
 Under a launcher (hvdgan launch -np 4 doctor) it also measures the all-reduce. The exit code is 1 if a run
 would fail."""
-_UNITS = {"": 1, "B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
-
-
-def _bytes(_: type, tokens: Sequence[Token]) -> int:
-    text = tokens[0].value.upper().replace("IB", "B")
-    number = text.rstrip("BKMG")
-    if (
-        not number.isdecimal()
-        or text[len(number) :] not in _UNITS
-        or not int(number) * _UNITS[text[len(number) :]] >= 4
-    ):
-        raise ValueError(f'"{tokens[0].value}" is not a size of at least 4 B, such as 4KB or 256MB.')
-    return int(number) * _UNITS[text[len(number) :]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,39 +38,28 @@ class Request:
     """run folder, which rank 0 must be able to write and all ranks should see"""
     hosts: Words = ()
     """hosts that horovodrun should reach by ssh, as HOST,HOST or HOST:SLOTS,...; default: those of the allocation"""
-    max_bytes: Annotated[int, Parameter(converter=_bytes)] = 256 * 2**20
-    """largest all-reduce to measure, such as 4MB (bytes)"""
-    seconds: Positive = 0.5
-    """time to measure each size of all-reduce (seconds)"""
     timeout: Positive = 120.0
     """time after which a check without an answer has failed (seconds)"""
-    json: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    """file for the results as JSON; - prints them instead of the table"""
-    overwrite: bool = False
-    """let --json write over an existing file"""
+    json: Path | None = None
+    """file for the results as JSON, also an existing one"""
 
 
 @command(name="doctor", help_text=_HELP, one_process=False)
 def main(*, request: Annotated[Request, Parameter(name="*")] = Request()) -> int:
     hosts = [name for name, _ in starters.read_hosts(",".join(request.hosts), "--hosts")] if request.hosts else []
     _, _, rank = launched()
-    file = None if request.json in (None, "-") else Path(str(request.json))
-    if file and not rank:
-        outputs.check_new(file, overwrite=request.overwrite, flag="--json")
-    findings = run_probe(request.run_dir, request.max_bytes, request.seconds, request.timeout)
+    if request.json and not rank:
+        outputs.check_new(request.json, overwrite=True, flag="--json")
+    findings = run_probe(request.run_dir, request.timeout)
     if rank:
         _report_why_not_joined(findings, rank)
         return 0
     rows = [*_own_checks(request, hosts), *findings.rows]
     rows.insert(1 + _index_of(rows, "Horovod"), installation.mpi(findings.build))
     verdict = worst(rows)
-    facts = _facts(rows, findings, verdict)
-    if request.json == "-":
-        print(json.dumps(facts, indent=1))
-    else:
-        print(table_of(rows), flush=True)
-    if file:
-        outputs.write_json(file, facts)
+    print(table_of(rows), flush=True)
+    if request.json:
+        outputs.write_json(request.json, _facts(rows, findings, verdict))
     return int(verdict == "fail")
 
 
@@ -107,7 +82,7 @@ def _own_checks(request: Request, hosts: Sequence[str]) -> Iterator[Row]:
         yield placement.ssh(hosts, needed=True)
     elif len(allocated := starters.allocated_names()) > 1:
         yield placement.ssh(allocated, needed=False)
-    yield folders.run_folder(request.run_dir)
+    yield folders.check_run_folder(request.run_dir)
 
 
 def _index_of(rows: Sequence[Row], check: str) -> int:

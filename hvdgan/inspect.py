@@ -18,7 +18,7 @@ from hvdgan.checkpoints.files import find, list_some, newest_first, read_manifes
 from hvdgan.cli.app import command
 from hvdgan.errors import RunError
 from hvdgan.runs import metrics
-from hvdgan.runs.lines import Folder
+from hvdgan.runs.folder import Folder
 
 _HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 

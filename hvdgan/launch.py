@@ -4,6 +4,7 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
+import argparse
 import contextlib
 import os
 import re
@@ -13,21 +14,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
 from hvdgan.cli.app import main_of
-from hvdgan.diagnostics import preflight
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching import starters
-from hvdgan.launching.launched import VAIN_REQUEUES, requeued
-from hvdgan.launching.programs import output_of
 from hvdgan.launching.supervision import Supervised
-from hvdgan.runs import events
-from hvdgan.training.command import check_flags
 
-_HELP = """usage: hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
+_USAGE = """hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
 
 Starts a command of hvdgan (default: train) as several ranks, on this machine or on several. The hosts must see this
 Python and the run folder under the same path, and let ssh in without a password.
@@ -37,50 +33,7 @@ Python and the run folder under the same path, and let ssh in without a password
 
 SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second signal ends them at once. If a rank fails,
 all end, and the exit code is that of the failure. Ranks on other hosts get no variables of the environment but those
-of Python, TensorFlow, Horovod, MPI, NCCL, CUDA and hvdgan, because ssh's command line shows them to others.
-
-Ranks:
-  -np N                 number of ranks (default: all slots; on this machine one per GPU, or per core without GPUs)
-  -H, --hosts HOSTS     HOST:SLOTS,... (default: the hosts of the Slurm allocation; otherwise this machine)
-  --hostfile FILE       the same in a file, one host per line: "host slots=4", "host:4" or "host"
-  --slots N             ranks on hosts without SLOTS (default: 1)
-  -m MODULE             module to run instead of a command of hvdgan
-  --print               print the command and do nothing
-  --help                this text
-
-How they meet (default: over MPI where Horovod and mpirun are there for it, otherwise over Gloo):
-  --gloo                by horovodrun over Gloo
-  --mpi                 by the mpirun of Open MPI 4, Open MPI 5 or MPICH; the variable MPIRUN names another one
-  --srun                as tasks of this Slurm job; the variable SRUN_MPI names the PMI (default: pmix)
-  --interface NAMES     network interfaces for Gloo, comma-separated (default: those that all hosts have)
-  --ssh-port N          port of ssh, for Gloo
-  --ssh-identity FILE   key of ssh, for Gloo
-
-Elastic runs, over Gloo: a lost host does not end the run, and new ones are taken in; --hostfile is read every second:
-  --elastic             start one
-  --min-np N            fewest ranks; with fewer the run waits for hosts (default: 1)
-  --max-np N            most ranks (default: all slots)
-  --elastic-timeout N   time to wait for --min-np slots (seconds; default: 600)
-  --cooldown LOW,HIGH   time until a lost host is tried again, from LOW on doubled each time (seconds; default: 20,600)
-  --list-hosts          print the hosts that there are now, and do nothing
-
-In a Slurm job, as hvdgan.slurm writes it:
-  --launcher NAME       gloo, mpi or srun, as the flags of these names
-  --max-requeues COUNT  requeue the job if it was asked to stop, at most COUNT times
-  --spare-nodes COUNT   check the nodes first, and leave COUNT of them idle, the broken or slow ones
-  --stage-data PATH     file or folder to copy to each node's own disk, which replaces --data
-  --seeds-in FOLDER     train with the seed of this task of an array, in FOLDER/seed-N
-  --image IMAGE         container image in which the ranks run
-  --runtime NAME        apptainer (default) or pyxis, srun's plugin for enroot
-  --image-python PATH   Python in the image (default: python)
-  --mounts FOLDERS      folders that the container sees beside the working folder, comma-separated
-"""
-# Each flag above with its name and the kind of its value; an empty kind: it has none.
-_FLAGS = {
-    flag: (names.split(", ")[-1], kind)
-    for names, kind in re.findall(r"^  (-[\w, -]*?)(?: ([A-Z][A-Z,]*))? {2,}", _HELP, re.M)
-    for flag in names.split(", ")
-}
+of Python, TensorFlow, Horovod, MPI, NCCL, CUDA and hvdgan, because ssh's command line shows them to others."""
 # horovodrun's ssh waits for ever for a host that is cut off.
 _SSH = """#!/bin/sh
 exec {ssh} -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=30 "$@"
@@ -89,81 +42,135 @@ exec {ssh} -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=
 
 @main_of()
 def main(arguments: list[str]) -> int:
-    given, words = _read(arguments)
-    if "--help" in given:
-        print(_HELP, end="")
+    parser = _parser()
+    own, words = parser.split(arguments)
+    given = parser.parse_args(own)
+    if given.help:
+        parser.print_help()
         return 0
-    if "--list-hosts" in given:
+    _check(given)
+    if given.list_hosts:
         print(*(f"{name}:{slots}" for name, slots in _hosts(given, up=True)), sep="\n")
         return 0
-    module, words = _module(given, words)
-    words += _seed(given, words)
-    if module == "hvdgan.train" and "--image" not in given:  # in an image --config and recipe may be other files
+    module, words = _module(given.m, words)
+    words += _seed(given.seeds_in, words)
+    if module == "hvdgan.train" and not given.image:  # in an image --config and recipe may be other files
+        try:
+            from hvdgan.training.command import check_flags  # here, since it needs more than the standard library
+        except ModuleNotFoundError as error:
+            raise UserError(start.what_is_missing(error)) from error
         check_flags(words)
-    is_job = "--max-requeues" in given
-    most, broken = int(given.get("--max-requeues", 0)), list[str]()
-    if is_job and "--elastic" not in given and os.environ.get("SLURM_JOB_NUM_NODES", "1") != "1":
-        given.setdefault("--spare-nodes", "0")
-    if "--spare-nodes" in given and "--print" not in given:
-        broken, is_enough = _leave_out(given, words)
-        if not is_enough:
-            why = f"{', '.join(broken)} broken, spare nodes: {given['--spare-nodes']}"
-            if (vain := _vain_requeues(words)) < VAIN_REQUEUES:
-                _back_into_the_queue(why, most, broken)
-            else:
-                _say_of_job(f"{why}; the ranks have not started since {vain} requeues, so the job ends")
-            return 1
     with tempfile.TemporaryDirectory(prefix="hvdgan-launch-") as scratch:
         starter = _starter(given, Path(scratch))
         command = [*starter.words, *_python(given), "-m", module, *words]
-        if "--print" in given:
+        if given.print:
             print(shlex.join(command))
             return 0
-        with _staged(given, words) as data:
+        with _staged(given.stage_data, words) as data:
             print("+", shlex.join([*command, *data]), file=sys.stderr, flush=True)
-            run = Supervised(starter, module, is_job=is_job)
+            run = Supervised(starter, module, is_job=given.max_requeues is not None)
             code = run.wait([*command, *data])
-    if is_job and code == 75:
-        _requeue(most, run, broken)
+    if given.max_requeues is not None and code == 75:
+        _requeue(given.max_requeues, run)
     return code
 
 
-def _read(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Split the flags of this command, by their long names, from the words that follow them."""
-    given = {}
-    while words and words[0].partition("=")[0] in _FLAGS:
-        named, equals, value = words[0].partition("=")
-        flag, kind = _FLAGS[named]
-        words = words[1:]
-        if kind and not equals:
-            if not words or words[0] == "--":
-                raise UserError(f"{named} needs a value; see hvdgan launch --help")
-            value, words = words[0], words[1:]
-        if kind in ("N", "COUNT") and not re.fullmatch(r"[1-9]\d{0,6}" if kind == "N" else r"\d{1,6}", value):
-            least = 1 if kind == "N" else 0
-            raise UserError(f"{named} {value}: expected a whole number of at least {least}; see hvdgan launch --help")
-        if equals and not kind:
-            raise UserError(f"{named}: takes no value; see hvdgan launch --help")
-        given[flag] = value
-    if (name := given.get("--launcher")) is not None:
-        if name not in ("gloo", "mpi", "srun"):
-            raise UserError(f"--launcher {name}: expected gloo, mpi or srun")
-        given[f"--{name}"] = ""
-    flags = ("--srun", "--max-requeues", "--spare-nodes", "--stage-data", "--seeds-in", "--image")
-    of_jobs = [flag for flag in flags if flag in given]
-    if of_jobs and "SLURM_JOB_ID" not in os.environ:
-        raise UserError(f"{of_jobs[0]}: is for Slurm jobs, and this is none; hvdgan slurm writes one")
-    if len(ways := [flag for flag in ("--gloo", "--mpi", "--srun") if flag in given]) > 1:
-        raise UserError(f"{' and '.join(ways)}: choose one")
-    if "--elastic" in given and {"--mpi", "--srun"} & given.keys():
-        raise UserError(f"{ways[0]}: elastic runs go over Gloo; leave it out")
-    return given, words[1:] if words[:1] == ["--"] else words
+class _Parser(argparse.ArgumentParser):
+    """The flags of this command, which precede the command that it starts; a mistake is one line."""
+
+    def split(self, words: list[str]) -> tuple[list[str], list[str]]:
+        """Split the words at the first that is neither a flag of this command nor the value of one, or after --."""
+        end = 0
+        # Not public; tests/commands/test_launch.py needs it: argparse cannot stop at a flag that it does not know.
+        while end < len(words) and (flag := self._option_string_actions.get(words[end].partition("=")[0])):
+            end += 1 if flag.nargs == 0 or "=" in words[end] else 2
+        return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message.removeprefix('argument ')}; see hvdgan launch --help")
 
 
-def _module(given: dict[str, str], words: list[str]) -> tuple[str, list[str]]:
-    """The module that the ranks run, and its arguments: those of hvdgan.train, unless a command is named."""
-    if "-m" in given:
-        return given["-m"], words
+def _parser() -> _Parser:
+    wide = lambda prog: argparse.HelpFormatter(prog, max_help_position=24, width=120)  # noqa: E731
+    parser = _Parser(usage=_USAGE, formatter_class=wide, add_help=False, allow_abbrev=False)
+    add = parser.add_argument_group("Ranks").add_argument
+    ranks = "number of ranks (default: all slots; on this machine one per GPU, or per core without GPUs)"
+    add("-np", type=_number(1), metavar="N", help=ranks)
+    add("-H", "--hosts", help="HOST:SLOTS,... (default: the hosts of the Slurm allocation; otherwise this machine)")
+    add("--hostfile", metavar="FILE", help='the same in a file, one host per line: "host slots=4", "host:4" or "host"')
+    add("--slots", type=_number(1), default=1, metavar="N", help="ranks on hosts without SLOTS (default: 1)")
+    add("-m", metavar="MODULE", help="module to run instead of a command of hvdgan")
+    add("--print", action="store_true", help="print the command and do nothing")
+    add("--help", action="store_true", help="this text")
+    title = "How they meet (default: over MPI where Horovod and mpirun are there for it, otherwise over Gloo)"
+    add = (group := parser.add_argument_group(title)).add_argument
+    way = group.add_mutually_exclusive_group().add_argument
+    kinds = {
+        "gloo": "by horovodrun over Gloo",
+        "mpi": "by the mpirun of Open MPI 4, Open MPI 5 or MPICH; the variable MPIRUN names another one",
+        "srun": "as tasks of this Slurm job; the variable SRUN_MPI names the PMI (default: pmix)",
+    }
+    for name, what in kinds.items():
+        way(f"--{name}", dest="launcher", action="store_const", const=name, help=what)
+    way("--launcher", choices=kinds, metavar="NAME", help="gloo, mpi or srun, as the flags of these names")
+    networks = "network interfaces for Gloo, comma-separated (default: those that all hosts have)"
+    add("--interface", metavar="NAMES", help=networks)
+    add("--ssh-port", type=_number(1), metavar="N", help="port of ssh, for Gloo")
+    add("--ssh-identity", metavar="FILE", help="key of ssh, for Gloo")
+    title = "Elastic runs, over Gloo: a lost host does not end the run, and new ones are taken in"
+    add = parser.add_argument_group(title).add_argument
+    add("--elastic", action="store_true", help="start one; --hostfile is read every second")
+    add("--min-np", type=_number(1), default=1, metavar="N", help="fewest ranks; with fewer the run waits (default: 1)")
+    add("--max-np", type=_number(1), metavar="N", help="most ranks (default: all slots)")
+    add("--elastic-timeout", type=_number(1), metavar="N", help="seconds to wait for --min-np slots (default: 600)")
+    retries = "seconds until a lost host is tried again, from LOW on doubled each time (default: 20,600)"
+    add("--cooldown", type=_cooldown, default=(20, 600), metavar="LOW,HIGH", help=retries)
+    add("--list-hosts", action="store_true", help="print the hosts that there are now, and do nothing")
+    add = parser.add_argument_group("In a Slurm job, as hvdgan.slurm writes it").add_argument
+    requeues = "requeue the job if it was asked to stop, at most COUNT times"
+    add("--max-requeues", type=_number(0), metavar="COUNT", help=requeues)
+    add("--stage-data", metavar="PATH", help="file or folder to copy to each node's own disk, which replaces --data")
+    add("--seeds-in", metavar="FOLDER", help="train with the seed of this task of an array, in FOLDER/seed-N")
+    add("--image", help="container image in which the ranks run")
+    runtime: Any = {"choices": ["apptainer", "pyxis"], "default": "apptainer", "metavar": "NAME"}
+    add("--runtime", **runtime, help="apptainer (default) or pyxis, srun's plugin for enroot")
+    add("--image-python", default="python", metavar="PATH", help="Python in the image (default: python)")
+    mounts = "folders that the container sees beside the working folder, comma-separated"
+    add("--mounts", default="", metavar="FOLDERS", help=mounts)
+    return parser
+
+
+def _number(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,7}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+        return int(text)
+
+    return read
+
+
+def _cooldown(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([0-9]{1,4}),([0-9]{1,4})", text)
+    if match is None or not 0 < int(match[1]) <= int(match[2]) <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not LOW,HIGH in seconds, from 1 to 3600")
+    return int(match[1]), int(match[2])
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Refuse flags of Slurm jobs outside of one, and a launcher that cannot start an elastic run."""
+    of_jobs = {"--srun": given.launcher == "srun", "--max-requeues": given.max_requeues is not None}
+    of_jobs |= {"--stage-data": given.stage_data, "--seeds-in": given.seeds_in, "--image": given.image}
+    found = [flag for flag, is_given in of_jobs.items() if is_given]
+    if found and "SLURM_JOB_ID" not in os.environ:
+        raise UserError(f"{found[0]}: is for Slurm jobs, and this is none; hvdgan slurm writes one")
+    if given.elastic and given.launcher in ("mpi", "srun"):
+        raise UserError(f"--{given.launcher}: elastic runs go over Gloo; leave it out")
+
+
+def _module(given: str | None, words: list[str]) -> tuple[str, list[str]]:
+    """The module that the ranks run, and its arguments: those of hvdgan.train, unless a command or -m names another."""
+    if given:
+        return given, words
     if not words or words[0].startswith("--"):
         return "hvdgan.train", words
     name, *rest = words
@@ -172,78 +179,69 @@ def _module(given: dict[str, str], words: list[str]) -> tuple[str, list[str]]:
     return f"hvdgan.{name}", rest
 
 
-def _hosts(given: dict[str, str], *, up: bool = False) -> starters.Slots:
+def _hosts(given: argparse.Namespace, *, up: bool = False) -> starters.Slots:
     """The hosts that are named, or those of the Slurm allocation; empty: this machine."""
-    slots = int(given.get("--slots", 1))
-    if "--hosts" in given:
-        found = starters.read_hosts(given["--hosts"], "-H", slots)
-    elif "--hostfile" in given:
-        found = starters.hosts_of_file(given["--hostfile"], slots)
+    if given.hosts is not None:
+        found = starters.read_hosts(given.hosts, "-H", given.slots)
+    elif given.hostfile is not None:
+        found = starters.hosts_of_file(given.hostfile, given.slots)
     elif "SLURM_JOB_NODELIST" in os.environ:
         found = starters.hosts_of_allocation(up=up)
     else:
         return []
     ranks = sum(count for _, count in found)
-    if int(given.get("-np", 1)) > ranks and not up:
-        raise UserError(f"-np {given['-np']}: the hosts have {ranks} slots; say how many each has with HOST:SLOTS")
+    if (given.np or 1) > ranks and not up:
+        raise UserError(f"-np {given.np}: the hosts have {ranks} slots; say how many each has with HOST:SLOTS")
     return found
 
 
-def _starter(given: dict[str, str], scratch: Path) -> starters.Starter:
-    if "--srun" in given or "--image" in given:
-        if unused := [flag for flag in ("-np", "--hosts", "--hostfile", "--interface") if flag in given]:
+def _starter(given: argparse.Namespace, scratch: Path) -> starters.Starter:
+    if given.launcher == "srun" or given.image:
+        named = {"-np": given.np, "--hosts": given.hosts, "--hostfile": given.hostfile, "--interface": given.interface}
+        if unused := [flag for flag, value in named.items() if value]:
             raise UserError(f"{unused[0]}: the Slurm job says which ranks srun starts; leave it out")
-        return starters.srun(*_pyxis(given))
-    slots = _hosts(given, up="--elastic" in given)
+        return starters.srun(*(_container(given) if given.image and given.runtime == "pyxis" else []))
+    slots = _hosts(given, up=given.elastic)
     ranks = sum(count for _, count in slots)
-    names = {
-        "--interface": "--network-interfaces",
-        "--ssh-port": "--ssh-port",
-        "--ssh-identity": "--ssh-identity-file",
-        "--elastic-timeout": "--elastic-timeout",
+    values = {
+        "--network-interfaces": given.interface,
+        "--ssh-port": given.ssh_port,
+        "--ssh-identity-file": given.ssh_identity,
+        "--elastic-timeout": given.elastic_timeout,
     }
-    options = [word for flag, name in names.items() if flag in given for word in (name, given[flag])]
-    if "--elastic" in given:
+    options = [word for flag, value in values.items() if value for word in (flag, str(value))]
+    if given.elastic:
         return _elastic(given, slots, options, scratch)
-    np = int(given.get("-np", ranks or starters.count_ranks()))
-    if "--mpi" in given:
+    np = given.np or ranks or starters.count_ranks()
+    if given.launcher == "mpi":
         if options:
             raise UserError(f"{options[0]}: is for Gloo; Open MPI has OMPI_MCA_btl_tcp_if_include and plm_rsh_args")
         return starters.mpirun(np, slots)
-    if "--gloo" in given:
+    if given.launcher == "gloo":
         return starters.horovodrun(np, slots, *options)
     return starters.over_any(np, slots, *options)
 
 
-def _elastic(given: dict[str, str], slots: starters.Slots, options: list[str], scratch: Path) -> starters.Starter:
+def _elastic(given: argparse.Namespace, slots: starters.Slots, options: list[str], scratch: Path) -> starters.Starter:
     if not slots:
         raise UserError("--elastic: no hosts; give -H or --hostfile, or start it in a Slurm allocation")
-    if len(slots) == 1 and "--interface" not in given:
+    if len(slots) == 1 and not given.interface:
         raise UserError("--elastic: with one host the network of later hosts is unknown; name it with --interface")
     ranks = sum(count for _, count in slots)
-    low, high = int(given.get("--min-np", 1)), int(given.get("--max-np", 0))
-    np = int(given.get("-np", min(ranks, high or ranks)))
-    if low > np:
-        raise UserError(f"--min-np {low}: more than the {np} ranks to start with (-np)")
-    if high and np > high:
-        raise UserError(f"--max-np {high}: fewer than the {np} ranks to start with (-np)")
-    first, _, last = given.get("--cooldown", "20,600").partition(",")
-    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= 3600):
-        raise UserError(f"--cooldown {given['--cooldown']}: expected LOW,HIGH in seconds, from 1 to 3600")
-    named = {name: given[name] for name in ("--hosts", "--hostfile", "--slots") if name in given}
-    if "--hostfile" in named:
-        named["--hostfile"] = os.path.abspath(named["--hostfile"])
+    np = given.np or min(ranks, given.max_np or ranks)
+    if given.min_np > np:
+        raise UserError(f"--min-np {given.min_np}: more than the {np} ranks to start with (-np)")
+    if given.max_np and np > given.max_np:
+        raise UserError(f"--max-np {given.max_np}: fewer than the {np} ranks to start with (-np)")
+    if given.hosts is not None:
+        named = ["--hosts", given.hosts]
+    else:
+        named = ["--hostfile", os.path.abspath(given.hostfile)] if given.hostfile else []
     # One string, because horovodrun passes it to a shell.
-    words = [sys.executable, "-m", "hvdgan.launch", *(word for pair in named.items() for word in pair), "--list-hosts"]
-    bounds = [
-        "--min-np",
-        str(low),
-        *(["--max-np", str(high)] if high else []),
-        "--blacklist-cooldown-range",
-        first,
-        last,
-    ]
-    options = [*bounds, "--host-discovery-script", shlex.join(words), "--disable-cache", *options]
+    lister = [sys.executable, "-m", "hvdgan.launch", *named, "--slots", str(given.slots), "--list-hosts"]
+    bounds = ["--min-np", str(given.min_np), *(["--max-np", str(given.max_np)] if given.max_np else [])]
+    bounds += ["--blacklist-cooldown-range", *map(str, given.cooldown)]
+    options = [*bounds, "--host-discovery-script", shlex.join(lister), "--disable-cache", *options]
     # The remaining ranks wait that long in Gloo for a host that was cut off without closing its connections.
     starter = starters.horovodrun(np, [], *options, HOROVOD_GLOO_TIMEOUT_SECONDS="120")
     (scratch / "ssh").write_text(_SSH.format(ssh=shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")))
@@ -252,29 +250,22 @@ def _elastic(given: dict[str, str], slots: starters.Slots, options: list[str], s
     return starter
 
 
-def _python(given: dict[str, str]) -> list[str]:
+def _python(given: argparse.Namespace) -> list[str]:
     """The words that run Python on a rank: this one, or that of a container."""
-    if "--image" not in given:
+    if not given.image:
         return [sys.executable]
-    runtime = given.get("--runtime", "apptainer")
-    if runtime not in ("apptainer", "pyxis"):
-        raise UserError(f"--runtime {runtime}: expected apptainer or pyxis")
-    return [*(_container(given) if runtime == "apptainer" else []), given.get("--image-python", "python")]
+    return [*(_container(given) if given.runtime == "apptainer" else []), given.image_python]
 
 
-def _pyxis(given: dict[str, str]) -> list[str]:
-    """The options of srun with which pyxis runs a container; none without it."""
-    return _container(given) if given.get("--runtime") == "pyxis" else []
-
-
-def _container(given: dict[str, str]) -> list[str]:
-    here, image = os.getcwd(), given["--image"]
-    seen = [here, *filter(None, [_place() if given.get("--stage-data") else "", *given.get("--mounts", "").split(",")])]
-    if given.get("--runtime") == "pyxis":
+def _container(given: argparse.Namespace) -> list[str]:
+    """The words that run a command in a container: apptainer's, or the options of srun with which pyxis does."""
+    here = os.getcwd()
+    seen = [here, *filter(None, [_place() if given.stage_data else "", *given.mounts.split(",")])]
+    if given.runtime == "pyxis":
         mounts = ",".join(f"{folder}:{folder}" for folder in seen)
-        return [f"--container-image={image}", f"--container-mounts={mounts}", f"--container-workdir={here}"]
+        return [f"--container-image={given.image}", f"--container-mounts={mounts}", f"--container-workdir={here}"]
     gpus = ["--nv"] if starters.count_gpus() else []
-    return ["apptainer", "exec", *gpus, "--bind", ",".join(seen), "--pwd", here, image]
+    return ["apptainer", "exec", *gpus, "--bind", ",".join(seen), "--pwd", here, given.image]
 
 
 def _place() -> str:
@@ -284,17 +275,16 @@ def _place() -> str:
 
 
 @contextlib.contextmanager
-def _staged(given: dict[str, str], words: list[str]) -> Iterator[list[str]]:
+def _staged(path: str | None, words: list[str]) -> Iterator[list[str]]:
     """Copy --stage-data to each node, for the time of the run; returns the trainer's flag that names it there."""
-    path = given.get("--stage-data")
     if not path:
         yield []
         return
     _refuse(words, "--data", "--stage-data sets it")
     if not os.path.exists(path):
         raise UserError(f"--stage-data {path}: no such file or folder")
-    place, nodes = _place(), int(os.environ.get("SLURM_NNODES", os.environ["SLURM_JOB_NUM_NODES"]))
-    once = _once(nodes)
+    place, nodes = _place(), os.environ["SLURM_JOB_NUM_NODES"]
+    once = ["srun", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     copy = 'rm -rf -- "$2" && mkdir -p -- "$2" && cp -RL -- "$1" "$2"/'
     print(f"copying {path} to {place} on {nodes} node(s)", file=sys.stderr, flush=True)
     try:
@@ -306,68 +296,16 @@ def _staged(given: dict[str, str], words: list[str]) -> Iterator[list[str]]:
             subprocess.run([*once, "rm", "-rf", "--", place], timeout=60)
 
 
-def _once(nodes: int) -> list[str]:
-    """The words that run a command once on each of some nodes of this job."""
-    return ["srun", "--mpi=none", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-
-
-def _seed(given: dict[str, str], words: list[str]) -> list[str]:
+def _seed(folder: str | None, words: list[str]) -> list[str]:
     """The flags of the trainer for this task of an array of seeds."""
-    if "--seeds-in" not in given:
+    if not folder:
         return []
     for flag in ("--seed", "--run-dir"):
         _refuse(words, flag, "the array sets it")
     seed = os.environ.get("SLURM_ARRAY_TASK_ID", "")
     if not seed.isdecimal():
         raise UserError("--seeds-in: this is no task of an array; submit the job with sbatch --array=0-4")
-    return ["--seed", seed, "--run-dir", f"{given['--seeds-in']}/seed-{seed}"]
-
-
-def _leave_out(given: dict[str, str], words: list[str]) -> tuple[list[str], bool]:
-    """Check the nodes of this job, and leave --spare-nodes of them out of what starts ranks.
-
-    Returns:
-        The broken nodes, and whether there were enough spare ones for them.
-    """
-    spare, slots = int(given["--spare-nodes"]), dict(starters.hosts_of_allocation())
-    if not len(slots) > spare:
-        raise UserError(f"--spare-nodes {spare}: the job has {len(slots)} node(s); ask for more with --nodes")
-    if len(slots) == 1:
-        return [], True
-    begin = time.monotonic()
-    broken, doubtful = preflight.check(
-        lambda node: [*_once(1), f"--nodelist={node}", *_pyxis(given), *_python(given)],
-        [*slots],
-        _run_dir(words),
-    )
-    found = broken | doubtful
-    wanted = [*broken, *(node for node in reversed(slots) if node in doubtful), *reversed(slots)]
-    idle = [*dict.fromkeys(wanted)][:spare]
-    for node, fault in found.items():
-        print(f"hvdgan: {node}: {fault}{'; it is left out' if node in idle else ''}", file=sys.stderr)
-    unused = "".join(f"; {node} is spare" for node in idle if node not in found)
-    print(
-        f"hvdgan: checked {len(slots)} nodes in {time.monotonic() - begin:.1f} s{unused}", file=sys.stderr, flush=True
-    )
-    if idle and len(broken) <= spare:
-        kept = [tasks for node, tasks in slots.items() if node not in idle]
-        # What srun reads as its flags. Slurm's plugin for PMIx needs the names of the job's nodes as they are.
-        os.environ |= {"SLURM_EXCLUDE": ",".join(idle), "SLURM_NNODES": str(len(kept)), "SLURM_NTASKS": str(sum(kept))}
-    return [*broken], len(broken) <= spare
-
-
-def _run_dir(words: list[str]) -> Path:
-    """The run folder that the trainer's words name, or the folder in which it makes one."""
-    found = re.findall(r"\0--run[-_]dir[=\0]([^\0]*)", "\0".join(["", *words]))
-    return Path((found and found[-1]) or "runs")
-
-
-def _vain_requeues(words: list[str]) -> int:
-    """How many times this job was requeued since its ranks last started, in the run folder or in one just below."""
-    job, restarts = requeued() or ("", 0)
-    files = [path for pattern in (events.FILE, f"*/{events.FILE}") for path in _run_dir(words).glob(pattern)]
-    starts = [start for path in files for start in events.starts(path)]
-    return restarts - max((start.slurm_restart for start in starts if start.slurm_job == job), default=0)
+    return ["--seed", seed, "--run-dir", f"{folder}/seed-{seed}"]
 
 
 def _refuse(words: list[str], flag: str, why: str) -> None:
@@ -375,36 +313,24 @@ def _refuse(words: list[str], flag: str, why: str) -> None:
         raise UserError(f"{flag}: {why}; leave it out")
 
 
-def _requeue(most: int, run: Supervised, broken: list[str]) -> None:
+def _requeue(most: int, run: Supervised) -> None:
     """Return a job whose ranks have stopped on request to the queue, and say so, or why not."""
     how = "stopped before the first step" if "before the first step" in run.why_stopped else "saved and stopped"
-    if run.ended_by_slurm:
-        _say_of_job(f"{how}; Slurm has ended it, so it is not requeued from here")
-    elif "/stop exists" in run.why_stopped:
-        _say_of_job(f"{how}; as the stop file asks; remove it, then the same sbatch resumes the run")
-    else:
-        _back_into_the_queue(how, most, broken)
-
-
-def _back_into_the_queue(why: str, most: int, broken: list[str]) -> None:
-    """Requeue the job, unless it was requeued too often, and keep it off broken nodes."""
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    if run.ended_by_slurm:
+        return _say_of_job(f"{how}; Slurm has ended it, so it is not requeued from here")
+    if "/stop exists" in run.why_stopped:
+        return _say_of_job(f"{how}; as the stop file asks; remove it, then the same sbatch resumes the run")
     if restarts >= most:
-        _say_of_job(f"{why}; requeued {restarts} times already (MAX_REQUEUES={most}); the same sbatch resumes the run")
-        return
-    without = f" without {','.join(broken)}" if broken else ""
-    _say_of_job(f"{why}; requeueing{without}, {restarts + 1} of at most {most} times")
+        said = f"requeued {restarts} times already (MAX_REQUEUES={most})"
+        return _say_of_job(f"{how}; {said}; the same sbatch resumes the run")
+    _say_of_job(f"{how}; requeueing, {restarts + 1} of at most {most} times")
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # A task of an array needs both numbers: the array's number alone would requeue all tasks.
     task = [os.environ[name] for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID") if name in os.environ]
     job = "_".join(task) if len(task) == 2 else os.environ["SLURM_JOB_ID"]
     if subprocess.run(["scontrol", "requeue", job]).returncode:
         _say_of_job("scontrol requeue failed; the same sbatch resumes the run")
-    elif broken:  # Slurm changes the list of a waiting job only, so not before, and kills this one soon
-        known = re.search(r" ExcNodeList=([^\s(]+)", output_of(["scontrol", "show", "job", "--oneliner", job]))
-        without = ",".join([*([known[1]] if known else []), *broken])
-        if subprocess.run(["scontrol", "update", f"JobId={job}", f"ExcNodeList={without}"]).returncode:
-            _say_of_job(f"scontrol did not exclude {without}; sbatch --exclude={without} does")
 
 
 def _say_of_job(text: str) -> None:

@@ -123,16 +123,9 @@ def _plan(src: str | None, dst: Path | None, request: Request) -> Plan:
     arrays = request.arrays
     if arrays.inputs is not None and not request.pairs:
         raise UserError(f"--inputs {arrays.inputs}: packs an input with each sample; add --pairs, or leave it out")
-    config = Config(
-        data=src,
-        image_size=request.image_size,
-        fit=request.fit,
-        channels=request.channels,
-        data_options=request.data_options,
-        max_bad_fraction=request.max_bad_fraction,
-        arrays=ArrayConfig(**vars(arrays)),
-        tfrecord=request.tfrecord,
-    )
+    same = ("image_size", "fit", "channels", "data_options", "max_bad_fraction", "tfrecord")
+    settings = {name: getattr(request, name) for name in same}
+    config = Config(data=src, arrays=ArrayConfig(**vars(arrays)), **settings)
     compression = None if request.compression == "none" else request.compression
     return Plan(config=config, folder=dst, shards=request.shards, pairs=request.pairs, compression=compression)
 

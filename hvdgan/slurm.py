@@ -56,8 +56,6 @@ class Job:
 
     nodes: Annotated[Count, _ASKS] = 1
     """number of nodes"""
-    spare_nodes: Annotated[CountOrNever, _ASKS] = 0
-    """number of further nodes, which stay idle unless others are broken or slow when the job starts"""
     gpus_per_node: Annotated[CountOrNever, _ASKS] = 0
     """GPUs per node; each gets a rank"""
     tasks_per_node: Annotated[Count | None, _ASKS] = None
@@ -132,8 +130,6 @@ class Job:
             raise UserError(
                 "--launcher elastic: with one node, losing it ends the run; take --nodes 2 or more, or srun"
             )
-        if self.launcher == "elastic" and self.spare_nodes:
-            raise UserError("--spare-nodes: an elastic job continues without a lost node; ask for more --nodes")
         if self.min_np > self.nodes * self.ranks_per_node:
             raise UserError(f"--min-np {self.min_np}: the job has {self.nodes * self.ranks_per_node} ranks")
         if self.seeds is not None and self.array is not None:
@@ -145,11 +141,6 @@ class Job:
     def ranks_per_node(self) -> int:
         """Number of ranks on each node."""
         return self.tasks_per_node or self.gpus_per_node or 1
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether nodes may be spare, because they are checked before the ranks start; an elastic job may lose some."""
-        return self.launcher != "elastic" and self.nodes + self.spare_nodes > 1
 
     @property
     def folder(self) -> str:
@@ -260,7 +251,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
 
 def _head(job: Job) -> Iterator[str]:
     yield f"#SBATCH --job-name={job.job_name}"
-    yield f"#SBATCH --nodes={job.nodes + job.spare_nodes}"
+    yield f"#SBATCH --nodes={job.nodes}"
     yield "# Ranks and GPUs of each node: give both the same number. --gpus-per-task would hide the other ranks' GPUs."
     yield f"#SBATCH --ntasks-per-node={job.ranks_per_node}"
     yield f"{'' if job.gpus_per_node else '#'}#SBATCH --gres=gpu:{job.gpus_per_node or job.ranks_per_node}"
@@ -305,8 +296,6 @@ def _settings(job: Job) -> Iterator[str]:
     if job.seeds is not None:
         settings += [("RUNS", job.folder, "parent of the run folders, seed-0 and so on")]
     settings += [("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued")]
-    if job.is_checked:
-        settings += [("SPARE_NODES", job.spare_nodes, "nodes of the job to leave idle, broken and slow ones first")]
     staged = "file or folder that is copied to each node's own disk and becomes --data"
     settings += [("STAGE_DATA", job.stage_data, staged)]
     yield "# Settings; environment variables of the same names, given to sbatch, take precedence."
@@ -331,7 +320,6 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
     else:
         flags = ['--image "$IMAGE" --runtime "$RUNTIME" --image-python "$IMAGE_PYTHON" --mounts "$MOUNTS"']
     flags += ['--seeds-in "$RUNS"'] if job.seeds is not None else []
-    flags += ['--spare-nodes "$SPARE_NODES"'] if job.is_checked else []
     flags += ['--max-requeues "$MAX_REQUEUES" --stage-data "$STAGE_DATA"']
     if job.launcher != "elastic":
         yield "export SRUN_MPI"

@@ -18,7 +18,8 @@ from typing import Any
 
 from hvdgan.cli.app import at_once, leave, main_of
 from hvdgan.errors import RunError, UserError
-from hvdgan.runs.events import json_lines
+from hvdgan.runs.folder import Folder
+from hvdgan.runs.metrics import latest
 from hvdgan.settings.file import as_words
 from hvdgan.training.command import Command, answer, parse
 
@@ -209,9 +210,9 @@ def train(
     finally:
         keras.config.set_dtype_policy(policy)
     run_dir = folder_of(command.config)
-    metrics = _last_metrics(run_dir)
+    metrics = {name: value for name, value in latest(Folder(run_dir)).items() if name not in ("stage", "stage_step")}
     step = metrics.pop("step", 0)
-    return TrainedRun(run_dir, is_finished, int(step or 0), metrics, (command.config.recipe, command.config.data))
+    return TrainedRun(run_dir, is_finished, step, metrics, (command.config.recipe, command.config.data))
 
 
 def _name_of_recipe(recipe: str | type[Recipe]) -> str:
@@ -225,14 +226,6 @@ def _name_of_recipe(recipe: str | type[Recipe]) -> str:
         )
     package, _, name = recipe.__module__.rpartition(".")
     return name if package == "hvdgan.recipes" and getattr(module, "RECIPE", None) is recipe else name_of(recipe)
-
-
-def _last_metrics(run_dir: Path) -> dict[str, float | None]:
-    """The latest value of each number of a run, and the step of the last record."""
-    metrics: dict[str, float | None] = {}
-    for record in json_lines(run_dir / "metrics.jsonl"):
-        metrics |= record
-    return {name: value for name, value in metrics.items() if name not in ("stage", "stage_step")}
 
 
 class _Callable(ModuleType):

@@ -81,7 +81,7 @@ from hvdgan.data import BadImage
 from hvdgan.data.bad_files import content_of, in_words, printable
 from hvdgan.data.pictures import find
 from hvdgan.data.pixels import SUFFIXES, read_image, read_size
-from hvdgan.files.pictures import picture, save_png
+from hvdgan.files.png import as_image, save_png
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.display import to_uint8
@@ -128,7 +128,7 @@ def _translated(
         return translated[:height, :width], False
     is_resized = seen != (height, width)
     if is_resized:
-        again = np.asarray(picture(translated).resize((width, height)))
+        again = np.asarray(as_image(translated).resize((width, height)))
         translated = again if again.ndim == 3 else again[..., None]
     return translated, is_resized
 

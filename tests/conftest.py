@@ -51,7 +51,7 @@ def _is_slow(function, known):
     if f"{os.sep}tests{os.sep}" not in str(getattr(sys.modules.get(function.__module__), "__file__", "")):
         return False
     if isinstance(function, type):
-        known[function] = any(_is_slow(each, known) for each in vars(function).values())
+        known[function] = any(_is_slow(each, known) for each in [*vars(function).values(), *function.__bases__])
         return known[function]
     codes, names = [function.__code__], set()
     while codes:

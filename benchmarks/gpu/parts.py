@@ -50,7 +50,6 @@ def build(setting: Setting) -> Iterator[Check]:
     for ranks in sorted({1, setting.most}):
         out = setting.out / f"doctor-{ranks}.json"
         words = ["--json", str(out), "--run-dir", str(setting.out / "runs")]
-        words += ["--max-bytes", "4MB", "--seconds", "0.1"] if setting.quick else []
         done = setting.launch(f"doctor-{ranks}", "hvdgan.doctor", words, ranks)
         if not out.exists():
             yield judged(f"doctor, {ranks} ranks", done, complaint="hvdgan.doctor gives no answer")

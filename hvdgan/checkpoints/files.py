@@ -24,14 +24,17 @@ EXAMPLE = "runs/dcgan/checkpoints/step-00001000.safetensors"
 _SUFFIX = ".safetensors"
 _MOST_HEADER = 1 << 24
 """bytes of a header, at most: some 40,000 tensors; a longer one would take much memory to read"""
-_FIELDS = {
+_FIELDS: dict[str, Any] = {
     **dict.fromkeys(("step", "stage_index", "stage_step", "samples_seen", "seed", "ranks"), int),
-    **dict.fromkeys(("config", "data", "tensors", "versions", "code", "frozen", "progress"), dict),
-    **{"run_id": str, "stage": str, "stages": list},
+    **dict.fromkeys(("config", "tensors", "versions", "code", "frozen"), dict),
+    **{"run_id": str, "stage": str, "stages": [list]},
+    "data": {
+        **{"source": str, "fingerprint": str, "num_images": int},
+        "spec": {"shape": [int], "num_classes": int, "class_names": [str], "domains": dict, "values": dict | None},
+    },
+    "progress": {"ended": dict, "bad_files": dict, "bad_updates": dict, "ranks": [dict]},
 }
-"""fields of every manifest, and their types"""
-_OF_DATA = {"source": str, "fingerprint": str, "num_images": int, "spec": dict}
-"""the same of its field `data`"""
+"""fields of every manifest, and their types; [type] is a list of these"""
 _NAME = re.compile(rf"step-(\d{{8,}}){re.escape(_SUFFIX)}")
 
 
@@ -163,9 +166,7 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         reads = f"this hvdgan {__version__} reads version {FORMAT_VERSION}"
         raise RunError(f"{checkpoint}: format version {version!r:.20}; {reads}")
-    wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest.get(name), kind)]
-    if "data" not in wrong:
-        wrong += [f"data/{name}" for name, kind in _OF_DATA.items() if not isinstance(manifest["data"].get(name), kind)]
+    wrong = list(_wrong(manifest, _FIELDS))
     if "tensors" not in wrong and not all(map(_is_described, manifest["tensors"].values())):
         wrong.append("tensors")
     if wrong:
@@ -178,6 +179,17 @@ def _is_described(tensor: Any) -> bool:
     if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
         return False
     return isinstance(tensor.get("dtype"), str) and all(type(size) is int and size >= 0 for size in tensor["shape"])
+
+
+def _wrong(value: Any, kind: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of fields that are missing or of another type than a type, [type] or {field: type}."""
+    if isinstance(kind, dict) and isinstance(value, dict):
+        for field, each in kind.items():
+            yield from _wrong(value.get(field), each, f"{name}/{field}".removeprefix("/"))
+    elif isinstance(kind, list) and isinstance(value, list):
+        yield from dict.fromkeys(wrong for each in value for wrong in _wrong(each, kind[0], name))
+    elif isinstance(kind, dict | list) or not isinstance(value, kind):
+        yield name
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:

@@ -219,27 +219,26 @@ def exit_code(work: Callable[[], int | None], *, interrupted: str = "interrupted
         start.imported()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # like stderr: the name of a file need not be UTF-8
-    if sys.stderr is not None and not isinstance(sys.stderr, TolerantStderr):
-        with contextlib.redirect_stderr(TolerantStderr(sys.stderr)):
-            return exit_code(work, interrupted=interrupted, imported=imported)
-    try:
-        code = work() or 0
-        sys.stdout.flush()
-        return code
-    except RunError as error:
-        is_unknown = isinstance(error, RankFailed) and error.__cause__ is not None
-        if is_unknown or os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
+    is_tolerant = sys.stderr is None or isinstance(sys.stderr, TolerantStderr)
+    with contextlib.redirect_stderr(sys.stderr if is_tolerant else TolerantStderr(sys.stderr)):
+        try:
+            code = work() or 0
+            sys.stdout.flush()
+            return code
+        except RunError as error:
+            is_unknown = isinstance(error, RankFailed) and error.__cause__ is not None
+            if is_unknown or os.environ.get("HVDGAN_TRACEBACK", "0") not in ("", "0"):
+                _complain(traceback.format_exc())
+            _complain(str(error))
+            return error.exit_code
+        except KeyboardInterrupt:
+            _complain(interrupted)
+            return 130
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and _reader_is_gone():
+                return 141
             _complain(traceback.format_exc())
-        _complain(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        _complain(interrupted)
-        return 130
-    except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            return 141
-        _complain(traceback.format_exc())
-        return 1
+            return 1
 
 
 def _reader_is_gone() -> bool:

@@ -77,17 +77,21 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(nowhere, mode, errors="backslashreplace"))
 
 
+def what_is_missing(error: ModuleNotFoundError) -> str:
+    """Name the package that is not installed, and what installs it; TensorFlow has several names, for pip."""
+    missing = "TensorFlow" if error.name == "tensorflow" else error.name
+    return (
+        f"{missing} is not installed for this Python; pip install 'hvdgan[cpu]', or 'hvdgan[gpu]', or activate the "
+        "environment that has it"
+    )
+
+
 def _say_what_is_missing(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End with one line if TensorFlow, which no package of Python can ask for by one name, or another is missing."""
+    """End with one line if a package is missing."""
     if not (isinstance(error, ModuleNotFoundError) and (error.name or "").isidentifier()):
         sys.__excepthook__(kind, error, trace)
         return
-    print(
-        f"hvdgan: {'TensorFlow' if error.name == 'tensorflow' else error.name} is not installed for this Python; pip "
-        "install 'hvdgan[cpu]', or 'hvdgan[gpu]', or activate the environment that has it",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(f"hvdgan: {what_is_missing(error)}", file=sys.stderr, flush=True)
     os._exit(2)
 
 

@@ -10,7 +10,7 @@ from hvdgan.data import conditions
 from hvdgan.data.axes import ArrangedStore
 from hvdgan.data.pixels import ResizedStore
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
-from hvdgan.data.store import Container, Store, sides, spread
+from hvdgan.data.store import Container, DataRequest, Store, sides, spread
 from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
@@ -27,29 +27,28 @@ _LEAST_SPAN = 0.05
 """least difference of numbers whose range is taken for [0, 1] or [-1, 1]; smaller ones would nearly vanish"""
 
 
-def samples_of(config: Config, container: Container, name: str, *, paired: bool, unmapped: bool = False) -> Samples:
+def samples_of(request: DataRequest, container: Container, name: str) -> Samples:
     """Samples of the arrays in a file, or in several.
 
     The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data: it distinguishes data
     sets, not single numbers.
 
     Args:
-        config: settings of the data.
+        request: the settings, and what the samples are for.
         container: the files.
         name: name of the array with the samples; "" if --data gives none.
-        paired: True if each sample must come with an input.
-        unmapped: True if the maps of another run apply: arrays get the map `none`.
     """
-    config = container.settings(config, paired=paired)
+    config = container.settings(request.config, paired=request.paired)
+    request = dataclasses.replace(request, config=config)
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     images.refuse_other_types()
-    inputs = _inputs(container, config.arrays, images) if paired else None
+    inputs = _inputs(container, config.arrays, images) if request.paired else None
     beside, unused = _labels(container, config, images)
     beside |= {"folder": container.folder, "paths": container.paths}
     if not container.holds_arrays and _are_pictures(config, images, inputs):
-        samples = _pictures(config, container, images, inputs, paired, beside)
+        samples = _pictures(request, container, images, inputs, beside)
     else:
-        samples = _arrays(_without_maps(config) if unmapped else config, container, images, inputs, paired, beside)
+        samples = _arrays(request, container, images, inputs, beside)
     return with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
 
 
@@ -60,12 +59,6 @@ def with_conditions(samples: Samples, config: Config, container: Container, stor
         return samples
     numbers, names, units = conditions.of_container(container, settings.conditions, stored)
     return samples.described(numbers, conditions.map_of(settings.condition_values, names, units), *names)
-
-
-def _without_maps(config: Config) -> Config:
-    """The settings with the map `none` for each part of arrays in files."""
-    maps: dict[str, Any] = dict.fromkeys(("values", "input_values", "constant_values"), "none")
-    return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **maps))
 
 
 def _labels(container: Container, config: Config, images: Store) -> tuple[dict[str, Any], list[str]]:
@@ -138,9 +131,10 @@ def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
 
 
 def _pictures(
-    config: Config, container: Container, images: Store, inputs: Store | None, paired: bool, beside: dict[str, Any]
+    request: DataRequest, container: Container, images: Store, inputs: Store | None, beside: dict[str, Any]
 ) -> Samples:
     """8-bit pictures in arrays, and their inputs in another array or in the left half of each."""
+    config, paired = request.config, request.paired
     name, stores, channels = config.data, [images], config.channels
     if paired:
         if inputs is None and images.shape[2] != 2 * images.shape[1]:
@@ -166,33 +160,28 @@ def _pictures(
     ]
     looked_at = [each.readable(spread(each.shape[0])) for each in stores]
     return of_pictures(
+        request,
         resized[-1],
-        name=name,
         told_by=_told_by(container, stores, looked_at, beside["labels"]),
-        fit=config.fit,
-        paired=paired,
         inputs=resized[0] if paired else None,
         **beside,
     )
 
 
 def _arrays(
-    config: Config,
-    container: Container,
-    stored: Store,
-    stored_inputs: Store | None,
-    paired: bool,
-    beside: dict[str, Any],
+    request: DataRequest, container: Container, stored: Store, stored_inputs: Store | None, beside: dict[str, Any]
 ) -> Samples:
     """Arrays of any shape and type, as they are stored, each with an input of its own if there are inputs."""
-    settings, count = config.arrays, stored.shape[0] if stored.shape else 0
+    config, settings, count = request.config, request.config.arrays, stored.shape[0] if stored.shape else 0
+    if request.unmapped:
+        settings = dataclasses.replace(settings, values="none", input_values="none", constant_values="none")
     images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
     _refuse_picture_flags(config, images.shape[1:])
     parts, inputs = {"images": images}, None
     if stored_inputs is not None:
         inputs = ArrangedStore(stored_inputs, settings.input_axes, "--input-axes", f"--inputs {stored_inputs.name}")
         parts = {"inputs": inputs, **parts}
-    elif paired:
+    elif request.paired:
         raise UserError(
             f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
             "the array with --inputs"
@@ -203,7 +192,7 @@ def _arrays(
     remarks = list[str]()
     for part, some in looked_at.items():
         flag, declared = given[part]
-        if declared and not maps[part].lacks_statistics and not maps[part].own_functions():
+        if declared and not maps[part].lacks_statistics:
             with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
                 words = maps[part].outside_in_words(maps[part].forward(some))
             remarks += [f"{flag}: in {len(some)} samples looked at, {words}"] * bool(words)

@@ -31,7 +31,7 @@ class BadImage(Exception):
 class Unreadable(RunError):
     """The disk, the network or the memory has failed, not the file.
 
-    I/O and memory errors are not counted as broken images: the image would be left out for good, or by one rank only.
+    I/O and memory errors are not counted as broken samples: the sample would be left out for good, or by one rank only.
     """
 
 
@@ -51,7 +51,7 @@ def reasons(name: str) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or in_one_line(error)
         if isinstance(error, OSError) and error.errno not in OF_ONE_FILE:
             raise Unreadable(
-                f"{name}: {reason}: the disk or the network has failed, not the image; "
+                f"{name}: {reason}: the disk or the network has failed, not the file; "
                 "repair it, then give the same command again"
             ) from error
         raise BadImage(name, reason) from error
@@ -99,6 +99,6 @@ def refuse_if_too_many(
     if len(bad_files) / total <= max_bad_fraction:
         return
     raise error(
-        f"{flag}{name}: {len(bad_files)} of {total} images cannot be read: {in_words(bad_files)}; "
+        f"{flag}{name}: {len(bad_files)} of {total} samples cannot be read: {in_words(bad_files)}; "
         f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
     )

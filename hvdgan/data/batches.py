@@ -118,7 +118,7 @@ class Batches:
         self.close()
 
 
-class ImageReader:
+class SampleReader:
     """Reads batches of a source's samples in a given order, each once; broken ones are not replaced."""
 
     def __init__(self, source: Samples, threads: int) -> None:
@@ -192,7 +192,7 @@ class _Loader:
                 return self.source.fetch(candidate), candidate
             except BadImage as bad:
                 self._note_bad(candidate, bad.bad_file)
-        raise RunError(f"--data {self.source.name}: none of its {count} images can be read")
+        raise RunError(f"--data {self.source.name}: none of its {count} samples can be read")
 
     def _note_bad(self, index: int, bad_file: BadFile) -> None:
         with self._lock:

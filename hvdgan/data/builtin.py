@@ -15,9 +15,8 @@ from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import ResizedStore, WrongAspect, to_pixels
 from hvdgan.data.samples import Samples, of_pictures
 from hvdgan.data.sharing import in_turn
-from hvdgan.data.store import DerivedStore, Size, Store, sides
+from hvdgan.data.store import DataRequest, DerivedStore, Size, Store, sides
 from hvdgan.errors import UserError, in_one_line
-from hvdgan.errors.shared_errors import Peers
 from hvdgan.settings.config import Config
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
@@ -29,8 +28,9 @@ def is_builtin(data: str) -> bool:
     return data in ("digits", "synthetic") or data.startswith("keras:")
 
 
-def open_builtin(config: Config, size: Size, peers: Peers, *, paired: bool) -> Samples:
+def open_builtin(request: DataRequest) -> Samples:
     """The pictures of a data set of this module; those of pairs have their outlines as inputs."""
+    config, size = request.config, request.size
     store: Store
     labels: np.ndarray | None = None
     if config.data == "digits":
@@ -39,13 +39,13 @@ def open_builtin(config: Config, size: Size, peers: Peers, *, paired: bool) -> S
         store, told_by = _Patterns(size, config.channels or 3), [b"synthetic 1"]
     else:
         # Rank 0 reads and downloads them first, then one rank of each other host, then the other ranks.
-        images, classes = in_turn(lambda: _of_keras(config.data), peers, f"--data {config.data}")
+        images, classes = in_turn(lambda: _of_keras(config.data), request.peers, f"--data {config.data}")
         known = NumpyArray(config.data, images)
         store = ResizedStore(config.data, known, image_size=size, channels=config.channels, fit=config.fit)
         labels, told_by = classes.reshape(-1).astype(np.int32), [b"keras", images.tobytes(), classes.tobytes()]
-    if paired:
+    if request.paired:
         store, told_by = _Outlined(store), [*told_by, b"outlines"]
-    return of_pictures(store, name=config.data, told_by=told_by, fit=config.fit, paired=paired, labels=labels)
+    return of_pictures(request, store, told_by=told_by, labels=labels)
 
 
 def outline(images: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from hvdgan.data.bad_files import BadFile
-from hvdgan.data.balance import LABELS
+from hvdgan.data.order import LABELS
 from hvdgan.data.samples import Samples, fingerprint_of
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, from_root

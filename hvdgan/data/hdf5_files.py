@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -34,7 +35,7 @@ class Hdf5File(Container):
         self.paths = [data]
         with _reasons(data):
             self._stamp = identity(data)
-            self._file = opened(lambda locking: h5py.File(data, "r", rdcc_nbytes=cache, locking=locking))
+            self._file = hdf5_file(data, rdcc_nbytes=cache)
             self._names: list[str] = []
             self._file.visititems(self._note)
 
@@ -54,12 +55,6 @@ class Hdf5File(Container):
             if dataset.shape is None:
                 raise UserError(f"--data {where}: it is empty; expected at least one sample")
             _refuse_unknown_filters(f"--data {where}", dataset)
-            raw = [each for each in dataset.external or () if "HDF5_EXTFILE_PREFIX" not in os.environ]
-            held = [min(size, os.path.getsize(name) - begin) for name, begin, size in raw if os.path.isfile(name)]
-            if raw and sum(held) < dataset.nbytes:  # HDF5 gives zeros for what is not there
-                raise UserError(
-                    f"--data {where}: {sum(held):,} of its {dataset.nbytes:,} bytes are in {raw[0][0]}; restore it"
-                )
             sources = _sources(f"--data {where}", dataset) if dataset.is_virtual else []
             self.paths = [self.data, *sources]
             return Hdf5Array(where, dataset, [self._stamp, *map(identity, sources)])
@@ -118,7 +113,12 @@ class Hdf5Array(Store):
         return gaps(self.name, stored, chunks, dataset.fillvalue)
 
 
-def opened(opener: Callable[..., Any]) -> Any:
+def hdf5_file(path: str | Path, mode: str = "r", **options: Any) -> h5py.File:
+    """An HDF5 file, with a lock where there are locks."""
+    return despite_locks(functools.partial(h5py.File, path, mode, **options))
+
+
+def despite_locks(opener: Callable[..., Any]) -> Any:
     """A file that is opened without a lock where the file system of a cluster has none, or another process holds it.
 
     Not always without: the library refuses to open a file that a recipe has opened with other settings of locks.
@@ -140,7 +140,7 @@ def _sources(where: str, dataset: Any) -> list[str]:
     for file, inner in sorted({each[1:3] for each in dataset.virtual_sources() if "%b" not in each[1]}):
         tried = (os.path.join(folder, each) for each in (file, os.path.basename(file)) for folder in folders)
         for path in [name] if file == "." else tried:
-            with contextlib.suppress(*_DAMAGED), opened(functools.partial(h5py.File, path, "r")) as source:
+            with contextlib.suppress(*_DAMAGED), hdf5_file(path) as source:
                 found += [path, *(_sources(where, source[inner]) if source[inner].is_virtual else [])]
                 break
         else:

@@ -1,4 +1,4 @@
-"""Holds images out of training: the choice depends on the data alone and is the same on every machine."""
+"""Holds samples out of training: the choice depends on the data alone and is the same on every machine."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ _DEFAULT_FRACTION = 0.05
 
 
 def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[Samples, HeldOut | None]":
-    """Split a source into images to train on and images held out.
+    """Split a source into samples to train on and samples held out.
 
-    The hash of an image's key decides where the image goes: a file's name, the pixels of a picture in an array, or the
-    place of another sample in an array, see docs/data.md. By names and pixels, adding images moves no other image, and
+    The hash of a sample's key decides where it goes: a file's name, the pixels of a picture in an array, or the place
+    of another sample in an array, see docs/data.md. By names and pixels, adding samples moves no other sample, and
     equal pictures of an array stay together.
 
     Returns:
-        The images to train on, and those held out, or None if fraction is 0.
+        The samples to train on, and those held out, or None if fraction is 0.
 
     Raises:
         UserError: one of the two would be empty.
@@ -33,8 +33,8 @@ def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[S
     held_out = np.flatnonzero(places < fraction)
     if (count := len(held_out)) in (0, len(source)):
         raise _TooFew(
-            f"--holdout {fraction:g}: {count} of {len(source)} images of {source.name} would be held out; hold out at "
-            "least one image, and leave at least one to train on"
+            f"--holdout {fraction:g}: {count} of {len(source)} samples of {source.name} would be held out; hold out at "
+            "least one sample, and leave at least one to train on"
         )
     return source.chosen(np.flatnonzero(places >= fraction)), HeldOut(source.chosen(held_out), places[held_out])
 
@@ -44,7 +44,7 @@ def split(
 ) -> "tuple[dict[str, Samples], dict[str, HeldOut]]":
     """Split the domains of a run as --holdout says; by default, hold out 5 % for a recipe that has evaluate().
 
-    Without --holdout, too few images are not an error: nothing is held out of any domain, and a remark says so.
+    Without --holdout, too few samples are not an error: nothing is held out of any domain, and a remark says so.
     """
     if fraction and not is_evaluated:
         raise UserError(f"--holdout {fraction:g}: the recipe has no evaluate(); leave the flag out")
@@ -61,25 +61,25 @@ def split(
 
 
 def _places_of(source: Samples, peers: Peers) -> np.ndarray:
-    """The place of each image in [0, 1), float64 (N,); every rank computes a part of them."""
+    """The place of each sample in [0, 1), float64 (N,); every rank computes a part of them."""
     found = share_out_ranges(
         len(source),
         # A pseudo-random number from a digest.
         lambda some: pack(np.array([int.from_bytes(source.digest(index)[:8], "big") / 2**64 for index in some])),
         peers,
-        f"--data {source.name}: images held out",
+        f"--data {source.name}: samples held out",
         length=-(-len(source) // peers.size),
     )
     return np.concatenate([unpack(each, np.float64) for each in found])
 
 
 class _TooFew(UserError):
-    """No image would be held out, or none would be left."""
+    """No sample would be held out, or none would be left."""
 
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """The images held out, and their places in [0, 1), float64 (N,)."""
+    """The samples held out, and their places in [0, 1), float64 (N,)."""
 
     samples: Samples
     places: np.ndarray
@@ -88,7 +88,7 @@ class HeldOut:
         return len(self.samples)
 
     def some(self, most: int) -> Samples:
-        """At most `most` images, or all for 0, in the same order; a smaller choice is part of a larger one."""
+        """At most `most` samples, or all for 0, in the same order; a smaller choice is part of a larger one."""
         if not most or most >= len(self):
             return self.samples
         return self.samples.chosen(np.sort(np.argsort(self.places, kind="stable")[:most]))

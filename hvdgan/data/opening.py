@@ -5,8 +5,7 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import h5py
 import numpy as np
@@ -23,7 +22,7 @@ from hvdgan.data.packed_files import PackedFiles, is_packed
 from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import pack, unpack
-from hvdgan.data.store import Container, spread
+from hvdgan.data.store import Container, DataRequest, spread
 from hvdgan.data.tfrecords import files_named, open_records
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, from_root
@@ -31,8 +30,6 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import names_own_data
 from hvdgan.values.sample_values import Layout
 
-_SIZE = 32
-"""default height and width of pictures"""
 _HIGHEST = 16
 """of 255: what numbers of 12 bits have that are stored in 16"""
 EXPECTED = (
@@ -45,28 +42,16 @@ _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 
 
 def open_source(
-    config: Config,
-    *,
-    paired: bool = False,
-    peers: Peers = ALONE,
-    unmapped: bool = False,
-    in_order: bool = False,
+    config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, in_order: bool = False
 ) -> Samples:
-    """Open what `--data` names.
-
-    Args:
-        config: settings of the data.
-        paired: True if each sample must come with an input.
-        peers: the ranks; each calls this, and they share the work.
-        unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
-        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
-            compressed as a whole then.
+    """Open what `--data` names; the arguments are those of DataRequest.
 
     Raises:
         UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
         RunError: the ranks do not see the same files.
     """
-    source = _with_table(_opened(config, paired, peers, unmapped, in_order), config, peers)
+    request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, in_order=in_order)
+    source = _with_table(_opened(request), config, peers)
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
         from_root(lambda: _refuse_dark(source), peers, f"--data {config.data}: its range")
@@ -76,59 +61,57 @@ def open_source(
     return source
 
 
-def _opened(config: Config, paired: bool, peers: Peers, unmapped: bool, in_order: bool) -> Samples:
-    data, size = config.data, config.image_size or _SIZE
+def _opened(request: DataRequest) -> Samples:
+    """Open data of the first kind that fits.
+
+    These are the kinds of docs/data.md: first what is no path, then packed files, arrays in one file, a folder of .npy
+    files, arrays in many files, pictures and TFRecords.
+    """
+    config, data, peers = request.config, request.config.data, request.peers
     if is_builtin(data):
         if from_root(lambda: os.path.isdir(data) and first_suffix(data) is not None, peers, f"--data {data}: a folder"):
             raise UserError(f"--data {data}: a folder {data} is here, too; write ./{data} for it, or rename it")
-        return open_builtin(config, size, peers, paired=paired)
-    if data and (found := _container(config, peers)) is not None:
-        samples = samples_of(config, *found, paired=paired, unmapped=unmapped)
-        unwritten = from_root(lambda: [each.remark() for each in samples.stores], peers, f"--data {data}: its chunks")
-        return samples.replace(remarks=[*samples.remarks, *filter(None, unwritten)])
-    if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
-        return open_pictures(
-            data,
-            image_size=size,
-            channels=config.channels or 3,
-            fit=config.fit,
-            max_bad_fraction=config.max_bad_fraction,
-            paired=paired,
-            peers=peers,
-        )
-    if files := from_root(lambda: files_named(data), peers, f"--data {data}: its files"):
-        how: dict[str, Any] = {"paired": paired, "unmapped": unmapped, "in_order": in_order}
-        return open_records(config, files, size=size, peers=peers, **how)
-    problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
-    if h5py.is_hdf5(data) or h5py.is_hdf5(data.rpartition(":")[0]):
-        problem = "HDF5 (.mat of MATLAB 7.3 is, with its axes reversed), which is read under a name that ends in .h5"
-    raise UserError(f"--data {printable(data)}: {problem}; expected {EXPECTED}")
-
-
-def _container(config: Config, peers: Peers) -> tuple[Container, str] | None:
-    """The arrays that `--data` names, and the name of the one with the samples; None if it names no arrays."""
-    if names_own_data(config.data):
-        return OwnData(config, peers), ""
+        return open_builtin(request)
+    if names_own_data(data):
+        return _arrays_of(OwnData(config, peers), "", request)
     if config.data_options:
         raise UserError(
             f"--data-options {','.join(config.data_options)}: is for data of your own (--data my_module:source); "
             "leave it out"
         )
-    path, colon, name = config.data.rpartition(":")
-    if not colon or os.path.exists(config.data):
-        path, name = config.data, ""
-    lower, is_there = path.lower(), os.path.exists(path)
-    if is_there and (opener := _opener_of(path, config)) is not None:
-        return opener(path), name
-    if is_packed(path):
-        return PackedFiles(path, peers), name or "images"
-    if os.path.isdir(path):
-        container = _of_folder(path, config, peers)
-    elif not is_there and lower.endswith(_OF_PATTERNS) and glob.has_magic(path):
-        container = _joined(path, lambda: sorted(glob.glob(path, recursive=True)), config, peers)
-    else:
-        return None
-    return None if container is None else (container, name)
+    path, colon, array = data.rpartition(":")
+    if not colon or os.path.exists(data):
+        path, array = data, ""
+    if path and is_packed(path):
+        return _arrays_of(PackedFiles(path, peers), array or "images", request)
+    if os.path.exists(path) and (opener := _opener_of(path, config)) is not None:
+        return _arrays_of(opener(path), array, request)
+    suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind") if os.path.isdir(path) else None
+    if suffix in ARRAYS:
+        files = from_root(lambda: find(path, ARRAYS).files, peers, f"--data {path}: its files")
+        container = open_npy_folder(path, files, peers)
+        container.labels, container.class_names = classes_of(files)
+        return _arrays_of(container, array, request)
+    if files := _joined(path, suffix, peers):
+        opener = _opener_of(files[0], config)
+        assert opener is not None
+        container = JoinedFiles(path, files, opener, peers) if len(files) > 1 else opener(files[0])
+        return _arrays_of(container, array, request)
+    if data and (os.path.isdir(data) or (data.lower().endswith(".zip") and os.path.isfile(data))):
+        return open_pictures(request)
+    if files := from_root(lambda: files_named(data), peers, f"--data {data}: its files"):
+        return open_records(request, files)
+    problem = "of no known kind" if os.path.exists(data) else "no such file or folder"
+    if h5py.is_hdf5(data) or h5py.is_hdf5(path):
+        problem = "HDF5 (.mat of MATLAB 7.3 is, with its axes reversed), which is read under a name that ends in .h5"
+    raise UserError(f"--data {printable(data)}: {problem}; expected {EXPECTED}")
+
+
+def _arrays_of(container: Container, name: str, request: DataRequest) -> Samples:
+    """The samples of arrays, with a remark on chunks that their files lack."""
+    samples, what = samples_of(request, container, name), f"--data {request.config.data}: its chunks"
+    unwritten = from_root(lambda: [each.remark() for each in samples.stores], request.peers, what)
+    return samples.replace(remarks=[*samples.remarks, *filter(None, unwritten)])
 
 
 def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
@@ -147,26 +130,18 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
     return open_numpy if lower.endswith((".npy", ".npz")) else None
 
 
-def _of_folder(path: str, config: Config, peers: Peers) -> Container | None:
-    """The arrays in a folder; None if it holds images, or nothing that is known."""
-    suffix = from_root(lambda: first_suffix(path), peers, f"--data {path}: its kind")
-    if suffix in ARRAYS:
-        files = from_root(lambda: find(path, ARRAYS).files, peers, f"--data {path}: its files")
-        container = open_npy_folder(path, files, peers)
-        container.labels, container.class_names = classes_of(files)
-        return container
-    if (kind := next((each for each in JOINED if suffix in each), None)) is not None:
-        return _joined(path, lambda: [os.path.join(path, file) for file in find(path, kind).files], config, peers)
-    return None
+def _joined(path: str, suffix: str | None, peers: Peers) -> list[str]:
+    """The files with arrays that a pattern names, or those of a folder whose first file has this suffix."""
+    kind, is_there = next((each for each in JOINED if suffix in each), None), os.path.exists(path)
+    if kind is None and (is_there or not path.lower().endswith(_OF_PATTERNS) or not glob.has_magic(path)):
+        return []
 
+    def listed() -> list[str]:
+        if kind is None:
+            return sorted(glob.glob(path, recursive=True))
+        return [os.path.join(path, file) for file in find(path, kind).files]
 
-def _joined(data: str, found: Callable[[], Sequence[Any]], config: Config, peers: Peers) -> Container | None:
-    files = from_root(lambda: list(found()), peers, f"--data {data}: its files")
-    if not files:
-        return None
-    opener = _opener_of(files[0], config)
-    assert opener is not None
-    return JoinedFiles(data, files, opener, peers) if len(files) > 1 else opener(files[0])
+    return from_root(listed, peers, f"--data {path}: its files")
 
 
 def _with_table(source: Samples, config: Config, peers: Peers) -> Samples:

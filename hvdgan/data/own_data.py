@@ -98,6 +98,12 @@ class OwnData(Container):
                         f"--data {self.data}: item {index} differs when it is read again; an item must be the same "
                         "each time: augment in the recipe (--flip, --crop, draw())"
                     )
+        for index, parts in found.items():
+            if more := sorted(parts.keys() & {"inputs", *_BESIDE} - {*self.names()}):
+                raise UserError(
+                    f"--data {self.data}: item {index} has {more[0]}, and item 0 has none; expected the same parts of "
+                    "each item"
+                )
         for name in [name for name, value in self.first.items() if isinstance(value, Image.Image)]:
             shapes = [each[name].shape for each in found.values() if name in each]
             is_one, size = len({shape[:2] for shape in shapes}) < 2, self._config.image_size

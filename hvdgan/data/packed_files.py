@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from hvdgan.data.bad_files import printable
-from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File
+from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File, hdf5_file
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import DerivedStore, Store, failed
@@ -37,7 +37,6 @@ MAPS = ("values", "input_values", "constant_values", "condition_values")
 """settings that a run may give instead of those of hvdgan.prepare"""
 _AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
 _FILE = re.compile(r"packed-\d+-of-\d+\.h5")
-_OWN_FUNCTION = re.compile(r":\s*[^\W\d]\w*\s*,")
 
 
 def is_packed(folder: str) -> bool:
@@ -86,12 +85,6 @@ def read_whole_index(folder: Path, flag: str) -> dict[str, Any]:
     return index
 
 
-def refuse_own_functions(values: str | None, flag: str) -> None:
-    """Refuse a map that names functions, which no folder of data may choose."""
-    if values is not None and _OWN_FUNCTION.search(values):
-        raise UserError(f"{flag} {values}: functions of your own are not packed; give them to hvdgan.train")
-
-
 class PackedFiles(JoinedFiles):
     """The samples of a folder that hvdgan.prepare made, under the names that they had."""
 
@@ -123,10 +116,8 @@ class PackedFiles(JoinedFiles):
                 f"--data {config.data}: holds single samples, and this recipe takes pairs; prepare them with python -m "
                 "hvdgan.prepare --pairs"
             )
-        for name in MAPS:
-            refuse_own_functions(packed.get(name), f"--data {config.data}: --{name.replace('_', '-')}")
+        for name in (*MAPS, "missing"):
             added[name] = getattr(given, name) or packed.get(name)
-        added["missing"] = given.missing or packed.get("missing")
         if not given.conditions and given.condition_table is None:
             added["conditions"] = tuple(self._index["conditions"])
         constants = "constants" if "constants" in self.names() else None
@@ -161,7 +152,7 @@ class PackedFiles(JoinedFiles):
     def _read_beside(file: str, what: str) -> np.ndarray:
         """The names of a file's samples, or the digests by which they are held out; read when first needed."""
         try:
-            with h5py.File(file, "r", locking="best-effort") as opened:
+            with hdf5_file(file) as opened:
                 found: np.ndarray = _own(opened, what)[()]
         except (OSError, RuntimeError, KeyError) as error:
             raise failed(f"{file}:{what}", error) from error

@@ -19,12 +19,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
+from hvdgan.data.hdf5_files import hdf5_file
 from hvdgan.data.opening import open_source, refuse_array_flags
-from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index, refuse_own_functions
+from hvdgan.data.packed_files import FORMAT, INDEX, MAPS, is_packed, read_index
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, not_finite
 from hvdgan.errors import RunError, UserError, in_one_line, unwritable
@@ -58,7 +58,6 @@ class Plan:
             raise UserError("--image-size: expected the height and width of the packed pictures, as of a run")
         for name, each in zip(MAPS, ("images", "inputs", "constants", "conditions"), strict=True):
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"
-            refuse_own_functions(given, flag)
             if given is not None and (part := source.values.parts()[each]) is not None:
                 value_map.parse(given, flag, part.channels)
         return source
@@ -95,9 +94,9 @@ def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tup
             return
         count = min(plan.shards, len(source))
         files, bad = dict[str, Any](), [list(each) for each in source.bad_files]
-        _opened[:] = [(plan, source)]
         work = functools.partial(_pack_file, plan, source.fingerprint, count)
-        results: Any = executor.map(work, range(count)) if executor else (work(number) for number in range(count))
+        here = (work(number, source) for number in range(count))
+        results: Any = here if executor is None else executor.map(work, range(count))
         with contextlib.closing(results), _named_death():
             for number, (facts, left_out) in enumerate(results):
                 files[plan.file(number, count).name] = facts
@@ -128,7 +127,7 @@ def damages(folder: Path) -> Iterator[str]:
             if sha256_of(path) == facts["sha256"]:
                 continue
             yield f"{name}: its checksum does not match"
-            with h5py.File(path, "r", locking="best-effort") as file:
+            with hdf5_file(path) as file:
                 parts = [file[part] for part in ("images", "inputs") if part in file]
                 for number, sample in enumerate(file["names"][()]):
                     try:
@@ -242,15 +241,17 @@ def _named_death() -> Iterator[None]:
         ) from error
 
 
-_opened: list[tuple[Plan, Samples]] = []
-"""SRC in a process of the executor, which packs several files of one plan"""
+@functools.lru_cache(1)  # a process of the executor packs several files
+def _source_of(plan: Plan) -> Samples:
+    return plan.opened()
 
 
-def _pack_file(plan: Plan, fingerprint: str, count: int, number: int) -> tuple[dict[str, Any], list[list[str]]]:
+def _pack_file(
+    plan: Plan, fingerprint: str, count: int, number: int, source: Samples | None = None
+) -> tuple[dict[str, Any], list[list[str]]]:
     """Write one of `count` files, unless it is there, and return its facts and what was left out of it."""
-    if not _opened or _opened[0][0] != plan:
-        _opened[:] = [(plan, plan.opened())]
-    source = _opened[0][1]
+    if source is None:
+        source = _source_of(plan)
     if source.fingerprint != fingerprint:
         raise RunError(f"{source.name}: differs between processes, or has changed; restore it, then repeat the command")
     path, bounds = plan.file(number, count), np.linspace(0, len(source), count + 1).astype(np.int64)
@@ -266,7 +267,7 @@ def _pack_file(plan: Plan, fingerprint: str, count: int, number: int) -> tuple[d
 def _facts_of(path: Path) -> tuple[dict[str, Any], list[list[str]]]:
     """The number of samples and the SHA-256 of a file, and what was left out of it."""
     try:
-        with h5py.File(path, "r", locking="best-effort") as file:
+        with hdf5_file(path) as file:
             count = len(file["digests"]) if "digests" in file else 0
             left_out = file["left_out"].asstr()[()].tolist() if "left_out" in file else []
         return {"count": count, "sha256": sha256_of(path), "bytes": path.stat().st_size}, left_out
@@ -281,7 +282,7 @@ def _write(path: Path, source: Samples, indices: Sequence[int], compression: str
     """
     layout, kept, bad = source.layout, list[int](), list[tuple[str, str]]()
     checked: dict[str, Any] = {"fletcher32": True}
-    with h5py.File(path, "w", locking="best-effort") as file:
+    with hdf5_file(path, "w") as file:
         for part, (shape, dtype) in _parts_of(source).items():
             compressed = {"compression": compression, "shuffle": True} if compression else {}
             size = (len(indices), *shape)

@@ -15,10 +15,9 @@ from hvdgan.data import hdf5_files, pixels, xarray_files
 from hvdgan.data.bad_files import OF_ONE_FILE, BadFile, BadImage, Unreadable, content_of, in_words, printable, reasons
 from hvdgan.data.pixels import EncodedPictures
 from hvdgan.data.samples import Samples, of_pictures
-from hvdgan.data.store import Size, spread
+from hvdgan.data.store import DataRequest, spread
 from hvdgan.errors import RunError, UserError, in_one_line
-from hvdgan.errors.shared_errors import ALONE, Peers, from_root, on_all
-from hvdgan.settings.types import Fit
+from hvdgan.errors.shared_errors import from_root, on_all
 
 ARRAYS = (".npy",)
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
@@ -39,16 +38,7 @@ _Sizes = dict[str, tuple[int, int, int]]
 _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not supported"
 
 
-def open_pictures(
-    name: str,
-    *,
-    image_size: Size,
-    channels: int,
-    fit: Fit | None = None,
-    max_bad_fraction: float,
-    paired: bool = False,
-    peers: Peers = ALONE,
-) -> Samples:
+def open_pictures(request: DataRequest) -> Samples:
     """The pictures of a folder and of all folders below it, or of a zip archive, in the order of their paths.
 
     Hidden names, what operating systems leave, run folders, and files without one of the suffixes of hvdgan.data.pixels
@@ -62,19 +52,16 @@ def open_pictures(
     pictures lie elsewhere. Otherwise each file holds the input in its left half and the image in its right half, and
     must be twice as wide as high.
     """
+    name, peers = request.config.data, request.peers
     place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")
-
-    images, inputs, bad_files, sizes, passed_over = from_root(
-        lambda: _look(place, paired, max_bad_fraction, image_size, fit), peers, f"--data {name}: its files"
-    )
+    found = from_root(lambda: _look(place, request), peers, f"--data {name}: its files")
+    images, inputs, bad_files, sizes, passed_over = found
     labels, class_names = classes_of(images if inputs is None else [file.partition("/")[2] for file in inputs])
     parts = itertools.chain(map(os.fsencode, itertools.chain(images, inputs or ())), [sizes.encode()])
     return of_pictures(
-        PictureFiles(place, images, inputs, image_size=image_size, channels=channels, fit=fit, paired=paired),
-        name=name,
-        told_by=itertools.chain([b"pairs"] * paired, parts),
-        fit=fit,
-        paired=paired,
+        request,
+        PictureFiles(place, images, inputs, request),
+        told_by=itertools.chain([b"pairs"] * request.paired, parts),
         labels=labels,
         class_names=class_names,
         bad_files=[BadFile(*each) for each in bad_files],
@@ -88,9 +75,9 @@ class PictureFiles(EncodedPictures):
     """Pictures by the paths of their files in a folder or an archive, and of those of inputs, if they have some."""
 
     def __init__(
-        self, place: "_Folder | _Archive", images: Sequence[str], inputs: Sequence[str] | None, **others: Any
+        self, place: "_Folder | _Archive", images: Sequence[str], inputs: Sequence[str] | None, request: DataRequest
     ) -> None:
-        super().__init__(place.name, len(images), **others)
+        super().__init__(len(images), request)
         self._place, self._images, self._inputs = place, images, inputs
 
     def files(self, index: int) -> list[tuple[str, bytes]]:
@@ -187,8 +174,6 @@ class _Archive:
         except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else in_one_line(error)
             raise UserError(f"--data {name}: cannot be read as a zip archive: {reason}") from error
-        if not any("/" in each for each in self._zip.NameToInfo):  # as older programs of Windows write it
-            self._zip.NameToInfo = {each.replace("\\", "/"): info for each, info in self._zip.NameToInfo.items()}
         entries = [each for each in self._zip.NameToInfo if not each.endswith("/")]
         names = [each for each in entries if not any(map(_is_left_behind, each.split("/")))]
         folders = {_first_folder(each) for each in names if each.lower().endswith(pixels.SUFFIXES)}
@@ -207,15 +192,13 @@ class _Archive:
             return content
 
 
-def _look(
-    place: _Folder | _Archive, paired: bool, max_bad_fraction: float, image_size: Size, fit: Fit | None
-) -> list[Any]:
+def _look(place: _Folder | _Archive, request: DataRequest) -> list[Any]:
     """Images, inputs or None, bad files, sizes of 64 pictures as text, and what was passed over, all as JSON types."""
     where, listing = f"--data {place.name}", place.listing()
     images, inputs, bad_files = listing.files, None, list[BadFile]()
-    if paired and {file[:2] for file in images} == {"A/", "B/"}:
+    if request.paired and {file[:2] for file in images} == {"A/", "B/"}:
         inputs, images, bad_files = _match_partners(images)
-        _refuse_without_partners(where, len(images), bad_files, max_bad_fraction)
+        _refuse_without_partners(where, len(images), bad_files, request.config.max_bad_fraction)
     passed_over = listing.passed_over()
     if not images:
         raise UserError(
@@ -235,12 +218,12 @@ def _look(
                 raise RunError(f"{where}: {error}") from error
     if not sizes:
         raise UserError(f"{where}: none of {len(broken)} images that were tried can be read: {in_words(broken)}")
-    if paired and inputs is None:
+    if request.paired and inputs is None:
         _refuse_single_images(where, sizes)
-    elif fit is None:
+    elif request.config.fit is None:
         for name, (_, width, height) in sizes.items():
             try:
-                pixels.refuse_aspect(width, height, image_size, None)
+                pixels.refuse_aspect(width, height, request.size, None)
             except pixels.WrongAspect as error:
                 raise UserError(f"{where}: {name} has {error}") from error
     return [images, inputs, bad_files, str(sizes), passed_over]

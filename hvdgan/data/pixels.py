@@ -12,9 +12,9 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from hvdgan.data.bad_files import BadImage, reasons
-from hvdgan.data.store import DerivedStore, Size, Store, sides
+from hvdgan.data.store import DataRequest, DerivedStore, Size, Store, sides
 from hvdgan.errors import UserError
-from hvdgan.files.pictures import picture
+from hvdgan.files.png import as_image
 from hvdgan.settings.types import Fit
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -44,11 +44,11 @@ class EncodedPictures(Store):
     If they are `paired`, each comes with an input, in a file of its own or in the left half, as one record.
     """
 
-    def __init__(
-        self, name: str, count: int, *, image_size: Size, channels: int, fit: Fit | None, paired: bool
-    ) -> None:
-        super().__init__(name, (count, *sides(image_size), channels * (1 + paired)), np.uint8, prepared=False)
-        self._to, self._paired = (image_size, channels, fit), paired
+    def __init__(self, count: int, request: DataRequest) -> None:
+        config, channels = request.config, request.config.channels or 3
+        shape = (count, *sides(request.size), channels * (1 + request.paired))
+        super().__init__(config.data, shape, np.uint8, prepared=False)
+        self._to, self._paired = (request.size, channels, config.fit), request.paired
 
     @abc.abstractmethod
     def files(self, index: int) -> list[tuple[str, bytes]]:
@@ -114,7 +114,7 @@ class ResizedStore(DerivedStore):
         images = self._pictures(indices)
         if images.shape[1:] == self.shape[1:]:
             return images
-        return np.stack([to_pixels(picture(image), self.size, self.shape[-1], self._fit) for image in images])
+        return np.stack([to_pixels(as_image(image), self.size, self.shape[-1], self._fit) for image in images])
 
     def key(self, index: int) -> bytes:
         if self._has_names:
@@ -131,7 +131,7 @@ class ResizedStore(DerivedStore):
 
 def read_image(name: str, content: bytes, image_size: Size, channels: int, fit: Fit | None = None) -> np.ndarray:
     """Decode one picture, of an animation the first frame."""
-    with _opened(name, content) as image:
+    with _image_of(name, content) as image:
         width, height = image.size
         # JPEG decodes at 1/2, 1/4 or 1/8 in a fraction of the time; twice the size preserves the quality of resampling.
         longest = 2 * max(sides(image_size))
@@ -147,7 +147,7 @@ def read_image(name: str, content: bytes, image_size: Size, channels: int, fit: 
 
 def read_size(name: str, content: bytes) -> tuple[int, int]:
     """Width and height of the upright image in pixels, from the file's header."""
-    with _opened(name, content) as image:
+    with _image_of(name, content) as image:
         return (image.height, image.width) if _lies_on_its_side(image) else image.size
 
 
@@ -202,7 +202,7 @@ def refuse_aspect(width: int, height: int, image_size: Size, fit: Fit | None) ->
 
 
 @contextlib.contextmanager
-def _opened(name: str, content: bytes) -> Iterator[Image.Image]:
+def _image_of(name: str, content: bytes) -> Iterator[Image.Image]:
     """Open an image whose header is sound; every error in the block becomes a BadImage of this name."""
     with reasons(name):
         if not content:
@@ -225,7 +225,7 @@ def _opened(name: str, content: bytes) -> Iterator[Image.Image]:
 
 def _whole(name: str, content: bytes) -> Image.Image:
     """The upright image in its full size: a JPEG that is decoded at a fraction of it may have an odd width."""
-    with _opened(name, content) as image:
+    with _image_of(name, content) as image:
         image.load()
         return upright(image)
 

@@ -1,24 +1,21 @@
 """The samples of any data: a store with inputs, labels, conditions, constants and maps."""
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from hvdgan.data.bad_files import BadFile, BadImage
-from hvdgan.data.store import DerivedStore, Store
+from hvdgan.data.store import DataRequest, DerivedStore, Store
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.launching import hosts
-from hvdgan.settings.types import Fit
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
-from hvdgan.values.transforms import FailedFunction
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8
@@ -261,44 +258,31 @@ class Samples:
         seen = []
         for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
             assert value_map is not None
-            with np.errstate(all="ignore"), self.functions_named(indices):
+            with np.errstate(all="ignore"):
                 each = value_map.forward(samples)
             if self.missing is not None:
                 each = self.missing.filled(samples, each)
             if not (finite := np.isfinite(each)).all():
                 first = int(np.argmin(finite.reshape(len(each), -1).all(axis=1)))
-                raise BadImage(self.named(int(indices[first])), _reason(samples[first], value_map))
+                raise BadImage(self.named(int(indices[first])), _reason(samples[first], each[first], value_map))
             seen.append(each)
         return seen
 
-    @contextlib.contextmanager
-    def functions_named(self, indices: np.ndarray) -> Iterator[None]:
-        """Turn an error of a user's function into a BadImage of the first sample: callers then read each alone."""
-        try:
-            yield
-        except FailedFunction as error:
-            raise BadImage(self.named(int(indices[0])), str(error)) from error
-
 
 def of_pictures(
-    store: Store,
-    *,
-    told_by: Iterable[bytes],
-    fit: Fit | None = None,
-    paired: bool = False,
-    inputs: Store | None = None,
-    **others: Any,
+    request: DataRequest, store: Store, *, told_by: Iterable[bytes], inputs: Store | None = None, **others: Any
 ) -> Samples:
     """8-bit pictures, all of one size; without `inputs`, those of pairs lie in front of the images' channels."""
     shape, input_shape = store.shape[1:], None if inputs is None else inputs.shape[1:]
-    if paired and inputs is None:
+    if request.paired and inputs is None:
         shape = input_shape = (*shape[:2], shape[2] // 2)
     return Samples(
+        name=request.config.data,
         images=store,
         inputs=inputs,
-        values=of_pixels(shape[-1], paired=paired),
+        values=of_pixels(shape[-1], paired=request.paired),
         layout=Layout(shape, input_shape),
-        fingerprint=fingerprint_of(f"{shape} {fit or 'crop'}".encode(), told_by),
+        fingerprint=fingerprint_of(f"{shape} {request.config.fit or 'crop'}".encode(), told_by),
         is_pictures=True,
         **others,
     )
@@ -322,10 +306,11 @@ def not_finite(sample: np.ndarray) -> str:
     return f"{np.count_nonzero(~finite):,} of {sample.size:,} numbers are {' or '.join(kinds)}"
 
 
-def _reason(sample: np.ndarray, value_map: ValueMap) -> str:
-    if reason := not_finite(sample):
-        return reason
-    return f"numbers from {sample.min():g} to {sample.max():g} cannot be mapped by {value_map}"
+def _reason(sample: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> str:
+    """Why the numbers of a sample, which a map turns into those that are seen, cannot be used."""
+    if not np.isfinite(sample[~np.isfinite(seen)]).all():
+        return not_finite(sample)
+    return f"channel {value_map.lost_in_words(sample, seen, lambda place: f' at {place}' if place else '')}"
 
 
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:

@@ -91,7 +91,7 @@ def _before(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray
     inputs, images = source.layout.split(source.fetch_batch(indices))
     samples = inputs if part == "inputs" else images
     assert samples is not None
-    with np.errstate(all="ignore"), source.functions_named(indices):
+    with np.errstate(all="ignore"):
         return value_map.before_statistics(samples)
 
 

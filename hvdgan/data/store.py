@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import dataclasses
 import hashlib
 import math
 import os
@@ -12,14 +13,42 @@ import numpy as np
 
 from hvdgan.data.bad_files import BadImage
 from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.errors.shared_errors import ALONE, Peers
 from hvdgan.settings.config import Config
 
 Size = int | tuple[int, int]
 """height and width in pixels: one number for both, or two"""
 ALIGNMENT = 64
 """bytes, of which the address of an array is a multiple if TensorFlow can take it over"""
+_SIZE = 32
+"""default height and width of pictures in files"""
 _USUAL = ("images", "x", "arr_0")
 """names of the samples where a file has several arrays"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataRequest:
+    """What is to be opened, and what for.
+
+    Args:
+        config: settings of the data.
+        paired: True if each sample must come with an input.
+        peers: the ranks; each opens the data, and they share the work.
+        unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
+        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
+            compressed as a whole then.
+    """
+
+    config: Config
+    paired: bool = False
+    peers: Peers = ALONE
+    unmapped: bool = False
+    in_order: bool = False
+
+    @property
+    def size(self) -> Size:
+        """Height and width of pictures that have several sizes."""
+        return self.config.image_size or _SIZE
 
 
 def sides(image_size: Size) -> tuple[int, int]:

@@ -26,9 +26,8 @@ from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.pixels import SUFFIXES, EncodedPictures
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.sharing import pack, share_out, unpack
-from hvdgan.data.store import Container, Size, Store, failed
+from hvdgan.data.store import Container, DataRequest, Store, failed
 from hvdgan.errors import RunError, UserError, in_one_line
-from hvdgan.errors.shared_errors import Peers
 from hvdgan.settings.config import Config
 
 _SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
@@ -55,31 +54,20 @@ def files_named(data: str) -> list[str]:
     return files
 
 
-def open_records(
-    config: Config,
-    files: Sequence[str],
-    *,
-    paired: bool,
-    size: Size,
-    peers: Peers,
-    unmapped: bool = False,
-    in_order: bool = False,
-) -> Samples:
+def open_records(request: DataRequest, files: Sequence[str]) -> Samples:
     """Open TFRecord files of encoded pictures, or with --tfrecord-shape of raw ones, or with its type of arrays."""
-    records = Records(config, files, paired=paired, peers=peers, in_order=in_order)
+    config, records = request.config, Records(request, files)
     if config.tfrecord.shape is not None:
-        return samples_of(config, records, "images", paired=paired, unmapped=unmapped)
-    pictures = RecordPictures(records, image_size=size, channels=config.channels or 3, fit=config.fit, paired=paired)
+        return samples_of(request, records, "images")
+    pictures = RecordPictures(records, request)
     try:
         pictures.readable(np.arange(min(_TRIED, len(records))))
     except UserError as error:
         raise UserError(f"{error}; raw pictures need --tfrecord-shape, and arrays --tfrecord-dtype, too") from error
     source = of_pictures(
+        request,
         pictures,
-        name=config.data,
-        told_by=[b"tfrecord", repr((records.features, paired)).encode(), records.identity],
-        fit=config.fit,
-        paired=paired,
+        told_by=[b"tfrecord", repr((records.features, request.paired)).encode(), records.identity],
         labels=records.labels,
         paths=records.paths,
     )
@@ -95,9 +83,8 @@ class Records(Container):
     has_names = True
     paths = ()  # the identity covers the names, and every byte
 
-    def __init__(
-        self, config: Config, files: Sequence[str], *, paired: bool, peers: Peers, in_order: bool = False
-    ) -> None:
+    def __init__(self, request: DataRequest, files: Sequence[str]) -> None:
+        config, paired, in_order = request.config, request.paired, request.in_order
         super().__init__(config.data)
         named, self._files, self._in_order = config.tfrecord, list(files), in_order
         self.features = {"images": named.image or "image"}
@@ -107,10 +94,10 @@ class Records(Container):
         self._shapes, self._dtype, self.holds_arrays = _shapes(config, paired), named.dtype, named.dtype is not None
         self._label = named.label
         self._numbers = () if config.arrays.condition_table is not None else config.arrays.conditions
-        opened = functools.partial(_opened, in_order=in_order)
-        self._opened = functools.lru_cache(maxsize=2 if in_order else 256)(opened)
+        reader = functools.partial(_reader_of, in_order=in_order)
+        self._reader = functools.lru_cache(maxsize=2 if in_order else 256)(reader)
         where = f"--data {self.data}"
-        found = share_out(self._files, lambda some: [*map(self._index, some)], peers, where)
+        found = share_out(self._files, lambda some: [*map(self._index, some)], request.peers, where)
         ends, labels, numbers, digests = zip(*found, strict=True)
         each = [unpack(some, np.int64) for some in ends]
         self._firsts = np.cumsum([0, *map(len, each)])
@@ -149,7 +136,7 @@ class Records(Container):
         file, place = self._place(index)
         begin, end = int(self._begins[index]), int(self._ends[index])
         try:
-            record = self._opened(file)(begin, end - begin)
+            record = self._reader(file)(begin, end - begin)
             payload, checksum = record[_HEADER:-_CHECKSUM], record[-_CHECKSUM:]
             if len(record) == end - begin and checksum == _masked_crc(payload):
                 return _parsed(payload)
@@ -173,7 +160,7 @@ class Records(Container):
         where = f"--data {self.data}: {printable(file)}"
         ends, labels, numbers, digest = list[int](), list[float](), list[float](), hashlib.sha256()
         try:
-            read = self._opened(file)
+            read = self._reader(file)
             header = read(0, _HEADER)
             while header:
                 what = f"{where}, record {len(ends)}"
@@ -225,8 +212,8 @@ class Records(Container):
 class RecordPictures(EncodedPictures):
     """Pictures in TFRecords, encoded as PNG, JPEG, WebP, BMP, GIF or TIFF."""
 
-    def __init__(self, records: Records, **others: Any) -> None:
-        super().__init__(records.data, len(records), **others)
+    def __init__(self, records: Records, request: DataRequest) -> None:
+        super().__init__(len(records), request)
         self._records = records
 
     def files(self, index: int) -> list[tuple[str, bytes]]:
@@ -332,7 +319,7 @@ def _shape(flag: str, text: str, is_array: bool) -> tuple[int, ...]:
     return shape
 
 
-def _opened(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
+def _reader_of(file: str, *, in_order: bool) -> Callable[[int, int], bytes]:
     """A function of begin and count that reads bytes of a file; threads may call it at once."""
     if in_order and _is_gzip(file):
         opened, lock = gzip.GzipFile(file), threading.Lock()

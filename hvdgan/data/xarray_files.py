@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hvdgan.data.hdf5_files import opened
+from hvdgan.data.hdf5_files import despite_locks
 from hvdgan.data.numpy_files import NumpyArray
 from hvdgan.data.store import Container, Store, failed, gaps, identity, named_errors, refuse_changed, selection
 from hvdgan.data.valid_numbers import ValidNumbers, of_variable, plain_numbers
@@ -53,8 +53,12 @@ def open_file(data: str, axes: dict[str, str | None]) -> Container:
                 return Container(data, {path: functools.partial(ZarrArray, data, path, plain[path]) for path in plain})
         elif h5py.is_hdf5(data):
             options |= {"engine": "h5netcdf", "phony_dims": "access"}  # the default, which warns
-            groups = opened(lambda locking: xarray.open_groups(data, driver_kwds={"locking": locking}, **options))
+            opener = functools.partial(xarray.open_groups, data, **options)
+            groups = despite_locks(lambda locking: opener(driver_kwds={"locking": locking}))
         else:
+            with open(data, "rb") as file:
+                if file.read(4) == b"CDF\5":
+                    raise ValueError("CDF-5, which xarray does not read; nccopy -k nc4 OLD.nc NEW.nc converts it")
             groups = {"": xarray.open_dataset(data, engine="scipy", **options)}
         return XarrayFile(data, axes, groups)
 

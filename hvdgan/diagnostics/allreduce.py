@@ -11,17 +11,14 @@ import tensorflow as tf
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 
+SIZES = tuple(4 * 16**power for power in range(7))
+"""sizes in bytes: 4 B, 64 B, 1 KiB and so on by factors of 16, up to 64 MiB"""
 _WARM_UP = 2
 _MOST = 50
+_SECONDS = 0.5
 
 
-def sizes_up_to(most: int) -> list[int]:
-    """List sizes in bytes: 4 B, 64 B, 1 KiB and so on by factors of 16, and `most`, rounded down to a multiple of 4."""
-    sizes = [4 * 16**power for power in range(16) if 4 * 16**power < most]
-    return [*sizes, max(4, most // 4 * 4)]
-
-
-def measure(ranks: Ranks, size: int, seconds: float = 0.5) -> dict[str, Any]:
+def measure(ranks: Ranks, size: int) -> dict[str, Any]:
     """Measure the mean over the ranks of a float32 tensor; every rank calls this."""
     reduce = _reduction(ranks, size)
     values = tf.fill([size // 4], float(ranks.rank + 1))
@@ -33,7 +30,7 @@ def measure(ranks: Ranks, size: int, seconds: float = 0.5) -> dict[str, Any]:
     everyones = ranks.gather([right, once], f"all-reduce of {size} bytes")
     if wrong := [rank for rank, (right, _) in enumerate(everyones) if not right]:
         raise RunError(f"an all-reduce of {size:,} bytes gave a wrong mean on rank {wrong[0]}")
-    repeats = int(min(max(seconds / max(once for _, once in everyones), 3), _MOST))
+    repeats = int(min(max(_SECONDS / max(once for _, once in everyones), 3), _MOST))
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()

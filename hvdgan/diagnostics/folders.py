@@ -22,7 +22,7 @@ _GIB = 2**30
 _VISIBLE_SECONDS = 10.0
 
 
-def run_folder(folder: Path) -> Row:
+def check_run_folder(folder: Path) -> Row:
     """Check that this process can write into a run folder and lock it; the folder is left as it was."""
     try:
         with _temporary_file(folder) as path:

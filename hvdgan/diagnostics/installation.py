@@ -12,7 +12,7 @@ from typing import Any
 from hvdgan.diagnostics.table import Row
 from hvdgan.distributed import cuda
 from hvdgan.launching.launched import launched
-from hvdgan.launching.programs import output_of
+from hvdgan.launching.programs import by_nvidia_smi, output_of
 from hvdgan.launching.starters import mpi_kind
 
 SETUP = "launch/setup.sh builds it"
@@ -57,7 +57,7 @@ def gpus(seen: int) -> Iterator[Row]:
         for name, why in registration.missing.items():
             hint = "NVIDIA's driver brings it" if name == cuda.DRIVER else "HVDGAN_GPU=1 launch/setup.sh"
             yield Row(name, why, *(("fail", hint) if lost else ()))
-    there = cuda.gpu_names()
+    there = by_nvidia_smi("name")
     found = f"{seen} seen by TensorFlow" + (f", {len(there)} by nvidia-smi ({there[0]})" if there else "")
     hint = f"HVDGAN_GPU=1 launch/setup.sh; {devices.CPU_MEANT}"
     yield Row("GPUs", f"{found}; {lost}", "fail", hint) if lost else Row("GPUs", found)

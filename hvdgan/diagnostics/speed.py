@@ -5,7 +5,6 @@ Independent copies of one rank, which run at the same time, show the most that t
 
 import contextlib
 import dataclasses
-import json
 import math
 import os
 import signal
@@ -22,6 +21,8 @@ from hvdgan.diagnostics.table import Table
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching import hosts
 from hvdgan.launching.starters import count_gpus
+from hvdgan.runs import events, metrics
+from hvdgan.runs.folder import Folder
 
 PARTS = {"step_seconds": "step", "compute_seconds": "compute", "reduce_seconds": "reduce", "wait_seconds": "data"}
 """parts of a step, by their names in metrics.jsonl, with the heads of their columns"""
@@ -32,17 +33,11 @@ Figures = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Processes of a launch.
+    """Processes of a launch."""
 
-    Args:
-        kind: ranks of one run, or independent copies of a run of one rank.
-        count: number of processes.
-        local_batch_size: images per step and process.
-    """
-
-    kind: Literal["ranks", "copies"]
+    kind: Literal["ranks", "copies"]  # ranks of one run, or independent copies of a run of one rank
     count: int
-    local_batch_size: int
+    local_batch_size: int  # images per step and process
 
     def __str__(self) -> str:
         what = "rank" if self.kind == "ranks" else "independent copy"
@@ -57,21 +52,13 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Settings that all launches share.
+    """Settings that all launches share."""
 
-    Args:
-        words: arguments of hvdgan.train.
-        how: flags of hvdgan launch, such as --gloo or -H; with hosts named, processes run on others than this one.
-        steps: number of steps to measure.
-        most: number of ranks of the largest launch.
-        timeout: seconds that a launch may take.
-    """
-
-    words: Sequence[str]
-    how: Sequence[str]
-    steps: int
-    most: int
-    timeout: float
+    words: Sequence[str]  # arguments of hvdgan.train
+    how: Sequence[str]  # flags of hvdgan launch, such as --gloo or -H, by which processes run on other hosts
+    steps: int  # number of steps to measure
+    most: int  # number of ranks of the largest launch
+    timeout: float  # seconds that a launch may take
 
     @property
     def elsewhere(self) -> bool:
@@ -79,12 +66,7 @@ class Bench:
         return "-H" in self.how or "SLURM_JOB_NODELIST" in os.environ
 
     def launch(self, variant: Variant) -> list[list[Figures]]:
-        """Run a variant to its end, and return the records of the run, or of each copy.
-
-        Raises:
-            UserError: the processes report a mistake of the user's.
-            RunError: the processes fail, or take too long.
-        """
+        """Run a variant to its end, and return the records of the run, or of each copy."""
         # Hosts have their own /tmp, but must share the working folder, or no run works.
         parent = Path.cwd() if self.elsewhere else None
         with tempfile.TemporaryDirectory(prefix=".hvdgan-bench-", dir=parent, ignore_cleanup_errors=True) as folder:
@@ -153,23 +135,18 @@ def _error(variant: Variant, code: int, lines: Sequence[str]) -> RunError:
 
 def _records(run_dir: Path) -> list[Figures]:
     """The records of each stage that count, with the bytes that a step of the stage reduces."""
-    try:
-        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        begun = json.loads((run_dir / "events.jsonl").read_text(encoding="utf-8").partition("\n")[0])
-    except OSError as error:
-        raise RunError(f"no result in {error.filename}; do all hosts see that folder?") from error
-    reduced = {
-        stage["name"]: sum(update["bytes"] / update["every"] for update in stage["updates"])
-        for stage in begun["stages"]
-    }
+    folder = Folder(run_dir)
+    if (start := events.read(folder).start) is None:
+        raise RunError(f"no result in {run_dir}; do all hosts see that folder?")
+    reduced = {stage.name: sum(update.bytes / update.every for update in stage.updates) for stage in start.stages}
     found: dict[str, list[Figures]] = {}
-    for record in map(json.loads, lines):
+    for record in folder.records(metrics.FILE):
         if "images_per_sec" in record:
             found.setdefault(record["stage"], []).append(record)
     kept = [record for records in found.values() for record in records[1 : 1 + _RECORDS] or records]
     for record in kept:
         rest = record["step_seconds"] - record["wait_seconds"] - record.get("reduce_seconds", 0.0)
-        record |= {"compute_seconds": rest, "bytes_reduced": reduced[record["stage"]], "hosts": begun["hosts"]}
+        record |= {"compute_seconds": rest, "bytes_reduced": reduced[record["stage"]], "hosts": start.hosts}
     return kept
 
 
@@ -200,14 +177,8 @@ def efficiencies(
 ) -> list[Figures]:
     """Compute the efficiencies of each repeat, then their medians, so that a machine's slow spells cancel out.
 
-    Args:
-        results: launches of each variant, in the order of the repeats.
-        variants: variants to compare; one of them has one rank.
-        scaling: weak (each rank has the same number of images) or strong (all ranks together have).
-
-    Returns:
-        For each number n of ranks and each stage: images_per_sec; of_one_rank, its ratio to n times the rate of one
-        rank; of_copies, its ratio to the rate of n independent copies at the same time, None if not measured.
+    For each number n of ranks and each stage these are images_per_sec; of_one_rank, its ratio to n times the rate of
+    one rank; of_copies, its ratio to the rate of n independent copies at the same time, None if not measured.
     """
     one = next(results[variant] for variant in variants if variant.count == 1)
     table = []

@@ -13,7 +13,7 @@ from importlib import util
 from pathlib import Path
 
 from hvdgan.launching.launched import unlaunched
-from hvdgan.launching.programs import output_of
+from hvdgan.launching.programs import by_nvidia_smi
 
 _SECONDS = 120.0
 DRIVER = "libcuda.so.1"
@@ -68,7 +68,7 @@ def load_libraries() -> None:
 def uuid(index: int) -> str:
     """The UUID of one of the GPUs that CUDA shows this process, or of its MIG instance; "" without CUDA's driver.
 
-    Their numbers tell no GPUs apart: two tasks of Slurm that see different ones may both call theirs 0.
+    Indices are not unique on a host: two Slurm tasks may each see another GPU as number 0.
     """
     try:
         driver = ctypes.CDLL(DRIVER)
@@ -105,20 +105,10 @@ def examine() -> Registration:
     return Registration(gpus, has_cuda, opened, missing, driver[0] if driver else "")
 
 
-def gpu_names() -> list[str]:
-    """List the GPUs that nvidia-smi finds on this host, which CUDA_VISIBLE_DEVICES does not hide from it."""
-    return _by_nvidia_smi("name")
-
-
 def smallest_memory() -> int | None:
     """The memory of this host's smallest GPU (MiB); None if nvidia-smi does not tell."""
-    found = _by_nvidia_smi("memory.total", "nounits")
+    found = by_nvidia_smi("memory.total", "nounits")
     return min(map(int, found)) if found and all(each.isdecimal() for each in found) else None
-
-
-def _by_nvidia_smi(quantity: str, *more: str) -> list[str]:
-    found = output_of(["nvidia-smi", f"--query-gpu={quantity}", f"--format={','.join(['csv', 'noheader', *more])}"])
-    return [line.strip() for line in found.splitlines() if line.strip()]
 
 
 def _package_folders(name: str) -> list[str]:

@@ -12,6 +12,7 @@ from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
 from hvdgan.launching.launched import local_size, warn_once
+from hvdgan.launching.programs import by_nvidia_smi
 
 CPU_MEANT = "CUDA_VISIBLE_DEVICES= says that the CPU is meant"
 _ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"
@@ -108,7 +109,7 @@ def lost_gpus() -> str:
         return ""
     if shown and (shown[:1].isdigit() or shown.startswith(("GPU-", "MIG-"))):
         asked = f"CUDA_VISIBLE_DEVICES={shown} names some"
-    elif names := cuda.gpu_names():
+    elif names := by_nvidia_smi("name"):
         asked = f"nvidia-smi lists {len(names)} ({names[0]})" + (f" and CUDA_VISIBLE_DEVICES={shown}" if shown else "")
     elif tf.sysconfig.get_build_info()["is_cuda_build"] and backend.has_nccl():
         asked = "Horovod was built with NCCL"

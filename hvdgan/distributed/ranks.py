@@ -81,13 +81,10 @@ class Ranks:
         return [rank * (global_batch_size // size) for rank in range(size + 1)]
 
     def reduced(self, gradients: list[tf.Tensor], compression: str = "none") -> list[tf.Tensor]:
-        """All-reduce this rank's gradients, of a loss multiplied by loss_factor(), to those of the mean over the ranks.
+        """All-reduce dense gradients, of a loss multiplied by loss_factor(), to those of the mean over the ranks.
 
-        Call it inside a tf.function, under a name scope of stage and update: Horovod matches tensors by name.
-
-        Args:
-            gradients: dense tensors.
-            compression: "none", or "fp16": gradients are sent and summed in float16.
+        Call it inside a tf.function, under a name scope of stage and update: Horovod matches tensors by name. With the
+        compression "fp16" they are sent and summed in float16.
         """
         if self.size == 1:
             return gradients

@@ -15,7 +15,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import agree
 from hvdgan.evaluation.distances import FEWEST, distances, names
-from hvdgan.evaluation.features import open_features, recipe_features
+from hvdgan.evaluation.feature_extractors import open_features, recipe_features
 from hvdgan.evaluation.held_out import Refuse
 from hvdgan.evaluation.real_statistics import BINS, real_tally, stamp_of
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, in_short, left_out
@@ -74,12 +74,7 @@ class Comparison:
         agree(what, self._ranks, "the features of evaluations")
 
     def trace(self, refuse: Refuse, where: str) -> set[str]:
-        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names.
-
-        Raises:
-            Mistake: generate() fails, or returns something else.
-            UserError: it draws random numbers that a resumed run could not repeat.
-        """
+        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names."""
         if isinstance(self._chosen, GeneratedSet):
             refuse(self._chosen.traced, f"{where}: generate()")
         return self.names
@@ -101,8 +96,7 @@ class Comparison:
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this.
 
-        Raises:
-            RunError: on every rank, if a sample or a feature is not finite, or too many samples cannot be read.
+        A RunError on every rank says that a sample or a feature is not finite, or that too few samples can be read.
         """
         # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
         with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):
@@ -235,6 +229,13 @@ def comparison_in_training(
     chosen = GeneratedSet(recipe, nets, reals.source, reading, seed=config.seed, count=count)
     plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
     return Comparison(chosen, reals, plan, folder, ranks)
+
+
+def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:
+    """Which weights the samples are drawn with, as JSON types."""
+    if not (averaged and recipe.ema) or config.ema_decay == 0:
+        return {"weights": "trained"}
+    return {"weights": "averaged", "ema_decay": config.ema_decay, "ema_half_life": config.ema_half_life}
 
 
 def real_set(recipe: Recipe, sources: Sources, reading: Reading, *, count: int, mirrored: Sequence[str]) -> RealSet:

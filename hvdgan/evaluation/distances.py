@@ -6,13 +6,9 @@ import numpy as np
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors.shared_errors import on_all
-from hvdgan.evaluation.fields import field_distances
-from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.kernel import Work, kid
+from hvdgan.evaluation.fields import Rings, field_distances
+from hvdgan.evaluation.formulas import Work, frechet_distance, kid, neighbours, sliced_wasserstein
 from hvdgan.evaluation.moments import ClassMoments, Moments, places_of_classes
-from hvdgan.evaluation.neighbours import neighbours
-from hvdgan.evaluation.sliced import sliced_wasserstein
-from hvdgan.evaluation.spectra import Rings
 from hvdgan.evaluation.tally import Plan, Tally
 
 FEWEST = 6

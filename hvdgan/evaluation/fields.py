@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hvdgan.evaluation.spectra import Rings
+from hvdgan.evaluation.moments import Moments
 
 _CONSTANT = 1e-13
 """variance, relative to the mean square, below which a channel is constant and the rest is rounding"""
@@ -48,6 +48,42 @@ def bin_edges(low: np.ndarray, high: np.ndarray, picked: np.ndarray) -> np.ndarr
     return np.sort(np.concatenate([even, among]), axis=0).T
 
 
+class Rings:
+    """Rings of wavenumbers of fields with one axis or more.
+
+    The frequency f of a mode is counted in cycles per place (pixel), |f| = sqrt(f_1^2 + f_2^2 + ...), so that a ring is
+    isotropic in a rectangular field, too. With the length N of the shortest axis, ring k = 1, 2, ..., N / 2 has the
+    modes whose N |f| is rounded to k: in a square field, k waves per domain. The mean of a field, f = 0, is in no ring,
+    nor are the corners beyond N / 2. Axes of length 1 do not count.
+    """
+
+    def __init__(self, space: tuple[int, ...]) -> None:
+        shortest = min((length for length in space if length > 1), default=0)
+        self.count = shortest // 2
+        """number of rings"""
+        self._places = math.prod(space)
+        if not self.count:
+            return
+        # The fields are real, so half of the last axis determines the other half.
+        last = np.fft.rfftfreq(space[-1])
+        grids = np.meshgrid(*(np.fft.fftfreq(length) for length in space[:-1]), last, indexing="ij")
+        rings = np.rint(np.sqrt(sum(grid**2 for grid in grids)) * shortest).astype(int)
+        self._rings = np.where(rings <= self.count, rings, 0).ravel()  # 0: none of the rings
+        times = np.where((last > 0) & (2 * np.arange(len(last)) != space[-1]), 2.0, 1.0)
+        weights = np.broadcast_to(times, rings.shape).ravel()
+        self._weights = weights / np.bincount(self._rings, weights)[self._rings]
+
+    def summed_powers(self, fields: np.ndarray) -> np.ndarray:
+        """Mean power of the modes of each ring, summed over fields.
+
+        The power of a mode is |F|^2 / n^2 with the discrete Fourier transform F and the number n of places, so that
+        the powers of all modes of a field sum to its mean square.
+        """
+        modes = np.fft.rfftn(fields, axes=tuple(range(1, fields.ndim)))
+        powers = np.sum((np.abs(modes) / self._places) ** 2, axis=0).ravel()
+        return np.bincount(self._rings, powers * self._weights)[1:]
+
+
 class FieldSums:
     """Sums over samples (*space, C); a vector (C,) is a sample of one place.
 
@@ -58,56 +94,47 @@ class FieldSums:
 
     def __init__(self, shape: tuple[int, ...], edges: np.ndarray, conditions: int = 0) -> None:
         channels = shape[-1]
-        self.shape = tuple(shape)
+        self.shape, self.conditions = tuple(shape), conditions
         self.edges = np.asarray(edges, np.float64)
         self._rings = Rings(shape[:-1])
         # Sums of squares lose digits where the mean is large; the middle edge is near it, and the same on all ranks.
         self._centre = self.edges[:, self.edges.shape[1] // 2]
+        self._numbers = Moments(self._centre)
+        self._means = Moments(np.zeros(channels + conditions))
         self._sums = {
-            "count": np.zeros(()),
             "histogram": np.zeros((channels, self.edges.shape[1] - 1)),
-            "total": np.zeros(channels),
-            "products": np.zeros((channels, channels)),
             "spectrum": np.zeros((channels, self._rings.count)),
-            "means": np.zeros(channels + conditions),
-            "mean_products": np.zeros((channels + conditions, channels + conditions)),
         }
-
-    @property
-    def conditions(self) -> int:
-        """Number of conditions of a sample."""
-        return len(self._sums["means"]) - self.shape[-1]
 
     def add(self, samples: np.ndarray, conditions: np.ndarray | None = None) -> None:
         """Add samples."""
-        sums, count, channels = self._sums, len(samples), self.shape[-1]
-        if not count:
+        if not len(samples):
             return
-        samples = np.asarray(samples, np.float64)
+        channels, samples = self.shape[-1], np.asarray(samples, np.float64)
+        self._numbers.add(samples.reshape(-1, channels))
+        centred = samples - self._centre
         for channel, edges in enumerate(self.edges):
-            sums["histogram"][channel] += _counts(samples[..., channel], edges)
-        samples = samples - self._centre
-        places = samples.reshape(-1, channels)
-        sums["count"] += count
-        sums["total"] += places.sum(axis=0)
-        sums["products"] += places.T @ places
-        if self._rings.count:
-            for channel in range(channels):
-                sums["spectrum"][channel] += self._rings.summed_powers(samples[..., channel])
-        means = samples.reshape(count, -1, channels).mean(axis=1)
+            self._sums["histogram"][channel] += _counts(samples[..., channel], edges)
+            if self._rings.count:
+                self._sums["spectrum"][channel] += self._rings.summed_powers(centred[..., channel])
+        means = centred.reshape(len(samples), -1, channels).mean(axis=1)
         if self.conditions:
             means = np.concatenate([means, np.asarray(conditions, np.float64)], axis=1)
-        sums["means"] += means.sum(axis=0)
-        sums["mean_products"] += means.T @ means
+        self._means.add(means)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The sums by name, all float64; those of several ranks add up. They are not copied."""
-        return self._sums
+        numbers, means = self._numbers.arrays().items(), self._means.arrays().items()
+        return {
+            **self._sums,
+            **{f"numbers/{name}": each for name, each in numbers},
+            **{f"means/{name}": each for name, each in means},
+        }
 
     @property
     def count(self) -> int:
         """Number of samples."""
-        return int(self._sums["count"])
+        return self._means.count
 
     @property
     def histogram(self) -> np.ndarray:
@@ -118,38 +145,32 @@ class FieldSums:
     @property
     def spectrum(self) -> np.ndarray:
         """Mean power of the modes of each wavenumber 1, 2, ..., (C, K); K is 0 for vectors."""
-        return self._sums["spectrum"] / self._sums["count"]
+        return self._sums["spectrum"] / self.count
 
     @property
     def mean(self) -> np.ndarray:
         """Mean of each channel, (C,)."""
-        return self._centre + self._sums["total"] / self._numbers
+        return self._numbers.mean
 
     @property
     def mean_square(self) -> np.ndarray:
         """Mean square of the difference of each channel from its middle edge, (C,)."""
-        return np.diag(self._sums["products"]) / self._numbers
+        return self._numbers.mean_square
 
     @property
     def variance(self) -> np.ndarray:
         """Variance of each channel, (C,); 0 for a constant one."""
-        return np.diag(_covariance(self._numbers, self._sums["total"], self._sums["products"]))
+        return np.diag(_covariance(self._numbers))
 
     @property
     def channel_correlation(self) -> np.ndarray:
         """Correlation of any two channels, (C, C); 0 where one is constant."""
-        return _correlation(self._numbers, self._sums["total"], self._sums["products"])
+        return _correlation(self._numbers)
 
     @property
     def condition_correlation(self) -> np.ndarray:
         """Correlation of each channel's mean over a sample with each condition, (C, k); 0 where one is constant."""
-        sums, channels = self._sums, self.shape[-1]
-        return _correlation(sums["count"], sums["means"], sums["mean_products"])[:channels, channels:]
-
-    @property
-    def _numbers(self) -> float:
-        """Number of numbers in a channel."""
-        return float(self._sums["count"] * np.prod(self.shape[:-1]))
+        return _correlation(self._means)[: self.shape[-1], self.shape[-1] :]
 
 
 def field_distances(fake: FieldSums, real: FieldSums) -> dict[str, float]:
@@ -188,17 +209,16 @@ def _spectrum_distance(fake: FieldSums, real: FieldSums) -> float:
     return float(np.mean(np.abs(np.log(np.maximum(fake.spectrum, least) / np.maximum(real.spectrum, least)))))
 
 
-def _covariance(count: float | np.ndarray, total: np.ndarray, products: np.ndarray) -> np.ndarray:
+def _covariance(moments: Moments) -> np.ndarray:
     """Covariance with the divisor N; rows and columns of constants are 0."""
-    mean, squares = total / count, np.diag(products) / count
-    found = products / count - np.outer(mean, mean)
-    constant = np.diag(found) <= _CONSTANT * squares
+    found = moments.covariance * ((moments.count - 1) / moments.count)
+    constant = np.diag(found) <= _CONSTANT * moments.mean_square
     found[constant], found[:, constant] = 0.0, 0.0
     return found
 
 
-def _correlation(count: float | np.ndarray, total: np.ndarray, products: np.ndarray) -> np.ndarray:
-    covariance = _covariance(count, total, products)
+def _correlation(moments: Moments) -> np.ndarray:
+    covariance = _covariance(moments)
     deviations = np.sqrt(np.diag(covariance))
     deviations = np.where(deviations > 0, deviations, 1.0)  # a constant: its covariances are 0
     return covariance / np.outer(deviations, deviations)

@@ -8,16 +8,17 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadFile, Samples
-from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.data.batches import SampleReader, specs_of
 from hvdgan.data.domains import in_domain, named
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import from_all
 from hvdgan.recipe.batch import scoped
-from hvdgan.recipe.contract import measured, prepare
+from hvdgan.recipe.contract import prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import measured
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.settings.config import Config
@@ -43,18 +44,14 @@ class Evaluator:
         self._recipe, self._nets, self._source, self._ranks, self._config = recipe, nets, source, ranks, config
         self._first, self._last = _slice_of(config.global_batch_size, ranks)
         threads = reading_threads(config.pipeline.threads, ranks)
-        self._readers = {name: ImageReader(each, threads) for name, each in source.domains.items()}
+        self._readers = {name: SampleReader(each, threads) for name, each in source.domains.items()}
         self.count = min(map(len, source.domains.values()))
         """number of images that an evaluation looks at, of each domain"""
         self.measure = tf.function(self._values, autograph=False)
         """compiled function of a number of the draws and a batch: the values of each image by name"""
 
     def __call__(self) -> dict[str, float]:
-        """Return the means by name over all readable images, on every rank; every rank calls this.
-
-        Raises:
-            RunError: on every rank, if no image can be read, or the data of a rank has changed.
-        """
+        """Return the means by name over all readable images, on every rank; every rank calls this."""
         everyones = from_all(lambda: [*self.sums(), self.bad_files[:1]], self._ranks, "evaluation")
         total = sum(count for _, count, _ in everyones)
         if not total:
@@ -82,12 +79,7 @@ class Evaluator:
         )
 
     def trace(self, refuse: Refuse) -> set[str]:
-        """Trace evaluate(), so that a mistake is found before the first evaluation; returns the names of the metrics.
-
-        Raises:
-            Mistake: evaluate() fails, or does not return metrics.
-            UserError: evaluate() draws random numbers that a resumed run could not repeat.
-        """
+        """Trace evaluate(), so that a mistake is found before the first evaluation; returns the names of metrics."""
         data = specs_of(self._source, self._last - self._first)
         traced = self.measure.get_concrete_function(tf.TensorSpec((), tf.int64), data)
         refuse(traced, f"recipe {type(self._recipe).__name__}: evaluate()")

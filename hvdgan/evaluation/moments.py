@@ -1,4 +1,4 @@
-"""Number, mean and covariance of features, from sums that add up over batches and ranks."""
+"""Number, mean and covariance of vectors, from sums that add up over batches and ranks."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Moments:
-    """Sums over feature vectors of length d, float64.
+    """Sums over vectors of length d, such as features, float64.
 
     They are of the differences from `origin`, a vector near the mean, so that no digits are lost. `sums`: arrays() of
     other sums, which are added to in place.
@@ -17,12 +17,12 @@ class Moments:
         self._origin = np.asarray(origin, np.float64)
         self._sums = sums or {"count": np.zeros(()), "total": np.zeros(size), "products": np.zeros((size, size))}
 
-    def add(self, features: np.ndarray) -> None:
+    def add(self, vectors: np.ndarray) -> None:
         """Add vectors, (B, d)."""
-        features = np.asarray(features, np.float64) - self._origin
-        self._sums["count"] += len(features)
-        self._sums["total"] += features.sum(axis=0)
-        self._sums["products"] += features.T @ features
+        vectors = np.asarray(vectors, np.float64) - self._origin
+        self._sums["count"] += len(vectors)
+        self._sums["total"] += vectors.sum(axis=0)
+        self._sums["products"] += vectors.T @ vectors
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The sums by name, float64, not copied; those of several ranks with one origin add up."""
@@ -37,6 +37,11 @@ class Moments:
     def mean(self) -> np.ndarray:
         """Mean of the vectors, (d,)."""
         return self._origin + self._sums["total"] / self.count
+
+    @property
+    def mean_square(self) -> np.ndarray:
+        """Mean square of the differences from the origin, (d,)."""
+        return np.diag(self._sums["products"]) / self.count
 
     @property
     def covariance(self) -> np.ndarray:

@@ -9,14 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadFile, Samples
-from hvdgan.data.batches import ImageReader, specs_of
+from hvdgan.data.batches import SampleReader, specs_of
 from hvdgan.data.order import sample_indices
 from hvdgan.errors.shared_errors import Peers
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.augment import AXES
 from hvdgan.recipe.batch import unpack
-from hvdgan.recipe.contract import drawn_by, generated
+from hvdgan.recipe.contract import drawn_by
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import generated
 from hvdgan.recipe.sampling import Drawing, SampleRandom, are_classes
 
 _ORDER_SEED = 0
@@ -80,7 +81,7 @@ class RealSet:
         self.spec, self._reading = spec, reading
         self._images = min(count or len(source), len(source))
         self.count = self._images * len(self._mirrors)
-        self._reader = ImageReader(source, reading.threads)
+        self._reader = SampleReader(source, reading.threads)
 
     def first(self, count: int) -> "RealSet":
         """The set of some first samples of the order, none of them mirrored."""
@@ -143,7 +144,7 @@ class GeneratedSet:
         self.source, self.count = source, count
         self._recipe, self._nets, self._batch_size = recipe, nets, reading.batch_size
         self._drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
-        self._reader = ImageReader(source, reading.threads)
+        self._reader = SampleReader(source, reading.threads)
         self._function = tf.function(self._compute, autograph=False)
 
     @functools.cached_property

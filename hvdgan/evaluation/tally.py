@@ -8,12 +8,11 @@ import numpy as np
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import on_all
-from hvdgan.evaluation.class_score import ClassScore
-from hvdgan.evaluation.features import Features
+from hvdgan.evaluation.feature_extractors import Features
 from hvdgan.evaluation.fields import FieldSums
+from hvdgan.evaluation.formulas import ClassScore, directions
 from hvdgan.evaluation.moments import ClassMoments, Moments
 from hvdgan.evaluation.sets import SampleBatch, SampleSet
-from hvdgan.evaluation.sliced import directions
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.display import shown
 

@@ -15,8 +15,7 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, unwritable
 from hvdgan.errors.shared_errors import from_root, on_all
-from hvdgan.evaluation import evaluation_log
-from hvdgan.evaluation.comparison import Comparison, Say, plan_for, real_set
+from hvdgan.evaluation.comparison import Comparison, Say, plan_for, real_set, weights_facts
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleSet, left_out
 from hvdgan.files.lock import Lock
@@ -25,6 +24,7 @@ from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.loading import digests_of_files
+from hvdgan.runs import evaluation_log
 from hvdgan.settings.evaluation import EvaluationRequest
 
 _POLL_SECONDS = 2.0
@@ -136,7 +136,7 @@ class Evaluating:
     def _how(self, trained: TrainedNetworks) -> dict[str, Any]:
         """How the samples are made, as JSON types; those of another program do not depend on the run."""
         asked = self._asked
-        weights = evaluation_log.weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
+        weights = weights_facts(trained.config, trained.recipe, averaged=asked.weights == "averaged")
         how: dict[str, Any] = {"seed": self._seed(trained), "truncation": asked.truncation, **weights}
         if asked.images is not None:
             how = dict.fromkeys(how)

@@ -11,7 +11,7 @@ from PIL import Image
 from hvdgan.data import BadImage
 from hvdgan.data.pixels import read_whole
 from hvdgan.errors import UserError
-from hvdgan.files.pictures import picture
+from hvdgan.files.png import as_image
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import recipe_errors
 from hvdgan.settings.types import Blend, Weights
@@ -217,4 +217,4 @@ def _read(flag: str, path: Path) -> tuple[np.ndarray, bytes | None]:
 
 def _grey(pixels: np.ndarray) -> np.ndarray:
     """Convert grey or RGB pixels to grey, (H, W, 1) uint8."""
-    return pixels if pixels.shape[-1] == 1 else np.asarray(picture(pixels).convert("L"))[..., None]
+    return pixels if pixels.shape[-1] == 1 else np.asarray(as_image(pixels).convert("L"))[..., None]

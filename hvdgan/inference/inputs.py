@@ -24,7 +24,7 @@ from hvdgan.values.value_map import ValueMap
 
 def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
     """Yield blank samples without end, with every class and every row of conditions (N, k) in turn."""
-    blank = np.zeros(spec.parts.record, np.uint8 if spec.is_pictures else np.float32)
+    blank = np.zeros(spec.record_layout.record, np.uint8 if spec.is_pictures else np.float32)
     for number in itertools.count():
         one: Input = {"images": blank, "numbers": np.array(number, np.int64)}
         if spec.num_classes:
@@ -76,7 +76,7 @@ def open_data(trained: TrainedNetworks, data: str | None, peers: Peers = ALONE, 
     config = _with_axes(config, axes)
     if data == config.data:
         return _opened(config, spec, peers)
-    source = _opened(_for_others(config, data, spec, spec.parts.shape), spec, peers)
+    source = _opened(_for_others(config, data, spec, spec.record_layout.shape), spec, peers)
     if source.labels is not None and source.num_classes and spec.num_classes:
         names, known = tuple(source.class_names or ()), spec.class_names
         if source.num_classes != spec.num_classes or (names and known and names != known):
@@ -138,7 +138,7 @@ def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
     if source.is_pictures != (spec.is_pictures and config.arrays.values is None):
         found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
         raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
-    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, spec.parts))
+    shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, spec.record_layout))
     facts: list[tuple[str, Any, Any]] = [("shapes of a sample and its input", shapes, expected)]
     for part in ("images", "inputs"):
         now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
@@ -154,7 +154,7 @@ def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
         if found != expected:
             hint = "the same, or the axes of these data with --axes" if what.startswith("shapes") else "the same"
             raise UserError(f"--data {source.name}: {what}: {found}, and {expected} in training; give {hint}")
-    return source.replace(layout=spec.parts)
+    return source.replace(layout=spec.record_layout)
 
 
 def _channels(value_map: ValueMap | None) -> tuple[str, ...]:

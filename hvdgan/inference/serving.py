@@ -9,12 +9,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Recipe
-from hvdgan.recipe.contract import drawn_by, reads, sampled
-from hvdgan.recipe.data_spec import KERAS
+from hvdgan.recipe.contract import drawn_by, reads
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe_errors import Mistake, call
 from hvdgan.recipe.sampling import SampleRandom, are_classes
 from hvdgan.values.sample_values import SampleValues
@@ -164,7 +165,7 @@ class Serving:
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
         found = self._map_of("images", samples.shape)
         samples = samples if found is None else _in_double(found, samples, forward=False)
-        if spec.missing is None or spec.missing.mask is None or spec.parts.crop is not None:
+        if spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
 
@@ -218,13 +219,7 @@ def _map_in(values: SampleValues, name: str, shape: Sequence[int | None]) -> Val
 
 def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:
     """Apply a map, or undo it, by Keras operations."""
-    try:
-        return value_map.forward_of(tensor, KERAS) if forward else value_map.inverse_of(tensor, KERAS)
-    except Exception as error:  # the user's own functions may raise anything on a tensor
-        raise UserError(
-            f"--units physical: the map {value_map} cannot be expressed in Keras operations "
-            f"({' '.join(str(error).split())[:100]}); write its functions with keras.ops, or give --units network"
-        ) from error
+    return value_map.forward_of(tensor, ops) if forward else value_map.inverse_of(tensor, ops)
 
 
 def _in_double(value_map: ValueMap, tensor: tf.Tensor, *, forward: bool) -> tf.Tensor:

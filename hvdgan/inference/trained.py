@@ -11,8 +11,7 @@ from hvdgan.checkpoints import checkpoint, files
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
-from hvdgan.launching.launched import warn_once
-from hvdgan.recipe import DataSpec, Recipe, recipe_errors
+from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.contract import grown_of, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import of_json
 from hvdgan.recipe.nets import Nets
@@ -56,8 +55,8 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
     `named` is the recipe if the user names it in place of the run. A UserError says that the recipe cannot be found, is
-    no code of the user's or now makes other networks, or that a frozen network or a function of a value map is another
-    than in training; a RunError that the checkpoint is damaged.
+    no code of the user's or now makes other networks, or that a frozen network is another than in training; a RunError
+    that the checkpoint is damaged.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
@@ -70,7 +69,6 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
         spec = of_json(manifest["data"]["spec"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{found}: its manifest does not describe the data: {error!r}; name another one") from error
-    _check_functions(found, spec)
     with recipe_errors.of(command.recipe):
         prepare_keras(PRECISION, command.config.seed, "__init__()")
         recipe = make_recipe(command.recipe, command.options, spec)
@@ -87,17 +85,3 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
     checkpoint.restore(found, manifest, used | state.recipe_state.shared(), only=(*USED, *state.recipe_state.shared()))
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)
-
-
-def _check_functions(found: Path, spec: DataSpec) -> None:
-    """Refuse maps of the user's own whose file was edited: the networks learned the numbers of the old functions."""
-    values = [each.values for each in (spec, *spec.domains.values()) if each.values]
-    for part, value_map in (each for some in values for each in some.parts().items()):
-        for step in value_map.own_functions() if value_map else ():
-            if step.has_changed:
-                raise UserError(
-                    f"{found}: {step.file}, whose functions map the {part}, has changed since the run was trained; "
-                    "restore it, or adopt the new one by resuming the run for a step with --allow-changed data"
-                )
-            if step.file is not None:  # without it the commands that need it fail, and the others work
-                warn_once(f"{found}: the map of the {part} calls {step.there} and {step.back} of {step.file}")

@@ -19,6 +19,12 @@ def output_of(command: Sequence[str], seconds: float = SECONDS) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
+def by_nvidia_smi(quantity: str, *more: str) -> list[str]:
+    """A quantity of each GPU that nvidia-smi finds on this host, from which CUDA_VISIBLE_DEVICES hides none."""
+    found = output_of(["nvidia-smi", f"--query-gpu={quantity}", f"--format={','.join(['csv', 'noheader', *more])}"])
+    return [line.strip() for line in found.splitlines() if line.strip()]
+
+
 def git_state(folder: Path) -> str:
     """Describe the commit of a folder: `git commit 3f2a1c0d9e1b`, and whether files differ from it; "" without one."""
     # The repository's own setting could name a program to run, and git would write its index.

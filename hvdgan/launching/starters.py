@@ -15,7 +15,7 @@ from pathlib import Path
 from hvdgan.errors import UserError
 from hvdgan.launching import hosts
 from hvdgan.launching.launched import tasks_of_nodes
-from hvdgan.launching.programs import output_of
+from hvdgan.launching.programs import by_nvidia_smi, output_of
 
 Slots = list[tuple[str, int]]
 """names of hosts, each with the number of its ranks"""
@@ -89,8 +89,7 @@ def hosts_of_allocation(*, up: bool = False) -> Slots:
     if not names:
         raise UserError(f"SLURM_JOB_NODELIST={nodes}: scontrol does not name these hosts; name them with -H")
     tasks = [*tasks_of_nodes(os.environ.get("SLURM_TASKS_PER_NODE", "")), *[1] * len(names)]
-    without = os.environ.get("SLURM_EXCLUDE", "").split(",")  # spare nodes, which srun leaves out as well
-    found = [(name, n) for name, n in zip(names, tasks, strict=False) if name not in without]
+    found = list(zip(names, tasks, strict=False))
     if up:
         states = output_of(["sinfo", "--noheader", "--Node", "--nodes", nodes, "--format", "%N %t"])
         if not states:
@@ -109,7 +108,7 @@ def count_gpus() -> int:
     """Count the GPUs that a process started here would see. CUDA ends its list at the first name of no GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return len(re.findall("^GPU ", output_of(["nvidia-smi", "-L"]), re.M))
+        return len(by_nvidia_smi("name"))
     names = map(str.strip, visible.split(","))
     return len([*itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)])
 

@@ -17,14 +17,16 @@ from hvdgan.launching.starters import Starter
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
 _EXIT_CODE = re.compile(rb"(?:Exit code: *|Exited with exit code |exit with status code )(-?\d+)\.?$", re.M)
 _ERROR = re.compile(rb"hvdgan: rank (\d+): (.*)", re.S)
-_RULE = re.compile(rb"-{60,}\s*$")
-# What horovodrun ends its traceback with, and Open MPI's notices begin with, after a failure.
-_END = re.compile(rb"RuntimeError: Horovod detected that|Primary job +terminated|\w+run detected that one or more proc")
-# What Horovod and horovodrun add to an error that a rank has said itself; empty lines, too.
-_ECHO = re.compile(rb"Terminating remaining workers|.*Horovod background loop uncaught exception|\s*$")
-# What ssh, a shell, horovodrun, Gloo and Open MPI say when ranks cannot be started, and what to do.
+# What Horovod prints on other ranks when one has failed.
+_ECHO = re.compile(rb".*Horovod background loop uncaught exception")
+# What horovodrun prints at the end of any run that has failed, and TensorFlow, which it loads, in any run.
+_NOISE = re.compile(
+    rb"Process (\d+ exit with status|name: )|Exit code: |Terminating remaining|"
+    rb".*(before absl::InitializeLog\(\) is called|oneDNN custom operations are on)"
+)
+_RULE = re.compile(rb"-{60,}\s*$")  # the first line of Open MPI's notices
+# What a shell, Gloo and Open MPI say when hosts differ or cannot meet, and what to do (horovod#1341, #2431, #2043).
 _CAUSES = {
-    rb"Could not resolve hostname ([\w.-]+)": "{}: this host knows no address of it; add it to DNS or /etc/hosts",
     rb"Unable to find address for: (\S+)": "{}: a host has no such network interface with an address; name one that "
     "all hosts have by --interface or HOROVOD_GLOO_IFACE",
     rb"cd: (?=can't cd|.*: No such file)(?:can't cd to )?([^:\n]+)": "{}: a host does not have this folder; "
@@ -101,7 +103,7 @@ class Supervised:
         return code if code >= 0 else 128 - code
 
     def _copy(self, stream: IO[bytes], out: IO[bytes]) -> None:
-        lines = Lines(self._said, self._starter.after_tag.encode())
+        lines = Lines(self._said, self._starter.after_tag.encode(), has_tags=self._starter.words[0] != "srun")
         while read := os.read(stream.fileno(), 65536):
             self._write(out, b"".join(lines.feed(read)))
         self._write(out, b"".join(lines.rest()))
@@ -156,6 +158,7 @@ class Said:
 
     code = 0
     why_stopped = b""
+    explains_end = False
     cause = ""
 
     def __init__(self) -> None:
@@ -166,6 +169,7 @@ class Said:
             self.code = int(found[1]) % 256 if int(found[1]) >= 0 else 128 - int(found[1])
         if re.search(rb"stopped (after step .* and saved|before the first step)", line):
             self.why_stopped = line
+        self.explains_end |= bool(self.why_stopped or (_ERROR.match(line) and b" continue" not in line))
         for words, cause in _CAUSES.items() if not self.cause else ():
             if found := re.search(words, line):
                 self.cause = cause.format(found[1].decode(errors="replace"))
@@ -178,16 +182,17 @@ class Lines:
     horovodrun tags what a rank writes with `[1]<stderr>:`, mpirun with `[1,1]<stderr>:`. Open MPI and MPICH tag each
     piece that they read, also in the middle of a line, and the pieces of two ranks may follow each other there. So each
     rank's line is put together, and is shown when it ends, with a line feed or the carriage return of a progress bar.
-    What has no tag is the launcher's own: it is shown, except for TensorFlow's news, horovodrun's traceback,
-    Open MPI's notice that a rank has failed, and what Horovod adds to a rank's own error.
+    What has no tag is the launcher's own; srun tags nothing, so there it may be a rank's. The launcher's own is shown,
+    except for horovodrun's traceback of a failed rank, and for what Open MPI adds once a rank has said why it ends.
     """
 
-    def __init__(self, said: Said, after_tag: bytes = b"") -> None:
-        self._said = said
+    def __init__(self, said: Said, after_tag: bytes = b"", *, has_tags: bool = True) -> None:
+        self._said, self._has_tags = said, has_tags
         self._tag = re.compile(rb"\[(?:\d+,)?(\d+)\]<std(?:out|err)>:" + re.escape(after_tag))
         self._unread = b""
         self._begun: dict[bytes, bytes] = {}
-        self._held, self._is_notice = b"", False
+        self._echoes: list[bytes] = []
+        self._traceback, self._is_notice = b"", False
 
     def feed(self, read: bytes) -> Iterator[bytes]:
         """Yield the lines that end in what was read, as they are to be shown."""
@@ -203,7 +208,8 @@ class Lines:
         if self._unread:
             yield from self._complete(self._unread)
         yield from (self._shown(rank, text) for rank, text in self._begun.items() if text)
-        yield self._held
+        yield self._traceback
+        yield from () if self._said.explains_end else self._echoes
 
     def _complete(self, line: bytes) -> Iterator[bytes]:
         """Share a line of the launcher among the ranks whose tags it has, and yield the lines that it ends."""
@@ -221,28 +227,24 @@ class Lines:
             known = error[2] in self._said.errors
             self._said.errors.add(error[2])
             return b"" if known else line
-        if self._said.errors and _ECHO.match(line):
+        if self._said.explains_end and not line.strip():
             return b""
-        if rank == b"":
+        if _ECHO.match(line):
+            self._echoes.append(line)  # until the end: the error of the rank that has failed may follow
+            return b""
+        if rank == b"" and self._has_tags:
             return self._launchers(line)
-        if rank == b"0":
+        if rank in (b"", b"0"):
             return line
         return b"rank " + rank + b": " + line if line.strip() else b""
 
     def _launchers(self, line: bytes) -> bytes:
-        """What is shown of a line without a tag. A traceback and a rule wait for the line that decides."""
-        if self._is_notice:
-            self._is_notice = not _RULE.match(line)
+        """What is shown of a line without a tag; a traceback waits for its last line, which decides."""
+        before, self._traceback = self._traceback, b""
+        if line.startswith(b"Traceback (most recent") or (before and line.startswith(b" ")):
+            self._traceback = before + line
             return b""
-        held, self._held = self._held, b""
-        if held.startswith(b"Traceback") and line.startswith(b" "):
-            self._held = held + line
+        self._is_notice |= bool(self._said.explains_end and _RULE.match(line))
+        if self._is_notice or line.startswith(b"RuntimeError: Horovod detected that"):
             return b""
-        if line.startswith(b"Traceback (most recent") or _RULE.match(line):
-            self._held = line
-            return held
-        if _END.match(line):
-            self._is_notice = bool(_RULE.match(held))
-            return b""
-        is_summary = re.match(rb"(Process \d+ exit with status|Process name: |Exit code: )", line)
-        return held + (b"" if is_summary else line)
+        return before + (b"" if _NOISE.match(line) else line)

@@ -1,12 +1,12 @@
 """Convolutions that halve or double images with a blur, as in StyleGAN2: as one kernel, or the blur apart.
 
-hvdgan/networks/device.py says which is chosen where.
+hvdgan/networks/cpu_or_gpu.py says which is chosen where.
 """
 
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 
 FILTER = np.array([1, 3, 3, 1]) / 8
 """filter of all changes of resolution, as in StyleGAN2's code"""
@@ -22,7 +22,7 @@ def blurred(kernel: tf.Tensor) -> tf.Tensor:
 
 def halved(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """Blur images (B, H, W, C), convolve them with a kernel of 1 or 3 pixels, and keep every second row and column."""
-    if not device.chosen().blurs_apart:
+    if not cpu_or_gpu.chosen().blurs_apart:
         return tf.nn.conv2d(images, blurred(kernel), 2, "SAME")
     if kernel.shape[0] == 1:
         return tf.nn.conv2d(_blur(images, edge=1, stride=2), kernel, 1, "VALID")
@@ -36,7 +36,7 @@ def doubled(images: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """
     batch, height, width = tf.unstack(tf.shape(images)[:3])
     size, _, _, filters = kernel.shape
-    if size == 1 or not device.chosen().blurs_apart:  # a kernel of 1 is for the few channels of images
+    if size == 1 or not cpu_or_gpu.chosen().blurs_apart:  # a kernel of 1 is for the few channels of images
         shape = (batch, 2 * height, 2 * width, filters)
         return tf.nn.conv2d_transpose(images, _turned(4.0 * blurred(kernel)), shape, strides=2, padding="SAME")
     shape = (batch, 2 * height + 1, 2 * width + 1, filters)

@@ -6,9 +6,7 @@ The width of their first layers is nf, 64 in the paper.
 import keras
 from keras import layers
 
-from hvdgan.errors import UserError
-
-_SIZES = (32, 64, 128, 256)
+from hvdgan.networks.sizes import check_size
 
 
 def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Model:
@@ -20,7 +18,7 @@ def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Mode
         A model [(B, H, W, channels) images, (B, H, W, 1) mask] -> (B, H, W, channels) in [-1, 1]. Pixels where the mask
         is 1 do not affect the output.
     """
-    _check_size(image_size)
+    check_size(image_size, "completion")
     images = keras.Input((image_size, image_size, channels), name="images")
     mask = keras.Input((image_size, image_size, 1), name="mask")
     x = layers.Concatenate(name="masked_and_mask")([images * (1.0 - mask), mask])
@@ -49,7 +47,7 @@ def context_discriminator(*, image_size: int, channels: int, nf: int) -> keras.M
     Returns:
         A model [(B, H, W, channels) images, (B, H / 2, W / 2, channels) patches] -> (B,) logits.
     """
-    _check_size(image_size)
+    check_size(image_size, "completion")
     images = keras.Input((image_size, image_size, channels), name="images")
     patches = keras.Input((image_size // 2, image_size // 2, channels), name="patches")
     seen = [_encode(images, nf, "global"), _encode(patches, nf, "local")]
@@ -84,8 +82,3 @@ def _deconv(x: keras.KerasTensor, width: int, *, name: str) -> keras.KerasTensor
 def _norm_relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
     x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, name=f"{name}_norm")(x)
     return layers.ReLU(name=f"{name}_relu")(x)
-
-
-def _check_size(image_size: int) -> None:
-    if image_size not in _SIZES:
-        raise UserError(f"--image-size {image_size}: completion takes {', '.join(map(str, _SIZES))} pixels")

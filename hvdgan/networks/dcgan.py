@@ -5,7 +5,7 @@ from typing import Literal
 import keras
 from keras import layers
 
-from hvdgan.errors import UserError
+from hvdgan.networks.sizes import check_size
 
 Norm = Literal["batch", "none"]
 
@@ -61,8 +61,7 @@ def dcgan_discriminator(*, image_size: int, channels: int, nf: int, norm: Norm =
 
 def _widths(image_size: int, nf: int) -> list[int]:
     """Widths from the layer nearest the image (nf) to the one at 4x4 pixels."""
-    if image_size not in (32, 64, 128, 256):
-        raise UserError(f"--image-size {image_size}: DCGAN takes 32, 64, 128 or 256 pixels")
+    check_size(image_size, "DCGAN")
     halvings = image_size.bit_length() - 3
     return [nf * min(2**depth, _MOST_WIDENING) for depth in range(halvings)]
 

@@ -9,34 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 import keras
 import tensorflow as tf
 
-from hvdgan.launching.launched import warn_once
-
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:
     """All layers nested in a network, at any depth, without the network itself."""
-    # Not public; tests/networks/test_newer_versions.py trains without it to the same weights.
-    flatten = getattr(network, "_flatten_layers", None)
-    if flatten is not None:
-        return list(flatten(include_self=False, recursive=True))
-    warn_once(f"Keras {keras.__version__} has no list of nested layers; they are looked for in the layers' attributes")
-    found: dict[int, keras.Layer] = {}
-    _collect(network, found)
-    return [layer for layer in found.values() if layer is not network]
+    # Not public, as is the list below; tests/networks/test_layer_state.py has layers in layers.
+    return list(network._flatten_layers(include_self=False, recursive=True))
 
 
 def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
     """The variables that a layer has created as not trainable, without those of its nested layers."""
-    # Not public; tests/networks/test_newer_versions.py trains without it to the same weights. The public list,
-    # layer.non_trainable_variables, also has the variables of nested layers and the weights of frozen ones.
-    own = getattr(layer, "_non_trainable_variables", None)
-    if own is not None:
-        return list(own)
-    warn_once(
-        f"Keras {keras.__version__} has no list of the variables that a layer creates; frozen weights count as "
-        "its state"
-    )
-    nested = {id(variable) for inner in layers_of(layer) for variable in inner.variables}
-    return [variable for variable in layer.non_trainable_variables if id(variable) not in nested]
+    # The public list, layer.non_trainable_variables, also has those of nested layers and the weights of frozen ones.
+    return list(layer._non_trainable_variables)
 
 
 def bare_variables(network: keras.Model) -> Iterator[tuple[keras.Layer, str]]:
@@ -63,13 +46,6 @@ def change_classes(
 def change_class(each: keras.Layer | keras.optimizers.Optimizer, subclass: type) -> None:
     """Turn a built layer or optimizer into one of a subclass that adds no variables."""
     each.__class__ = subclass
-
-
-def _collect(layer: keras.Layer, found: dict[int, keras.Layer]) -> None:
-    found[id(layer)] = layer
-    for inner in _items(list(vars(layer).values())):
-        if isinstance(inner, keras.Layer) and id(inner) not in found:
-            _collect(inner, found)
 
 
 def _items(value: object) -> Iterator[object]:

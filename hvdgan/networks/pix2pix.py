@@ -6,8 +6,8 @@ import keras
 from keras import layers
 
 from hvdgan.errors import UserError
+from hvdgan.networks.sizes import check_size
 
-_SIZES = (32, 64, 128, 256)
 _MOST_WIDENING = 8  # widest layer / nf
 
 Norm = Callable[[keras.KerasTensor, str], keras.KerasTensor]
@@ -79,7 +79,7 @@ def patch_discriminator(*, image_size: int, channels: int, nf: int, halvings: in
         A model [(B, H, W, channels) inputs, (B, H, W, channels) images] -> (B, H', W', 1) logits, with
         H' = H / 2**halvings.
     """
-    _check_size(image_size)
+    check_size(image_size, "pix2pix")
     if image_size >> halvings < 4:
         most = image_size.bit_length() - 3
         raise UserError(f"--d-layers {halvings}: expected at most {most} with --image-size {image_size}")
@@ -113,13 +113,8 @@ def patch_halvings(image_size: int) -> int:
 
 def _widths(image_size: int, nf: int) -> list[int]:
     """Widths of the encoder's layers, from the first to the one at 1x1 pixel."""
-    _check_size(image_size)
+    check_size(image_size, "pix2pix")
     return [nf * min(2**depth, _MOST_WIDENING) for depth in range(image_size.bit_length() - 1)]
-
-
-def _check_size(image_size: int) -> None:
-    if image_size not in _SIZES:
-        raise UserError(f"--image-size {image_size}: pix2pix takes {', '.join(map(str, _SIZES))} pixels")
 
 
 def _conv(x: keras.KerasTensor, width: int, *, strides: int, bias: bool, name: str) -> keras.KerasTensor:

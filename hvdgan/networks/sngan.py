@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from hvdgan.errors import UserError
+from hvdgan.networks.sizes import check_size
 from hvdgan.networks.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
 
 _MOST_WIDENING = 16  # widest layer / nf
@@ -143,7 +143,7 @@ def _down(x: keras.KerasTensor, width: int, *, halve: bool, first: bool, name: s
 
 def _generator_widths(image_size: int, nf: int) -> list[int]:
     """Widths at 4, 8, ... image_size pixels."""
-    _check(image_size)
+    check_size(image_size, "SNGAN")
     if image_size == 32:
         return [4 * nf] * 4  # table 4
     depths = range(image_size.bit_length() - 3, -1, -1)
@@ -152,16 +152,11 @@ def _generator_widths(image_size: int, nf: int) -> list[int]:
 
 def _discriminator_blocks(image_size: int, nf: int) -> list[tuple[int, bool]]:
     """For each block its width and whether it halves the size."""
-    _check(image_size)
+    check_size(image_size, "SNGAN")
     if image_size == 32:
         return [(2 * nf, True), (2 * nf, True), (2 * nf, False), (2 * nf, False)]  # table 4
     widths = [nf * min(2**depth, _MOST_WIDENING) for depth in range(image_size.bit_length() - 3)]
     return [*((width, True) for width in widths), (widths[-1], False)]
-
-
-def _check(image_size: int) -> None:
-    if image_size not in (32, 64, 128, 256):
-        raise UserError(f"--image-size {image_size}: SNGAN takes 32, 64, 128 or 256 pixels")
 
 
 def _enlarge(x: keras.KerasTensor, name: str) -> keras.KerasTensor:

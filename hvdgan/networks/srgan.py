@@ -1,6 +1,7 @@
 """The networks of photo-realistic super-resolution (Ledig et al. 2017, arXiv:1609.04802, figure 4)."""
 
 import keras
+import tensorflow as tf
 from keras import layers
 
 _MOST_WIDENING = 8  # widest layer of the discriminator / nf
@@ -59,16 +60,9 @@ def picture_discriminator(*, image_size: int, channels: int, nf: int) -> keras.M
 class PixelShuffle(layers.Layer):
     """Four channels of a pixel become the channels of four pixels (Shi et al. 2016, arXiv:1609.05158)."""
 
-    def call(self, x: keras.KerasTensor) -> keras.KerasTensor:
-        _, height, width, channels = keras.ops.shape(x)
-        x = keras.ops.reshape(x, (-1, height, width, 2, 2, channels // 4))
-        x = keras.ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return keras.ops.reshape(x, (-1, 2 * height, 2 * width, channels // 4))
-
-    def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        batch, height, width, channels = shape
-        assert channels is not None
-        return (batch, height and 2 * height, width and 2 * width, channels // 4)
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Return (B, 2 H, 2 W, C / 4) of (B, H, W, C)."""
+        return tf.nn.depth_to_space(x, 2)
 
 
 def _residual(x: keras.KerasTensor, width: int, name: str) -> keras.KerasTensor:

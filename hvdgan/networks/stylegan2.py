@@ -7,7 +7,6 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.errors import UserError
 from hvdgan.networks.blurring import doubled
 from hvdgan.networks.equalised import (
     EqualisedConv,
@@ -18,8 +17,8 @@ from hvdgan.networks.equalised import (
     register,
     unit_normal,
 )
+from hvdgan.networks.sizes import check_size
 
-_SIZES = (32, 64, 128, 256)
 _WIDEST = 512  # channels of the widest layers, as in the paper
 _STYLE_MEAN_DECAY = 0.995
 _PATH_LENGTH_DECAY = 0.99
@@ -29,7 +28,7 @@ def stylegan2_generator(
     *, image_size: int, channels: int, nf: int, latent_size: int, mapping_layers: int = 8
 ) -> "StyleGAN2Generator":
     """The generator, built; see StyleGAN2Generator."""
-    _check_size(image_size)
+    check_size(image_size, "StyleGAN2")
     generator = StyleGAN2Generator(image_size, channels, nf, latent_size, mapping_layers, name="generator")
     generator.build([(1, 2, latent_size), (1,), (1, noise_numbers(image_size))])
     return generator
@@ -45,7 +44,7 @@ def stylegan2_discriminator(*, image_size: int, channels: int, nf: int, mbstd_gr
     Returns:
         A model (B, image_size, image_size, channels) -> (B,) logits.
     """
-    _check_size(image_size)
+    check_size(image_size, "StyleGAN2")
     images = keras.Input((image_size, image_size, channels), name="images")
     x = EqualisedConv(_width(image_size, image_size, nf), 1, name="from_image")(images)
     size = image_size
@@ -271,8 +270,3 @@ def _noise_sizes(image_size: int) -> list[int]:
 def _width(size: int, image_size: int, nf: int) -> int:
     """Number of channels at `size` pixels."""
     return min(nf * image_size // size, _WIDEST)
-
-
-def _check_size(image_size: int) -> None:
-    if image_size not in _SIZES:
-        raise UserError(f"--image-size {image_size}: StyleGAN2 takes {', '.join(map(str, _SIZES))} pixels")

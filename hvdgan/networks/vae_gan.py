@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from hvdgan.errors import UserError
+from hvdgan.networks.sizes import check_size
 
 
 def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) -> keras.Model:
@@ -77,8 +77,7 @@ def vae_discriminator(*, image_size: int, channels: int, nf: int) -> keras.Model
 
 def _halvings(image_size: int) -> int:
     """Number of halvings: down to 8x8 pixels, or to 4x4 from 32 pixels."""
-    if image_size not in (32, 64, 128, 256):
-        raise UserError(f"--image-size {image_size}: VAE/GAN takes 32, 64, 128 or 256 pixels")
+    check_size(image_size, "VAE/GAN")
     return max(3, image_size.bit_length() - 4)
 
 

@@ -1,1 +1,1 @@
-"""Pages about runs: one HTML file each, made from files that nobody trusts. Needs no TensorFlow."""
+"""Pages about runs: one HTML file each, which executes nothing that a run folder holds. Needs no TensorFlow."""

@@ -13,7 +13,6 @@ from bokeh.plotting import figure
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from hvdgan.runs.lines import plain
 from hvdgan.runs.metrics import POINTS, Band, Series
 
 COLOURS = 8
@@ -127,7 +126,7 @@ class Charts:
             if len(steps) <= 30:
                 dots = plot.scatter("step", "shown", source=renderer.data_source, size=5, line_width=0)
                 dots.tags = ["dots", line.colour % COLOURS]
-            tips = [(plain(line.label, _LABEL), "@value"), ("step", "@at{0,0}")]
+            tips = [(line.label[:_LABEL], "@value"), ("step", "@at{0,0}")]
             plot.add_tools(HoverTool(renderers=[renderer], mode="vline", line_policy="nearest", tooltips=tips))
         if best:
             source = ColumnDataSource({"step": [best[0]], "shown": [best[1]]})
@@ -149,10 +148,8 @@ class Charts:
     def _source(self, steps: np.ndarray, values: np.ndarray) -> ColumnDataSource:
         """Return the points of a curve, which is broken where a whole stage has none of it."""
         at = self._gaps(steps)
-        is_small = np.abs(values).max() < 3e38 and (np.abs(values[values != 0]) > 1e-30).all()
-        shown = np.insert(values, at, np.nan).astype(np.float32 if is_small else np.float64)
-        kind = np.int32 if steps[-1] < 1 << 31 else np.float64
-        return ColumnDataSource({"step": np.insert(steps, at, steps[at - 1]).astype(kind), "shown": shown})
+        shown = np.insert(values, at, np.nan).astype(np.float32)
+        return ColumnDataSource({"step": np.insert(steps, at, steps[at - 1]).astype(np.int32), "shown": shown})
 
     def _gaps(self, steps: np.ndarray) -> np.ndarray:
         """Return the places of a curve where a stage lies that has no point of it, and is long enough to have some."""

@@ -1,9 +1,7 @@
-"""Reads a run folder that nobody trusts: settings, metrics, evaluations, events, checkpoints, names of pictures."""
+"""Reads a whole run folder: settings, metrics, evaluations, events, checkpoints, names of pictures."""
 
-import collections
 import dataclasses
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,12 @@ from hvdgan.checkpoints import files
 from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
 from hvdgan.files import lock
-from hvdgan.runs import events, journal, metrics
-from hvdgan.runs.lines import Facts, Folder
-from hvdgan.runs.metrics import is_step
+from hvdgan.runs import evaluation_log, events, metrics
+from hvdgan.runs.folder import Facts, Folder
 
 _BEGUN = (metrics.FILE, "checkpoints")
 _SIGNS = ("config.json", events.FILE, *_BEGUN)
-_GRID = re.compile(r"step-(\d{1,15})\.png")
-_MOST_EVALUATIONS = 500
+_GRID = re.compile(r"step-(\d+)\.png")
 
 
 @dataclasses.dataclass
@@ -28,18 +24,16 @@ class RunFacts:
     folder: Folder
     config: Facts  # settings; empty if config.json is missing or damaged
     metrics: metrics.Metrics
-    journal: journal.Journal
+    journal: events.Journal
     checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it cannot be read
     grids: list[tuple[int, str]]  # step and name of the file
-    holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
-    may_be_held_elsewhere: bool  # a process that no lock shows may write into it, or into the folder that it copies
-    is_locked_anew: bool  # the lock was taken after the last event
+    holder: str | None  # process that holds the lock; empty if none does; None if there is no lock
+    other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
 
     def setting(self, name: str, kind: type) -> Any:
-        """Return a setting if it has the kind, and is no number too large to count with; None if not."""
+        """Return a setting if it has the kind; None if not."""
         value = self.config.get(name)
-        is_countable = type(value) is not int or abs(value) < 1 << 53
-        return value if type(value) is kind and is_countable else None
+        return value if type(value) is kind else None
 
     @property
     def newest(self) -> int | None:
@@ -70,35 +64,26 @@ def expand(path: Path) -> list[Path]:
     """Return the run folder itself, or the run folders inside it and inside its subfolders.
 
     A folder that holds runs may have a config.json of its own, by accident: without metrics and checkpoints it counts
-    as a folder of runs.
-
-    Raises:
-        UserError: it is neither a run folder nor a folder of runs.
+    as a folder of runs. A UserError says that it is neither.
     """
     try:
-        inside = [path] if _has(path, _BEGUN) else list(_runs_inside(path, 2)) or [path]
+        if _has(path, _BEGUN):
+            return [path]
+        below = [each for levels in ("*", "*/*") for each in path.glob(levels) if each.is_dir() and _has(each, _SIGNS)]
+        if below or _has(path, _SIGNS):
+            return sorted(below) or [path]
     except OSError as error:
         raise UserError(
-            f"{error.filename or path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
+            f"{path}: {error.strerror}; expected a run folder such as runs/dcgan, or a folder of them"
         ) from error
-    if inside == [path] and not _has(path, _SIGNS):
-        raise UserError(
-            f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
-            "checkpoints in it, such as runs/dcgan"
-        )
-    return inside
+    raise UserError(
+        f"{path}: neither a run folder nor a folder of runs; expected one with config.json, {metrics.FILE} or "
+        "checkpoints in it, such as runs/dcgan"
+    )
 
 
 def _has(path: Path, signs: tuple[str, ...]) -> bool:
     return any((path / sign).exists() for sign in signs)
-
-
-def _runs_inside(path: Path, levels: int) -> Iterator[Path]:
-    for each in sorted(path.iterdir()):
-        if each.is_dir() and _has(each, _SIGNS):
-            yield each
-        elif levels > 1 and each.is_dir() and not each.is_symlink():
-            yield from _runs_inside(each, levels - 1)
 
 
 def read(path: Path) -> RunFacts:
@@ -106,33 +91,22 @@ def read(path: Path) -> RunFacts:
     folder = Folder(path)
     # Before the events: a run that ends meanwhile has written its last one before its lock is released.
     has_lock = folder.find(".lock") is not None
-    holder = lock.held_by(path) if has_lock else ""
-    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / events.FILE)
-    told = journal.read(folder)
-    measured = metrics.read(folder, told.resumptions)
-    evaluations = (record for record in folder.each("evaluation.jsonl") if is_step(record.get("step")))
-    measured.add_evaluations(collections.deque(evaluations, _MOST_EVALUATIONS))
+    holder = lock.held_by(path) if has_lock else None
+    journal = events.read(folder)
+    measured = metrics.read(folder, journal.resumptions)
+    measured.add_evaluations(list(evaluation_log.read(folder)))
     saved = files.newest_first(path / "checkpoints") if folder.names("checkpoints") else []
     grids = [(int(match[1]), name) for name in folder.names("samples") if (match := _GRID.fullmatch(name))]
     return RunFacts(
         folder=folder,
-        config=folder.json_object("config.json") or {},
+        config=folder.json_object("config.json"),
         metrics=measured,
-        journal=told,
+        journal=journal,
         checkpoints=[(files.step_of(each), _size(folder, f"checkpoints/{each.name}")) for each in saved],
         grids=sorted(grids),
         holder=holder,
-        may_be_held_elsewhere=holder == "" and (not has_lock or lock.may_be_held_elsewhere(path)),
-        is_locked_anew=is_locked_anew,
+        other_host=lock.other_host(path) if has_lock else "",
     )
-
-
-def _modified(path: Path) -> int:
-    """Return the time at which a file was written last (ns); 0 if there is no such file."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _size(folder: Folder, name: str) -> int:

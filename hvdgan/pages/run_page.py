@@ -4,22 +4,19 @@ import json
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
 
-from hvdgan.pages import verdict
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
-from hvdgan.pages.pictures import Picture, load
+from hvdgan.pages.embedded_images import EmbeddedImage, load
 from hvdgan.pages.run_facts import RunFacts
+from hvdgan.pages.run_status import duration, status_of
 from hvdgan.pages.template import fill
-from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, Update
-from hvdgan.runs.lines import plain
+from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, UpdateFacts
 from hvdgan.runs.metrics import OF_SPEED, PARTS, Series
 
 _MOST_GRIDS = 20
 ALL_GRIDS = 100_000_000
 """bytes of the PNGs that are decoded, about: a run that has finished waits for its page"""
 _ALL_PICTURES = 900_000
-_MOST_CONFIG = 50_000
 _TIMES = {
     "step_seconds": "whole step",
     "wait_seconds": "waiting for data",
@@ -56,7 +53,7 @@ def make(run: RunFacts) -> str:
         run=run,
         heading=run.folder.path.resolve().name,
         start=start,
-        verdict=verdict.judge(run),
+        status=status_of(run),
         command=_command(start) if start else "",
         facts=_facts(run),
         said=[*journal.lost, *(each.text for each in journal.of(Caution))],
@@ -78,7 +75,7 @@ def make(run: RunFacts) -> str:
             for stage in (start.stages if start else ())
             for update in stage.updates
         ],
-        config=Markup(escape(plain(json.dumps(run.config, indent=1), _MOST_CONFIG))),
+        config=json.dumps(run.config, indent=1),
         checkpoints=[[f"{step:,}", f"{size / 1e6:,.1f}" if size else "not whole"] for step, size in run.checkpoints],
     )
 
@@ -98,7 +95,7 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
         ("recipe", run.setting("recipe", str)),
         ("data", run.setting("data", str)),
         ("stage", metrics.bands[-1].name if metrics.bands else ""),
-        ("duration", verdict.duration(metrics.clock.last) if metrics.clock.count else ""),
+        ("duration", duration(metrics.clock.last) if metrics.clock.count else ""),
         ("images/s, mean", f"{run.images_per_sec:,.0f}" if run.images_per_sec else ""),
         ("images seen", f"{batch * run.done:,}" if batch else ""),
         ("ranks", f"{latest.ranks:,}" if isinstance(latest, Start | Recovery) else ""),
@@ -110,7 +107,7 @@ def _facts(run: RunFacts) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _frames(run: RunFacts) -> list[tuple[int, Picture]]:
+def _frames(run: RunFacts) -> list[tuple[int, EmbeddedImage]]:
     newest = run.folder.find(f"samples/{run.grids[-1][1]}") if run.grids else None
     most = max(2, min(_MOST_GRIDS, ALL_GRIDS // max(1, newest.stat().st_size))) if newest else _MOST_GRIDS
     chosen = np.unique(np.linspace(0, len(run.grids) - 1, min(len(run.grids), most)).astype(int))
@@ -158,7 +155,7 @@ def _speed_rows(run: RunFacts) -> Rows:
     return rows
 
 
-def _update(update: Update) -> list[Any]:
+def _update(update: UpdateFacts) -> list[Any]:
     """Name of an update, owned networks, how often, and the bytes that it all-reduces."""
     often = "every step" if update.every == 1 else f"every {update.every} steps"
     return [update.name, ", ".join(update.owns), often, f"{update.bytes:,}" if update.bytes else ""]

@@ -7,10 +7,11 @@ from typing import Any
 
 from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
-from hvdgan.pages import run_facts, verdict
+from hvdgan.pages import run_facts
 from hvdgan.pages.curves import Charts, Line, number
-from hvdgan.pages.pictures import Picture, load
+from hvdgan.pages.embedded_images import EmbeddedImage, load
 from hvdgan.pages.run_facts import RunFacts
+from hvdgan.pages.run_status import status_of
 from hvdgan.pages.template import fill
 from hvdgan.runs.metrics import OF_SPEED
 
@@ -38,9 +39,9 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
         bands=next(iter(drawn.values())).metrics.bands if all(each == stages[0] for each in stages) else [],
         end=max(run.metrics.last_step for run in drawn.values()),
     )
-    having = {each: [(at, name) for at, name in enumerate(drawn) if _has(drawn[name], each)] for each in metrics}
+    series = [(name, run.metrics.series, at) for at, (name, run) in enumerate(drawn.items())]
     shown = [
-        charts.draw(each, [Line(name, drawn[name].metrics.series[each], at) for at, name in having[each]])
+        charts.draw(each, [Line(name, found[each], at) for name, found, at in series if each in found])
         for each in metrics[:_MOST_CHARTS]
     ]
     settings = _differing([run.config for run in runs.values() if run.config])
@@ -55,7 +56,7 @@ def make(paths: Sequence[Path], sort_by: str | None, mode: str | None) -> str:
                 name,
                 *([number(best[name][1]), f"{best[name][0]:,}"] if name in best else ["", ""] if metric else []),
                 f"{run.images_per_sec:,.0f}" if run.images_per_sec else "",
-                verdict.judge(run).sentence,
+                status_of(run).sentence,
                 *(_shown(run.config[each]) if run.config else "unknown" for each in settings),
             ]
             for name, run in runs.items()
@@ -122,7 +123,7 @@ def _shown(value: Any) -> str:
     return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
-def _pictures(runs: Runs) -> list[tuple[str, int, Picture]]:
+def _pictures(runs: Runs) -> list[tuple[str, int, EmbeddedImage]]:
     """Load the latest grid of each run: name of the run, step and picture; one that cannot be decoded is left out."""
     latest = [(name, run.folder, *run.grids[-1]) for name, run in runs.items() if run.grids]
     loaded = [

@@ -1,4 +1,4 @@
-"""Fills the templates of pages: everything is escaped and made printable, and only the page's own scripts may run."""
+"""Fills the templates of pages: everything is escaped, and only the page's own scripts may run."""
 
 import base64
 import hashlib
@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from hvdgan import __version__
 from hvdgan.pages.curves import COLOURS, Charts, script
-from hvdgan.runs.lines import plain
 
 _FOLDER = Path(__file__).parent / "templates"
 
@@ -21,7 +20,6 @@ def fill(name: str, charts: Charts, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
-        finalize=_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -38,8 +36,5 @@ def fill(name: str, charts: Charts, **values: Any) -> str:
         "version": __version__,
         "written": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
-    return environment.get_template(name).render(**values)
-
-
-def _printable(value: Any) -> Any:
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    text = environment.get_template(name).render(**values)
+    return text.encode(errors="backslashreplace").decode()  # names of files need not be UTF-8

@@ -144,7 +144,7 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
     Records are uint8 pictures, whose 0 to 255 become [-1, 1], or arrays float32, whose numbers have been mapped before.
     `random` draws the places of --crop, one per sample; without it they are the centre.
     """
-    layout = spec.parts
+    layout = spec.record_layout
     inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
     fields = spec.constants
     if fields is None and spec.constants_shape is not None:

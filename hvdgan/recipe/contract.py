@@ -1,19 +1,21 @@
-"""Calls the methods of a recipe and checks what they return; each function raises a Mistake that says what is wrong."""
+"""Calls the methods of a recipe that define a run, and checks what they return; a Mistake says what is wrong.
+
+hvdgan/recipe/outputs.py does so for the methods that compute samples, features and metrics.
+"""
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.errors import UserError
 from hvdgan.recipe.batch import Batch, Domain, State, StateValues, unpack
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.nets import Nets, state_of_nets
+from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 from hvdgan.recipe.stages import LEVEL, Loss, Stage
@@ -24,12 +26,11 @@ DRAWS = 'a dict of tensors by name, (B, ...) each, as in {"latents": random.norm
 LOSS = "a scalar, the mean over the batch, and a dict of scalars to report, as in return loss, {}"
 STATE = 'a dict of State by name, as in {"pool": State(np.zeros((50, 32, 32, 3)), per_sample=True)}'
 SAMPLES = "images (N, H, W, C) in [-1, 1], C 1 or 3"
-METRICS = "a dict of metrics by name, (B,) each, one number per image"
 _METHODS = {"networks": NETWORKS, "optimizers": OPTIMIZERS, "stages": "a list of Stage", "sample": SAMPLES}
 _SCALING = "leave the scaling out: hvdgan scales losses itself with --precision mixed_float16"
-_HALF = ("float16", "bfloat16")
-_FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
-_IN_NETS = "it must take (self, nets, batch)"
+HALF = ("float16", "bfloat16")
+FLOAT32 = 'give its last layer dtype="float32", as in layers.Reshape(shape, dtype="float32")'
+IN_NETS = "it must take (self, nets, batch)"
 _ATTRIBUTES = [name for name in vars(Recipe) if not name.startswith("_") and not callable(getattr(Recipe, name))]
 
 
@@ -38,10 +39,9 @@ def check_methods(kind: type[Recipe], *names: str) -> None:
     for name in _ATTRIBUTES:
         what = f"{name}() has the name of a class attribute of recipes ({name} = {getattr(Recipe, name)!r}); rename it"
         check(not callable(getattr(kind, name)), what, getattr(kind, name))
-    names_of, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
-    check(
-        not isinstance(names_of, str) and len({*names_of}) == len(names_of) != 1, f"domains is {names_of!r}; {example}"
-    )
+    domains, example = kind.domains, 'it must be a tuple of two names or more, as in ("A", "B")'
+    fits = not isinstance(domains, str) and len({*domains}) == len(domains) != 1
+    check(fits, f"domains is {domains!r}; {example}")
     check(not (kind.domains and kind.paired), "it has domains, whose samples have no partners, and paired = True")
     for name in names:
         is_there = getattr(kind, name) is not getattr(Recipe, name)
@@ -57,7 +57,7 @@ def make_recipe(kind: type[Recipe], options: Any, data: DataSpec) -> Recipe:
     return recipe
 
 
-def _named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, must: str, takes: str) -> dict[str, Any]:
+def named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, must: str, takes: str) -> dict[str, Any]:
     """Call a method that returns a dict of something by name."""
     found = call(method, *arguments, what=what, wanted=f"it must take {takes}")
     is_dict = isinstance(found, dict) and all(isinstance(name, str) for name in found)
@@ -70,12 +70,11 @@ def _named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, mu
 def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
     """Call networks(), and check that the networks are built and share no variables."""
     at = recipe.networks
-    networks = _named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
+    networks = named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
     owner: dict[int, str] = {}
     for name, network in networks.items():
-        check(
-            network.built, f"network {name} is not built; call it on an example, or give it an Input, in networks()", at
-        )
+        advice = "call it on an example, or give it an Input, in networks()"
+        check(network.built, f"network {name} is not built; {advice}", at)
         _refuse_half_precision(name, network, at)
         for variable in network.variables:
             other = owner.setdefault(id(variable), name)
@@ -93,7 +92,7 @@ def grown_of(recipe: Recipe, networks: Mapping[str, keras.Model], stage: Stage) 
     fits = len(sizes) == len(space) and all(whole % size == 0 for whole, size in zip(space, sizes, strict=True))
     check(fits, f"stage {stage.name}: size {stage.size} does not divide that of the data, {space}", recipe.stages)
     what = f"grown({stage.size!r})"
-    found = _named(at, stage.size, what=what, kind=keras.Model, must=NETWORKS, takes="(self, size)")
+    found = named(at, stage.size, what=what, kind=keras.Model, must=NETWORKS, takes="(self, size)")
     for name, network in found.items():
         check(name in networks, f"{what} has {name}, and networks() returns {', '.join(networks)}", at)
         own = {id(variable) for variable in networks[name].variables}
@@ -106,7 +105,7 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
     """Refuse weights that are trained in 16 bits or 8, and results of 16 bits, as of a Reshape in mixed precision."""
     for variable in network.trainable_variables:
         check(
-            variable.dtype not in _HALF,
+            variable.dtype not in HALF,
             f"network {name} trains {variable.path} in {variable.dtype}, where small changes are lost; give the "
             f'layer dtype="mixed_{variable.dtype}", whose weights are float32',
             at,
@@ -116,9 +115,9 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
         check(not is_float8, f'{what}, which ranks and loss scales would change; leave quantize("float8") out', at)
     outputs: list[Any] = getattr(network, "outputs", None) or []  # a subclass of keras.Model does not know its own
     # One of several outputs may be features between layers; sample() is looked at by itself.
-    if len(outputs) == 1 and outputs[0].dtype in _HALF:
+    if len(outputs) == 1 and outputs[0].dtype in HALF:
         (layer,) = getattr(network, "output_names", None) or [network.layers[-1].name]
-        raise Mistake(f"network {name} ends in {outputs[0].dtype}, with layer {layer}; {_FLOAT32}", at)
+        raise Mistake(f"network {name} ends in {outputs[0].dtype}, with layer {layer}; {FLOAT32}", at)
 
 
 def optimizers_of(
@@ -126,7 +125,7 @@ def optimizers_of(
 ) -> dict[str, keras.optimizers.Optimizer]:
     """Call optimizers(); every network that is trained needs one of its own, and those of frozen ones are not used."""
     at = recipe.optimizers
-    found = _named(at, what="optimizers()", kind=keras.optimizers.Optimizer, must=OPTIMIZERS, takes="(self)")
+    found = named(at, what="optimizers()", kind=keras.optimizers.Optimizer, must=OPTIMIZERS, takes="(self)")
     optimizers = {name: each for name, each in found.items() if name not in frozen}
     check(
         optimizers.keys() == networks.keys(),
@@ -157,19 +156,15 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 def drawn_by(recipe: Recipe, random: Random, where: str = "") -> dict[str, tf.Tensor]:
     """Call draw(), check the result, and turn numbers into tensors; `where` begins the messages."""
     at = recipe.draw
-    drawn = _named(at, random, what=f"{where}draw()", kind=object, must=DRAWS, takes="(self, random)")
-    drawn = {
-        name: tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
-        for name, value in drawn.items()
-    }
-    wanted = f"it must return {DRAWS}, B {random.count} here"
+    drawn = named(at, random, what=f"{where}draw()", kind=object, must=DRAWS, takes="(self, random)")
+    # A tensor without a batch dimension, or with one of 1, is the same for all samples, such as a weight.
+    counts = (None, 1, random.count)
     for name, value in drawn.items():
+        drawn[name] = value = tf.convert_to_tensor(value) if isinstance(value, numbers.Number) else value
         for tensor in tf.nest.flatten(value):
-            # A tensor without a batch dimension, or with one of 1, is the same for all samples, such as a weight.
-            fits = tf.is_tensor(tensor) and (
-                tensor.shape.rank in (None, 0) or tensor.shape[0] in (None, 1, random.count)
-            )
-            check(fits, f"{where}draw() gives {name} as {described(tensor)}; {wanted}", at)
+            fits = tf.is_tensor(tensor) and (tensor.shape.rank in (None, 0) or tensor.shape[0] in counts)
+            what = f"{where}draw() gives {name} as {described(tensor)}"
+            check(fits, f"{what}; it must return {DRAWS}, B {random.count} here", at)
     return drawn
 
 
@@ -182,36 +177,24 @@ def prepare(
     and `numbers` (B,) int64; for a further domain the same after its name, as in B/images. `where` begins the messages.
     `crops` draws the places of --crop; None: their centre.
     """
-    parts = unpack(data["images"], recipe.data, crops)
-    return Batch(
-        parts.images,
-        data.get("labels"),
-        random,
-        drawn_by(recipe, random.scoped("draw"), where),
-        inputs=parts.inputs,
-        conditions=data.get("conditions"),
-        constants=parts.constants,
-        index=data.get("numbers"),
-        domains=dict(_domains(recipe, data, parts.images, crops)),
-    )
-
-
-def _domains(
-    recipe: Recipe, data: Mapping[str, tf.Tensor], first: tf.Tensor, crops: Random | None
-) -> Iterator[tuple[str, Domain]]:
-    """The samples of each domain, those of the first as they are in the batch itself."""
-    for number, (name, spec) in enumerate(recipe.data.domains.items()):
-        if not number:
-            yield name, Domain(first, data.get("labels"), data.get("conditions"))
+    images, inputs, constants = unpack(data["images"], recipe.data, crops)
+    first = Domain(images, data.get("labels"), data.get("conditions"))
+    domains: dict[str, Domain] = {}
+    for name, spec in recipe.data.domains.items():
+        if not domains:
+            domains[name] = first
         elif f"{name}/images" in data:
-            images = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
+            others = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
             labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
-            yield name, Domain(images, None if labels is None else tf.cast(labels, tf.int32), conditions)
+            domains[name] = Domain(others, None if labels is None else tf.cast(labels, tf.int32), conditions)
+    drawn = drawn_by(recipe, random.scoped("draw"), where)
+    more = {"inputs": inputs, "conditions": first.conditions, "constants": constants, "index": data.get("numbers")}
+    return Batch(images, first.labels, random, drawn, domains=domains, **more)
 
 
 def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
     """Call state(), and return it with arrays as initial values, and the level of the stages if some name one."""
-    given = _named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
+    given = named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
     declared = {}
     for name, state in given.items():
         initial = np.asarray(state.initial)
@@ -235,7 +218,7 @@ def new_state(
     check(fits, f"{what} returns {described(given)} as state; it must be {wanted}", at)
     found = {}
     for name, value in given.items():
-        old, tensor = getattr(values, name), _tensor(value)
+        old, tensor = getattr(values, name), tensor_of(value)
         fits = tensor is not None and tensor.shape.is_compatible_with(old.shape)
         check(fits, f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
         found[name] = tf.cast(tensor, old.dtype)
@@ -256,13 +239,13 @@ def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor
 
     `where` begins the messages.
     """
-    given = call(loss, nets, batch, what=f"{where}: the loss", wanted=_IN_NETS)
+    given = call(loss, nets, batch, what=f"{where}: the loss", wanted=IN_NETS)
     is_pair = isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[1], dict)
     check(is_pair, f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
     check("loss" not in given[1], f"{where}: a metric is named loss, as the loss itself is; rename it", loss)
     scalars = {}
     for name, value in {"the loss": given[0], **given[1]}.items():
-        scalars[name] = scalar = _float32(value)
+        scalars[name] = scalar = float32_of(value)
         fits = scalar is not None and scalar.shape.rank in (0, None)
         check(fits, f"{where}: {name} is {described(value)}; it must be a scalar, the mean over the batch", loss)
     return scalars.pop("the loss"), scalars, given[2] if len(given) == 3 else {}
@@ -275,33 +258,6 @@ def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, 
     is_bool = isinstance(given, bool) or (tf.is_tensor(given) and given.dtype == tf.bool and given.shape.rank == 0)
     check(is_bool, f"{where}: only_if returns {described(given)}; {wanted}", only_if)
     return tf.convert_to_tensor(given)
-
-
-def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call sample(), and check that it returns pictures, or samples of the data's shape."""
-    batch.state = state_of_nets(nets)
-    given = call(recipe.sample, nets, batch, what="sample()", wanted=_IN_NETS)
-    pictures, shape = recipe.data.is_pictures, recipe.data.shape
-    samples, what = _tensor(given), f"sample() returns {described(given)}"
-    if samples is not None and samples.dtype.name in _HALF:
-        raise Mistake(f"{what} of a network in {samples.dtype.name}; {_FLOAT32}", recipe.sample)
-    shapes = ((None, None, None, 1), (None, None, None, 3)) if pictures else ((None, *shape),)
-    wanted = SAMPLES if pictures else f"samples (N, {', '.join(map(str, shape))}), of the data's shape"
-    fits = samples is not None and samples.dtype.is_floating and any(map(samples.shape.is_compatible_with, shapes))
-    if not (fits or pictures) and type(recipe).__module__.startswith("hvdgan.recipes."):  # such as pix2pix, in a row
-        raise UserError("the recipe takes 8-bit pictures, and --data has other arrays; store them as uint8")
-    check(fits, f"{what}; it must return {wanted}", recipe.sample)
-    _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
-    return samples
-
-
-def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
-    """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
-    of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
-    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
-        if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
-            advice = "which is blank for samples; set shows_data = True in the class"
-            raise Mistake(f"{what} reads batch.{part}, {advice}", at)
 
 
 def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ...] = ()) -> bool:
@@ -317,64 +273,18 @@ def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ..
     return False
 
 
-def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call generate(), and check that it returns samples of the data's shape."""
-    shape, most = recipe.data.shape, batch.images.shape[0]
-    batch.state = state_of_nets(nets)
-    given = call(recipe.generate, nets, batch, what="generate()", wanted=_IN_NETS)
-    own = type(recipe).generate is not Recipe.generate
-    what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
-    samples = _float32(given)
-    counts = range(1, most + 1)
-    fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and samples.shape[0] in counts
-    wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
-    hint = "" if own else "; write generate(self, nets, batch), which does"
-    check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
-    _refuse_blank_data(recipe, batch, samples, what, at)
-    return samples
-
-
-def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Call features(), and return features (B, d) and class probabilities (B, C) or None, float32."""
-    wanted = "it must return features (B, d), or a pair of features and class probabilities (B, C)"
-    is_there = type(recipe).features is not Recipe.features
-    check(is_there, f"--eval-features recipe: it has no features(self, nets, batch); {wanted}")
-    # Samples of another program, or other data, may lack what the data of the run have.
-    parts = {"labels": recipe.data.num_classes, "conditions": recipe.data.conditions}
-    missing = [name for name, of_data in parts.items() if of_data and getattr(batch, name) is None]
-    what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
-    given = call(recipe.features, nets, batch, what=what, wanted=_IN_NETS)
-    found = [_float32(each) for each in (given if isinstance(given, tuple) else (given,))]
-    rows = (batch.images.shape[0], None)
-    fits = 1 <= len(found) <= 2 and all(each is not None and each.shape.is_compatible_with(rows) for each in found)
-    check(fits, f"features() returns {described(given)}; {wanted}", recipe.features)
-    return found[0], found[1] if len(found) == 2 else None
-
-
-def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
-    """Call evaluate(), and return its metrics by name, (count,) float32 each."""
-    at, batch.state = recipe.evaluate, state_of_nets(nets)
-    metrics = _named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
-    values = {name: _float32(metric) for name, metric in metrics.items()}
-    for name, value in values.items():
-        fits = value is not None and value.shape.is_compatible_with((count,))
-        check(fits, f"evaluate() returns {name} as {described(metrics[name])}; it must return {METRICS}", at)
-    return values
-
-
-def _tensor(value: Any) -> tf.Tensor | None:
+def tensor_of(value: Any) -> tf.Tensor | None:
     try:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError):
         return None
 
 
-def _float32(value: Any) -> tf.Tensor | None:
+def float32_of(value: Any) -> tf.Tensor | None:
     """The value as a float32 tensor; None if it does not consist of numbers."""
-    tensor = _tensor(value)
-    return (
-        None if tensor is None or tensor.dtype in (tf.string, tf.variant, tf.resource) else tf.cast(tensor, tf.float32)
-    )
+    tensor = tensor_of(value)
+    is_number = tensor is not None and tensor.dtype not in (tf.string, tf.variant, tf.resource)
+    return tf.cast(tensor, tf.float32) if is_number else None
 
 
 def check_names(recipe: Recipe, networks: Mapping[str, keras.Model]) -> None:

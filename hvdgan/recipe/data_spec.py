@@ -11,18 +11,7 @@ from hvdgan.errors import UserError
 from hvdgan.values import missing, sample_values
 from hvdgan.values.missing import Missing
 from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures
-from hvdgan.values.transforms import Operations, Range
-
-KERAS = Operations(
-    ops.log1p,
-    ops.expm1,
-    ops.sign,
-    ops.absolute,
-    ops.power,
-    lambda parts: ops.concatenate(parts, axis=-1),
-    lambda values, like: ops.convert_to_tensor(values, dtype=like.dtype),
-)
-"""for tensors, and for those of a network that is being built"""
+from hvdgan.values.transforms import Range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +79,7 @@ class DataSpec:
         return pixels and may_be_pictures(self.shape)
 
     @property
-    def parts(self) -> Layout:
+    def record_layout(self) -> Layout:
         """How a record of the data is divided into a sample and its input."""
         return self.layout or Layout(self.shape, self.input_shape)
 
@@ -104,7 +93,7 @@ class DataSpec:
             part: kind of the numbers.
         """
         value_map = None if self.values is None else self.values.parts()[part]
-        return numbers if value_map is None else value_map.inverse_of(numbers, KERAS)
+        return numbers if value_map is None else value_map.inverse_of(numbers, ops)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON types, without the constants."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdgan.files.pictures import save_grid
+from hvdgan.files.png import save_grid
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.panels import Curves, Fields, Histogram, Panel, save_panels
 from hvdgan.values.value_map import ValueMap
@@ -32,7 +32,7 @@ def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
 
 def restored(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
     """Samples as shown() returns them, with NaN where the data have no numbers; those of crops have no such places."""
-    return samples if spec.missing is None or spec.parts.crop is not None else spec.missing.restored(samples)
+    return samples if spec.missing is None or spec.record_layout.crop is not None else spec.missing.restored(samples)
 
 
 def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch, scoped
-from hvdgan.recipe.contract import prepare, sampled
+from hvdgan.recipe.contract import prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe import Recipe
 
 

@@ -86,7 +86,7 @@ class Downscale(Recipe):
 
     def networks(self) -> dict[str, keras.Model]:
         o, data = self.options, self.data
-        if o.periodic != "none" and data.parts.crop is not None:
+        if o.periodic != "none" and data.record_layout.crop is not None:
             raise UserError(f"--periodic {o.periodic}: the ends of a crop are no neighbours; leave out one of the two")
         doublings(data.shape, data.input_shape)
         constants = 0 if data.constants_shape is None else data.constants_shape[-1]

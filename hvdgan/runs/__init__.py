@@ -1,1 +1,1 @@
-"""What a run writes into its folder, and one way to read each of its files."""
+"""Files of a run folder: events, metrics, evaluations; one way to read them."""

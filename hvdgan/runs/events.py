@@ -4,20 +4,17 @@ A line of the file is a JSON object with `time`, a local date and time, `event`,
 of its class.
 """
 
-import contextlib
 import dataclasses
-import functools
 import json
 import time
-import typing
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, get_origin
+
+from hvdgan.runs.folder import Facts, Folder
 
 FILE = "events.jsonl"
 LOG = "log.txt"
-_MOST = 1 << 53
-"""integers of this size and more are no facts: nobody can count with them"""
+Kind = TypeVar("Kind", bound="Event")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +31,7 @@ class Event:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Network:
+class NetworkFacts:
     """A network and its numbers of parameters."""
 
     name: str
@@ -44,7 +41,7 @@ class Network:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Update:
+class UpdateFacts:
     """An update of a stage; `bytes` is the size of its all-reduce, 0 with one rank."""
 
     name: str
@@ -55,12 +52,12 @@ class Update:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stage:
+class StageFacts:
     """A stage of the schedule."""
 
     name: str
     steps: int
-    updates: list[Update]
+    updates: list[UpdateFacts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,8 +78,8 @@ class Start(Event):
     is_elastic: bool
     slurm_job: str
     slurm_restart: int
-    networks: list[Network]
-    stages: list[Stage]
+    networks: list[NetworkFacts]
+    stages: list[StageFacts]
     data: list[str]
     changed: list[str]
     machine: list[str]
@@ -201,12 +198,9 @@ class InputSpeed(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LostRank(Event):
-    """A rank that has failed, ended, fallen silent, or stands still."""
+class Standstill(Event):
+    """No rank moves, and none is behind the others."""
 
-    rank: int
-    host: str
-    pid: int
     text: str
 
     @property
@@ -215,9 +209,12 @@ class LostRank(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Standstill(Event):
-    """No rank moves, and none is behind the others."""
+class LostRank(Event):
+    """A rank that has failed, ended, fallen silent, or stands still."""
 
+    rank: int
+    host: str
+    pid: int
     text: str
 
     @property
@@ -290,50 +287,112 @@ def as_json(event: Event) -> str:
     return json.dumps({"time": _now(), "event": _NAMES[type(event)], **dataclasses.asdict(event)}) + "\n"
 
 
-def of_json(record: dict[str, Any]) -> Event | None:
-    """The event of a line of events.jsonl; None if it is of no known kind, or its facts are not of their types."""
-    kind = record.get("event")
+def of_json(record: Facts) -> Event | None:
+    """The event of a line of events.jsonl; None if it is of no known kind, or lacks facts."""
     try:
-        return _as(KINDS[kind], record) if isinstance(kind, str) and kind in KINDS else None
-    except (TypeError, KeyError):
+        kind = KINDS[record["event"]]
+        types: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(kind)}
+        facts = {name: record[name] for name in types}
+        if not all(isinstance(facts[name], get_origin(each) or each) for name, each in types.items()):
+            return None
+        if kind is Start:
+            facts["networks"] = [NetworkFacts(**each) for each in facts["networks"]]
+            facts["stages"] = [_stage(**each) for each in facts["stages"]]
+        return kind(**facts)
+    except (KeyError, TypeError):
         return None
 
 
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file, one a line; damaged lines are skipped. A missing file has none."""
-    with contextlib.suppress(FileNotFoundError):
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            with contextlib.suppress(ValueError, RecursionError):
-                if isinstance(record := json.loads(line), dict):
-                    yield record
+def _stage(updates: list[Facts], **others: Any) -> StageFacts:
+    return StageFacts(updates=[UpdateFacts(**each) for each in updates], **others)
+
+
+@dataclasses.dataclass
+class Journal:
+    """The events of a run, in their order except those of checkpoints, of which only the seconds waited are kept."""
+
+    told: list[Event] = dataclasses.field(default_factory=list)
+    waited: list[float] = dataclasses.field(default_factory=list)
+    began: str = ""
+    until: str = ""
+
+    def of(self, *kinds: type[Kind]) -> list[Kind]:
+        """The events of some kinds."""
+        return [event for event in self.told if isinstance(event, kinds)]
+
+    def last(self, *kinds: type[Kind]) -> Kind | None:
+        """The latest event of some kinds; None if there is none."""
+        return next((event for event in self.told[::-1] if isinstance(event, kinds)), None)
+
+    @property
+    def start(self) -> Start | None:
+        """The latest start."""
+        return self.last(Start)
+
+    @property
+    def end(self) -> End | None:
+        """The end of the latest start or recovery; None if it has none."""
+        latest = self.last(Start, Recovery, End)
+        return latest if isinstance(latest, End) else None
+
+    @property
+    def loss(self) -> str:
+        """Line about a lost rank, or about ranks that all stand still, since the latest start or recovery."""
+        latest = self.last(Start, Recovery, LostRank, Standstill)
+        return latest.line if isinstance(latest, LostRank | Standstill) else ""
+
+    @property
+    def restarts(self) -> list[int]:
+        """Steps at which the run was resumed from a checkpoint."""
+        return [start.step for start in self.of(Start) if 0 < start.step < start.last_step]
+
+    @property
+    def resumptions(self) -> list[int]:
+        """Steps at which the run was resumed, from a checkpoint or from memory, ascending."""
+        return sorted({*self.restarts, *(each.step for each in self.of(Recovery))})
+
+    @property
+    def last_step(self) -> int | None:
+        """Step at which the run ends; None if it is not known."""
+        latest = self.last(Start, Recovery, StageEnd)
+        return latest.last_step if isinstance(latest, Start | Recovery | StageEnd) else None
+
+    @property
+    def skipped_files(self) -> list[str]:
+        """Files that were skipped, with the reasons; a run that is resumed may tell of a file again."""
+        return list({each.name: f"{each.name}: {each.reason}" for each in self.of(SkippedFile)}.values())
+
+    @property
+    def lost(self) -> list[str]:
+        """A line about each lost rank; several events may tell of one."""
+        starts = 0
+        found: dict[tuple[int, str, int], str] = {}
+        for event in self.of(Start, LostRank):
+            starts += isinstance(event, Start)
+            if isinstance(event, LostRank):
+                found.setdefault((starts, event.host, event.pid), event.text)
+        return list(found.values())
+
+
+def read(folder: Folder) -> Journal:
+    """Read the events of a run folder; a file that is missing leaves the journal empty."""
+    journal = Journal()
+    for record in folder.records(FILE):
+        if (event := of_json(record)) is None:
+            continue
+        journal.until = str(record.get("time", ""))
+        journal.began = journal.began or journal.until
+        if isinstance(event, Checkpoint):
+            journal.waited.append(event.waited)
+        else:
+            journal.told.append(event)
+    return journal
 
 
 def starts(path: Path) -> list[Start]:
     """The starts that a file of events tells of; none if it cannot be read."""
-    with contextlib.suppress(OSError):
-        return [each for each in map(of_json, json_lines(path)) if isinstance(each, Start)]
-    return []
+    return read(Folder(path.parent)).of(Start)
 
 
 def _now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
-
-
-@functools.cache
-def _types(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _as(kind: Any, value: Any) -> Any:
-    """A value of JSON as one of a type; raises a TypeError or a KeyError if it is none."""
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        types = _types(kind)
-        return kind(**{each.name: _as(types[each.name], value[each.name]) for each in dataclasses.fields(kind)})
-    of = typing.get_args(kind)
-    if typing.get_origin(kind) is list and type(value) is list:
-        return [_as(of[0], each) for each in value]
-    if typing.get_origin(kind) is dict and type(value) is dict:
-        return {_as(of[0], name): _as(of[1], each) for name, each in value.items()}
-    if type(value) not in (*of, kind) or (type(value) is int and abs(value) >= _MOST):
-        raise TypeError(f"not {kind}")
-    return value

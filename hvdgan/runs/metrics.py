@@ -1,26 +1,18 @@
 """The metrics of a run, from metrics.jsonl, read in bounded memory: of long curves each part keeps its extremes."""
 
 import collections
-import contextlib
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from hvdgan.runs.lines import Facts, Folder
+from hvdgan.runs.folder import Facts, Folder
 
 FILE = "metrics.jsonl"
-MOST_METRICS = 100
-"""number of metrics that are kept; those that come later are counted"""
 POINTS = 1000
 """largest number of points of a curve that is drawn"""
-LARGEST = 1e300
-"""magnitude up to which numbers are drawn"""
 _KEPT, _PENDING = 2000, 16_000
-_MOST_RANKS = 100_000
-_MOST_STAGES = 200
 PARTS = {
     "compute_seconds": "computing",
     "wait_seconds": "waiting for data",
@@ -37,16 +29,6 @@ OF_SPEED = frozenset(f"{part}_{how}" for part in PARTS for how in OVER_RANKS) | 
 }
 """metrics that are about speed"""
 _COMPARED = ("features", "resize", "samples", "real_samples", "weights", "bins")
-
-
-def is_step(value: Any) -> TypeGuard[int]:
-    """Check whether a value of a file can be a number of steps."""
-    return type(value) is int and 0 <= value < 1 << 53
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Check whether a value of a file is a number that can be drawn."""
-    return type(value) in (int, float) and abs(value) < LARGEST
 
 
 def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -76,25 +58,23 @@ class Series:
         self.count = 0
         """number of finite values"""
         self.not_finite = 0
-        """number of values that were NaN, infinite, too large, or null, which stands for them in JSON"""
+        """number of values that were null, which stands for NaN and infinity in JSON"""
         self._steps, self._values = np.empty(0, np.int64), np.empty(0)
         self._steady = [0, 0.0]
 
     @property
     def steady(self) -> float | None:
         """Mean of the values in whose records no graph was traced; None if it is not a number above 0."""
-        mean = self._steady[1] / max(1, self._steady[0])
-        return mean if 0 < mean < LARGEST else None
+        return self._steady[1] / self._steady[0] if self._steady[1] > 0 else None
 
     def add(self, steps: np.ndarray, values: np.ndarray, *, are_steady: bool = True) -> None:
         """Add values, and thin the curve if it has become long."""
-        good = np.abs(values) < LARGEST  # NaN is not
+        good = np.isfinite(values)
         self.count += int(good.sum())
         self.not_finite += int((~good).sum())
         self._steps, self._values = np.append(self._steps, steps[good]), np.append(self._values, values[good])
         if are_steady:
-            with np.errstate(over="ignore"):
-                self._steady = [self._steady[0] + good.sum(), self._steady[1] + float(values[good].sum())]
+            self._steady = [self._steady[0] + good.sum(), self._steady[1] + float(values[good].sum())]
         if len(self._values) > _PENDING:
             self._steps, self._values = thin(self._steps, self._values, _KEPT)
 
@@ -138,7 +118,7 @@ class Metrics:
         self.compared = ""
         """what the curves of add_evaluations() were measured with, if not all records were measured with the same"""
         self.left_out = 0
-        """values of metrics beyond MOST_METRICS, values that are no numbers, and records without a step"""
+        """number of values that are no numbers, and of records without a step"""
         self.slowest: collections.Counter[int] = collections.Counter()
         """number of records in which each rank was the slowest"""
         self._resumed = collections.deque(resumptions)
@@ -164,12 +144,14 @@ class Metrics:
         kinds: dict[tuple[tuple[str, ...], bool], list[Facts]] = collections.defaultdict(list)
         for record in records:
             step, stage = record.get("step"), record.get("stage")
-            if not is_step(step):
+            if not isinstance(step, int):
                 self.left_out += 1
                 continue
             is_traced = stage != self._stage
             if is_traced:
-                self._begin_stage(stage, step, record.get("stage_step"))
+                self._stage = stage
+                first = max(self.last_step, step - record.get("stage_step", step))
+                self.bands.append(Band(str(stage), first, first))
             while self._resumed and self._resumed[0] < step:
                 self._resumed.popleft()
                 is_traced = True
@@ -184,37 +166,29 @@ class Metrics:
             self.clock.add(steps[order], spent)
             self._spent = (int(steps.max()), float(spent[-1])) if len(steps) else self._spent
 
-    def _begin_stage(self, stage: Any, step: int, done: Any) -> None:
-        """Note the stage of a record that is the first of it; those of more than _MOST_STAGES are one."""
-        self._stage, before = stage, self.last_step
-        if len(self.bands) < _MOST_STAGES:
-            first = step - done if is_step(done) and before <= step - done else before
-            self.bands.append(Band(stage if isinstance(stage, str) else "", first, first))
-
     def _add_columns(
         self, names: Sequence[str], rows: Sequence[Facts], *, are_steady: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Add records with the same names; return their steps and the seconds of a step."""
         columns = dict(zip(names, zip(*(row.values() for row in rows), strict=True), strict=True))
         steps = np.array(columns["step"], np.int64)
-        seconds = {name: np.zeros(len(steps)) for name in ("step_seconds", "between_seconds")}
+        seconds = np.zeros(len(steps))
+        measured = np.zeros(len(steps), bool)
         for name, values in columns.items():
             if name in ("step", "stage", "stage_step"):
                 continue
-            numbers, good = _numbers(values)
-            if name not in self.series and len(self.series) >= MOST_METRICS:
-                good[:] = False
-            self.left_out += len(values) - int(good.sum())
-            if good.any():
-                self.series.setdefault(name, Series(name)).add(steps[good], numbers[good], are_steady=are_steady)
-            if name in seconds:
-                seconds[name] = np.nan_to_num(np.where(good, numbers, 0.0), posinf=0.0).clip(0, 1e9)
+            try:
+                numbers = np.array(values, np.float64).reshape(steps.shape)  # null becomes NaN
+            except (TypeError, ValueError):
+                self.left_out += len(values)
+                continue
+            self.series.setdefault(name, Series(name)).add(steps, numbers, are_steady=are_steady)
+            if name in ("step_seconds", "between_seconds"):
+                seconds += np.nan_to_num(numbers)
+                measured |= (name == "step_seconds") & (numbers > 0)
             if name == "slowest_rank" and are_steady:
-                self.slowest.update(
-                    int(rank) for rank in numbers[good] if 0 <= rank < _MOST_RANKS and rank == int(rank)
-                )
-        measured = seconds["step_seconds"] > 0
-        return steps[measured], (seconds["step_seconds"] + seconds["between_seconds"])[measured]
+                self.slowest.update(numbers[np.isfinite(numbers)].astype(int).tolist())
+        return steps[measured], seconds[measured]
 
     def add_evaluations(self, evaluations: Sequence[Facts]) -> None:
         """Add the curves of metrics that hvdgan.evaluate has measured, if all was measured as the latest was."""
@@ -225,9 +199,9 @@ class Metrics:
         for record, how in zip(evaluations, measured_with, strict=True):
             for name, value in record.items():
                 is_new = name.startswith("eval/") and name not in self.series
-                if is_new and how == measured_with[-1] and is_number(value):
+                if is_new and how == measured_with[-1] and isinstance(value, float):
                     found.setdefault(name, {})[record["step"]] = value
-        for name, values in list(found.items())[: max(0, MOST_METRICS - len(self.series))]:
+        for name, values in found.items():
             self.series[name] = Series(name)
             self.series[name].add(np.array([*values], np.int64), np.array([*values.values()], np.float64))
 
@@ -235,20 +209,18 @@ class Metrics:
 def read(folder: Folder, resumptions: Sequence[int] = ()) -> Metrics:
     """Read the metrics of a run folder; a file that is missing leaves them empty."""
     metrics = Metrics(resumptions)
-    for records in folder.records(FILE):
+    for records in folder.portions(FILE):
         metrics.add(records)
     if metrics.left_out:
         folder.remarks.append(
-            f"{FILE}: values without a step, beyond {MOST_METRICS} metrics, or that are no numbers are left out "
-            f"({metrics.left_out:,})"
+            f"{FILE}: values that are no numbers or without a step are left out ({metrics.left_out:,})"
         )
     return metrics
 
 
-def _numbers(values: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return values as numbers, with NaN for null and for numbers out of range, and which of them are one of these."""
-    if set(map(type, values)) <= {float, int}:
-        with contextlib.suppress(OverflowError):
-            return np.array(values, np.float64), np.ones(len(values), bool)
-    good = np.array([value is None or type(value) in (float, int) for value in values])
-    return np.array([value if is_number(value) else math.nan for value in values], np.float64), good
+def latest(folder: Folder) -> Facts:
+    """Read the latest value of each name in the records of a run folder."""
+    values: Facts = {}
+    for record in folder.records(FILE):
+        values |= record
+    return values

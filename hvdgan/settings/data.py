@@ -37,8 +37,8 @@ class StoredConfig:
 
     values: Annotated[str | None, _ARRAYS] = None
     """map of the numbers to those that networks see: none, range:LOW,HIGH (to [-1, 1]), standard (mean 0, deviation 1),
-    log1p, power:0.85, MODULE:FUNCTION,INVERSE, joined by +; or CHANNEL=MAP;CHANNEL=MAP; default: for floats within
-    [0, 1] or [-1, 1], their range"""
+    log1p, log10, sqrt, power:0.85, asinh:SCALE, logit:MARGIN, joined by +; or CHANNEL=MAP;CHANNEL=MAP; default: for
+    floats within [0, 1] or [-1, 1], their range"""
     missing: Annotated[str | None, _ARRAYS] = None
     """number that networks see in place of missing ones (NaN), as fill:NUMBER, such as fill:0; default: a sample with
     one is left out"""

@@ -15,9 +15,9 @@ import tensorflow as tf
 from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.checkpoints.saver import check_best_metric
 from hvdgan.data import Samples, cached, open_source
-from hvdgan.data.balance import balanced
 from hvdgan.data.domains import joined, refuse_unclear, settings_of
 from hvdgan.data.holdout import split
+from hvdgan.data.order import balanced
 from hvdgan.data.statistics import with_statistics
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization

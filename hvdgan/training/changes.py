@@ -264,7 +264,7 @@ def _value_maps(
 ) -> Iterator[str]:
     """Refuse other value maps than those of a checkpoint, whose networks learned the numbers that those gave.
 
-    The fingerprint of arrays covers 64 samples only, and a function of the user's own may have been edited.
+    The fingerprint of arrays covers 64 samples only.
     """
     if saved is None or now is None:
         return
@@ -273,7 +273,7 @@ def _value_maps(
         old = parts[part]
         if old is None or new is None or _numbers(old) == _numbers(new):  # parts come and go by settings
             continue
-        same = " (its statistics, or the file of its function)" if str(old) == str(new) else ""
+        same = " (its statistics)" if str(old) == str(new) else ""
         difference = f"it was {old} and is now {new}{same}"
         if not {"data", _MAP_FLAGS[part]} & set(allowed):
             raise UserError(

@@ -14,9 +14,10 @@ from hvdgan.data.batches import specs_of
 from hvdgan.data.domains import named
 from hvdgan.errors import UserError
 from hvdgan.recipe.batch import scoped, unpack
-from hvdgan.recipe.contract import check_methods, prepare, sampled
+from hvdgan.recipe.contract import check_methods, prepare
 from hvdgan.recipe.display import restored, save_samples, shown
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.record import Record
 from hvdgan.training.repeatable import refuse_unrepeatable

@@ -187,7 +187,7 @@ class _Feed:
 
 
 class Loggers:
-    """The loggers of a run, on rank 0; `repeated` are the numbers that were logged, by each step that is repeated."""
+    """The loggers of a run, on rank 0; `repeated`: names logged before the resume, by step; they are not sent again."""
 
     def __init__(
         self,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import keras
 import tensorflow as tf
 
-from hvdgan.networks import device
-from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.networks import cpu_or_gpu
+from hvdgan.recipe.recipe_errors import check
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.state import TrainState
@@ -67,11 +67,8 @@ def values_of(variables: Sequence[keras.Variable]) -> Before:
 
 def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
     """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
-    return [
-        variable
-        for name in update.owns
-        for variable in [*state.networks[name].trainable_variables, *state.optimizers[name].variables]
-    ]
+    networks, optimizers = state.networks, state.optimizers
+    return [v for name in update.owns for v in (*networks[name].trainable_variables, *optimizers[name].variables)]
 
 
 def apply_if(
@@ -84,7 +81,7 @@ def apply_if(
     the weights.
     """
     applies = finite & wanted
-    if device.chosen().branches:
+    if cpu_or_gpu.chosen().branches:
         tf.cond(applies, apply, lambda: None)
         tf.cond(finite, lambda: None, lambda: _assign(before))
     else:
@@ -125,22 +122,14 @@ def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int, facto
 
 def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
     """Refuse updates without trainable variables, or with a learning rate or betas that an optimizer cannot have."""
-    for where, update in ((f"stage {stage.name}, update {u.name}", u) for stage in stages for u in stage.updates):
-        if not any(state.networks[name].trainable_variables for name in update.owns):
-            raise Mistake(
-                f"{where}: it owns only {', '.join(update.owns)}, without trainable variables; let it own a network "
-                "that it trains, too",
-                update,
-            )
+    for where, update in ((f"stage {stage.name}, update {u.name}: it", u) for stage in stages for u in stage.updates):
+        trains = any(state.networks[name].trainable_variables for name in update.owns)
+        what = f"{where} owns only {', '.join(update.owns)}, without trainable variables"
+        check(trains, f"{what}; let it own a network that it trains, too", update)
         for name in update.owns:
-            if update.learning_rate is not None and name not in state.learning_rates:
-                raise Mistake(
-                    f"{where}: it has a learning rate, and the optimizer of {name} has a schedule of its own; leave "
-                    "one out",
-                    update,
-                )
-            has_betas = all(hasattr(state.optimizers[name], beta) for beta in ("beta_1", "beta_2"))
-            if update.betas is not None and not has_betas:
-                raise Mistake(
-                    f"{where}: it has betas, and the optimizer of {name} has none; leave them out, or use Adam", update
-                )
+            fits = update.learning_rate is None or name in state.learning_rates
+            what = f"{where} has a learning rate, and the optimizer of {name} has a schedule of its own"
+            check(fits, f"{what}; leave one out", update)
+            fits = update.betas is None or all(hasattr(state.optimizers[name], each) for each in ("beta_1", "beta_2"))
+            what = f"{where} has betas, and the optimizer of {name} has none"
+            check(fits, f"{what}; leave them out, or use Adam", update)

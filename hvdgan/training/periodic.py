@@ -13,8 +13,9 @@ import numpy as np
 from hvdgan.data import BadFile
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
-from hvdgan.evaluation.evaluation_log import append, record_of, weights_facts
+from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.runs import evaluation_log
 from hvdgan.training.build import Run
 from hvdgan.training.grids import Grids
 from hvdgan.training.memory import used_by
@@ -122,8 +123,8 @@ class PeriodicTasks:
                 values = run.comparison(self._record.say)
                 self._note(done, at, values, run.comparison.bad_files, "generated")
                 if run.ranks.is_root:
-                    with self._record.tolerant("evaluation.jsonl"):
-                        append(run.run_dir, self._result(done, values, run.comparison.facts()))
+                    with self._record.tolerant(evaluation_log.FILE):
+                        evaluation_log.append(run.run_dir, self._result(done, values, run.comparison.facts()))
         except Exception as error:
             # The other ranks do not know of an error that was not exchanged, and wait for this rank.
             if isinstance(error, RunError) or run.ranks.size == 1:
@@ -139,7 +140,7 @@ class PeriodicTasks:
     def _result(self, done: int, values: dict[str, float], facts: dict[str, Any]) -> dict[str, Any]:
         config, resume_point = self._run.config, self._resume_point
         weights = weights_facts(config, self._run.recipe, averaged=True)
-        return record_of(
+        return evaluation_log.record_of(
             done,
             values,
             {**facts, **weights, "precision": config.precision, "seed": config.seed, "truncation": 1.0},

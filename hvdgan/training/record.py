@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from hvdgan.files.in_place import in_place
 from hvdgan.files.replacing import whole_file
-from hvdgan.runs import events
+from hvdgan.runs import events, metrics
 from hvdgan.runs.events import Caution, Evaluation, Event
+from hvdgan.runs.folder import Folder
 from hvdgan.training.loggers import LoggerChoice, Loggers
 
 
@@ -73,11 +74,11 @@ class Record:
         if not is_root:
             return
         run_dir.mkdir(parents=True, exist_ok=True)
-        self._repeated = _drop_after(run_dir / "metrics.jsonl", start_step)
+        self._repeated = _drop_after(run_dir, start_step)
         # The name of a file, which a line may hold, need not be UTF-8.
         self._jsonl, self._events, self._log = (
             open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
-            for name in ("metrics.jsonl", events.FILE, events.LOG)
+            for name in (metrics.FILE, events.FILE, events.LOG)
         )
         self._progress = Progress(start_step, total_steps)
 
@@ -165,7 +166,7 @@ class Record:
         self.tell(Evaluation(step=step, what=what, values=_finite(values)))
 
     def _append(self, record: dict[str, Any]) -> None:
-        with self.tolerant("metrics.jsonl"):
+        with self.tolerant(metrics.FILE):
             self._jsonl.write(json.dumps(_finite(record)) + "\n")
             self._jsonl.flush()
         if self._loggers:
@@ -183,7 +184,7 @@ class Record:
             self._progress.close()
             if self._loggers:
                 self._loggers.close()
-            files = {"metrics.jsonl": self._jsonl, events.FILE: self._events, events.LOG: self._log}
+            files = {metrics.FILE: self._jsonl, events.FILE: self._events, events.LOG: self._log}
             for what, file in files.items():
                 with self.tolerant(what):
                     file.close()
@@ -206,17 +207,13 @@ def _scalars(record: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in record.items() if name not in ("step", "stage", "stage_step")}
 
 
-def _drop_after(path: Path, step: int) -> dict[int, set[str]]:
+def _drop_after(run_dir: Path, step: int) -> dict[int, set[str]]:
     """Drop the records after a step, and damaged lines; returns the names of the numbers by their steps."""
     dropped: dict[int, set[str]] = {}
-    if not path.exists():
-        return dropped
-    kept = []
-    for record in events.json_lines(path):
-        if isinstance(at := record.get("step"), int) and at <= step:
-            kept.append(json.dumps(record) + "\n")
-        elif isinstance(at, int):
-            dropped.setdefault(at, set()).update(_scalars(record))
-    with whole_file(path) as partial:
-        partial.write_text("".join(kept), encoding="utf-8")
+    with whole_file(run_dir / metrics.FILE) as partial, partial.open("w", encoding="utf-8") as file:
+        for record in Folder(run_dir).records(metrics.FILE):
+            if isinstance(at := record.get("step"), int) and at <= step:
+                file.write(json.dumps(record) + "\n")
+            elif isinstance(at, int):
+                dropped.setdefault(at, set()).update(_scalars(record))
     return dropped

@@ -17,7 +17,7 @@ from hvdgan.networks.layer_state import seeds_of
 from hvdgan.training.state import TrainState
 
 Handles = Mapping[int, tf.Tensor]
-"""for the id of a tensor in some graph, the tensor of the outermost graph that it stands for"""
+"""the outer tensor that a function has captured, by the id of the inner tensor that stands for it"""
 
 _HERE = Path(__file__).parents[1]
 # With the separator, so that a folder hvdgan_mine next to hvdgan counts as the user's.
@@ -60,25 +60,24 @@ def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:
             inner = function_of(graph, called.name)
             if inner is None:
                 warn_once(
-                    f"TensorFlow {tf.__version__} does not show the functions inside a graph; random draws and "
-                    "collectives in them are not looked for"
+                    f"TensorFlow {tf.__version__} does not show some function inside a graph; random draws and "
+                    "collectives in it are not looked for"
                 )
                 continue
             yield inner
 
 
 def function_of(graph: tf.Graph | None, name: str) -> tf.Graph | None:
-    """The graph of a function that a graph calls; None if this TensorFlow does not show it.
+    """The graph of a function that a graph calls; None if TensorFlow does not show it.
 
     A function that calls another one, as the gradient of a branch does, may leave it in the graph around itself.
     """
     while graph is not None:
         # Not public; tests/training/test_repeatable.py looks for draws inside functions, branches and loops.
-        found_in = getattr(graph, "_get_function", None)
+        found = graph._get_function(name)
         # A function of TensorFlow's older kind, as tf.nn.ctc_loss makes them, has no graph.
-        found = getattr(found_in(name), "graph", None) if found_in else None
-        if found is not None:
-            return found
+        if (inner := getattr(found, "graph", None)) is not None:
+            return inner
         graph = getattr(graph, "outer_graph", None)
     return None
 

@@ -12,7 +12,7 @@ from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, unwritable
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe import recipe_errors
 from hvdgan.runs.events import End, Event
 from hvdgan.training.build import Run, build, folder_of
@@ -86,7 +86,7 @@ def train(
             record.open_loggers(loggers, run.settings(), stopping.ask)
             observations = Observations(run, resume_point, record)
             tasks = PeriodicTasks(run, resume_point, record, commits, observations)
-            pending = PendingSteps(observations, device.chosen().steps_behind)
+            pending = PendingSteps(observations, cpu_or_gpu.chosen().steps_behind)
             loop = Loop(run, resume_point, stopping, pending, tasks)
             with _open_batches(run, resume_point) as batches:
                 page.is_finished = loop.train(batches, guard)

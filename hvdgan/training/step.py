@@ -14,8 +14,8 @@ import tensorflow as tf
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks import device
-from hvdgan.networks.device import to_device
+from hvdgan.networks import cpu_or_gpu
+from hvdgan.networks.cpu_or_gpu import to_device
 from hvdgan.networks.layer_state import averages_of, moved_in_calls
 from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip
@@ -59,7 +59,7 @@ class StageStep:
         self._stage_state = dataclasses.replace(run_state, networks=self.networks)
         self._first, past = ranks.slice_of(config.global_batch_size)
         self.count, self.micro_batches = past - self._first, config.accumulate
-        """number of samples in this rank's slice of the global batch, and of micro-batches in the slice"""
+        """numbers of samples and of micro-batches in this rank's slice of the global batch"""
         # Rank r computes the mean loss L_r of its n_r samples. The mean over all N samples of the global batch is
         #     L = sum(n_r L_r) / N = sum(w_r L_r) / size   with the weight w_r = n_r size / N, 1 if slices are equal.
         # So each loss is multiplied by w_r / size, and Horovod adds up the gradients. That costs nothing; to divide the
@@ -93,7 +93,7 @@ class StageStep:
 
     def trace(self, source: Samples) -> None:
         """Trace every graph of this stage now, so that a mistake in a loss does not wait until the stage begins."""
-        data = specs_of(source, self.count, on_device=device.chosen().own_memory)
+        data = specs_of(source, self.count, on_device=cpu_or_gpu.chosen().own_memory)
         number = tf.TensorSpec((), tf.int64)
         cycle = math.lcm(*(update.every for update in self.stage.updates))
         for stage_step in range(min(self.stage.steps, cycle)):

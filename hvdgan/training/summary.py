@@ -30,9 +30,7 @@ from hvdgan.evaluation.sets import in_short
 from hvdgan.launching.launched import allocated, requeued
 from hvdgan.launching.programs import git_state
 from hvdgan.recipe import Recipe, recipe_errors
-from hvdgan.runs.events import End, Network, Recovery, Start
-from hvdgan.runs.events import Stage as StageFacts
-from hvdgan.runs.events import Update as UpdateFacts
+from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, UpdateFacts
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
@@ -252,11 +250,11 @@ def _state(run: Run) -> Iterator[str]:
         yield f"state: {'; '.join(shapes)}"
 
 
-def _networks(run: Run) -> Iterator[Network]:
+def _networks(run: Run) -> Iterator[NetworkFacts]:
     for name, network in {**run.state.networks, **run.state.frozen}.items():
         trainable, is_frozen = _trainable(network), name in run.state.frozen
         other = network.count_params() - trainable
-        yield Network(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
+        yield NetworkFacts(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
 
 
 def _trainable(network: keras.Model) -> int:

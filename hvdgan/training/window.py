@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvdgan.checkpoints.saver import mode_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.stages import Plateau
 
 _MOST = 256
@@ -46,7 +46,7 @@ class Window:
 
 def _numbers(values: Sequence[tf.Tensor | float]) -> list[float]:
     """The numbers of values. The host waits for a GPU once for many of them, and not for each."""
-    if not device.chosen().own_memory:  # there is nothing to wait for
+    if not cpu_or_gpu.chosen().own_memory:  # there is nothing to wait for
         return [float(value) for value in values]
     tensors = [value for value in values if tf.is_tensor(value)]
     read: list[float] = []

@@ -107,7 +107,7 @@ def may_be_pictures(shape: Shape) -> bool:
 
 
 def are_pixels(values: SampleValues, layout: Layout, dtype: np.dtype) -> bool:
-    """Whether arrays of a stored type are 8-bit pictures that have got the map of such by a flag."""
+    """True for uint8 arrays of 1 or 3 channels with --values range:0,255."""
     maps = [each for each in (values.images, values.inputs) if each is not None]
     alike = dtype == np.uint8 and may_be_pictures(layout.seen) and layout.input_seen in (None, layout.seen)
     return alike and all(chain == (Range(0, 255),) for each in maps for chain in each.chains)

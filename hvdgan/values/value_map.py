@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.errors import UserError
 from hvdgan.values import transforms
-from hvdgan.values.transforms import NUMPY, CustomMap, Operations, Range, Standard, Step
+from hvdgan.values.transforms import Range, Standard, Step
 
 Chain = tuple[Step, ...]
 _EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
@@ -49,24 +49,24 @@ class ValueMap:
         if self.is_identity:
             return values.astype(np.float32, copy=False)
         wide = values.astype(np.float32 if values.dtype.type in _EXACT else np.float64, copy=False)
-        return self.forward_of(wide, NUMPY).astype(np.float32, copy=False)
+        return self.forward_of(wide, np).astype(np.float32, copy=False)
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Map numbers that networks see, (..., C), to those of the data, float32 (..., C)."""
         if self.is_identity:
             return values.astype(np.float32, copy=False)
-        return self.inverse_of(values.astype(np.float64), NUMPY).astype(np.float32)
+        return self.inverse_of(values.astype(np.float64), np).astype(np.float32)
 
-    def forward_of(self, values: Any, ops: Operations) -> Any:
-        """As forward(), for tensors of any library, in their own type; gradients flow through its functions."""
-        return self._for_chains(_chained, values, ops)
+    def forward_of(self, values: Any, ops: Any) -> Any:
+        """As forward() by the functions of numpy or keras.ops, in the numbers' own type; gradients flow through."""
+        return self._applied(values, ops, forward=True)
 
-    def inverse_of(self, values: Any, ops: Operations) -> Any:
-        """As inverse(), for tensors of any library, in their own type."""
-        return self._for_chains(_undone, values, ops)
+    def inverse_of(self, values: Any, ops: Any) -> Any:
+        """As inverse(), in the same way."""
+        return self._applied(values, ops, forward=False)
 
     def lost_in_words(self, values: np.ndarray, seen: np.ndarray, where: Callable[[tuple[int, ...]], str]) -> str:
-        """The first of some numbers that is no finite one once it is `seen`, for messages; "" if there is none.
+        """Describe the first value that the map turns into NaN or infinity, for messages; "" if there is none.
 
         `where` describes its place, without the channel.
         """
@@ -87,10 +87,6 @@ class ValueMap:
         ]
         return f"numbers of {', '.join(found)} lie outside of the declared range, and are not clipped" if found else ""
 
-    def own_functions(self) -> list[CustomMap]:
-        """The steps that are functions of the user's own."""
-        return [step for chain in self.chains for step in chain if isinstance(step, CustomMap)]
-
     def differs_in_statistics(self, other: "ValueMap") -> bool:
         """Whether the other map is this one, but for statistics which this one lacks and the other has."""
         return (
@@ -98,13 +94,12 @@ class ValueMap:
             and not other.lacks_statistics
             and self.channels == other.channels
             and self.chains == tuple(tuple(map(_without_statistics, chain)) for chain in other.chains)
-            and [step.sha256 for step in self.own_functions()] == [step.sha256 for step in other.own_functions()]
         )
 
     def before_statistics(self, values: np.ndarray) -> np.ndarray:
         """Apply the steps before the first one that lacks its statistics, in float64 (..., C)."""
         before = dataclasses.replace(self, chains=tuple(chain[: _unresolved_in(chain)] for chain in self.chains))
-        return before.forward_of(values.astype(np.float64, copy=False), NUMPY)
+        return before.forward_of(values.astype(np.float64, copy=False), np)
 
     def with_statistics(self, means: Sequence[float], deviations: Sequence[float]) -> "ValueMap":
         """Fill in the first step of each chain that lacks its statistics; a constant channel is refused."""
@@ -141,11 +136,19 @@ class ValueMap:
             return texts[0]
         return "; ".join(f"{name}={text}" for name, text in zip(self.channels, texts, strict=True))
 
-    def _for_chains(self, work: Callable[[Chain, Any, Operations], Any], values: Any, ops: Operations) -> Any:
+    def _applied(self, values: Any, ops: Any, *, forward: bool) -> Any:
+        """Apply all steps of each chain, or undo them in the opposite order."""
+
+        def applied(chain: Chain, values: Any) -> Any:
+            for step in chain if forward else chain[::-1]:
+                values = step.forward(values, ops) if forward else step.inverse(values, ops)
+            return values
+
         if len(self.chains) == 1:
-            return work(self.chains[0], values, ops)
-        channels = [values[..., place : place + 1] for place in range(len(self.chains))]
-        return ops.concatenate([work(*each, ops) for each in zip(self.chains, channels, strict=True)])
+            return applied(self.chains[0], values)
+        return ops.concatenate(
+            [applied(chain, values[..., place : place + 1]) for place, chain in enumerate(self.chains)], axis=-1
+        )
 
 
 def of_json(values: dict[str, Any]) -> ValueMap:
@@ -170,18 +173,6 @@ def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = 
     if missing := [channel for channel in channels if channel not in chains]:
         raise UserError(f"{named}: no map for {', '.join(missing)}; add {missing[0]}=none, or another one, after a ;")
     return ValueMap(tuple(chains[channel] for channel in channels), tuple(channels), tuple(units))
-
-
-def _chained(chain: Chain, values: Any, ops: Operations) -> Any:
-    for step in chain:
-        values = step.forward(values, ops)
-    return values
-
-
-def _undone(chain: Chain, values: Any, ops: Operations) -> Any:
-    for step in reversed(chain):
-        values = step.inverse(values, ops)
-    return values
 
 
 def _unresolved_in(chain: Chain) -> int | None:

@@ -62,6 +62,7 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, kind, width, s
     assert browser.violations() == []
 
 
+COUNT = 1_000
 CHARTS = "const charts = [...Bokeh.index].map((view) => view.model).filter((one) => one.x_range);"
 LINES = "const lines = (of) => of.renderers.filter((one) => one.tags[0] === 'line');"
 TIPS = """
@@ -95,50 +96,56 @@ def pointer(browser, kind, place, pressed=True):
     browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, **where})
 
 
-def test_charts_answer(browser, tmp_path):
-    """The axis, a zoom that all charts share, values under the pointer, smoothing, hidden lines, log axes."""
-    count = 1_000
+@pytest.fixture
+def long(browser, tmp_path):
+    """The page of a run of 1,000 steps is open."""
     run = run_folders.write(tmp_path / "long", config='{"global_batch_size": 16}', told=[run_folders.START])
-    run_folders.long_metrics(run / "metrics.jsonl", range(1, count + 1))
+    run_folders.long_metrics(run / "metrics.jsonl", range(1, COUNT + 1))
     assert report.main([str(run)]) == 0
     opened(browser, run / "report.html")
+    yield browser
     assert browser.console() == []
-    assert browser.run(ENDS) == [[pytest.approx(-0.01 * count), pytest.approx(1.01 * count)]] * len(browser.run(ENDS))
-    for kind, most, label in (("images", 16 * count, "images"), ("time", count * 0.06 / 60, "minutes")):
-        settle(browser, "[name=x]", kind)
-        assert end(browser) == pytest.approx(1.01 * most, rel=0.01)
-        assert browser.run(f"{CHARTS} return charts[0].below[0].axis_label") == label
+
+
+def test_the_axis_is_in_steps_images_or_time(long):
+    assert long.run(ENDS) == [[pytest.approx(-0.01 * COUNT), pytest.approx(1.01 * COUNT)]] * len(long.run(ENDS))
+    for kind, most, label in (("images", 16 * COUNT, "images"), ("time", COUNT * 0.06 / 60, "minutes")):
+        settle(long, "[name=x]", kind)
+        assert end(long) == pytest.approx(1.01 * most, rel=0.01)
+        assert long.run(f"{CHARTS} return charts[0].below[0].axis_label") == label
         last = f"{CHARTS} {LINES} return lines(charts[0])[0].data_source.get_array('step').at(-1)"
-        assert browser.run(last) == pytest.approx(most, rel=0.01)
-    settle(browser, "[name=x]", "step")
-    settle(browser, "[name=zoom]", True)
-    pointer(browser, "mouseMoved", 0.5, pressed=False)
-    WebDriverWait(browser.driver, 20).until(lambda _: any("fool/loss" in tip for tip in browser.run(TIPS)))
-    pointer(browser, "mousePressed", 0.4)
+        assert long.run(last) == pytest.approx(most, rel=0.01)
+
+
+def test_the_pointer_shows_values_and_zooms_all_charts(long):
+    settle(long, "[name=zoom]", True)
+    pointer(long, "mouseMoved", 0.5, pressed=False)
+    WebDriverWait(long.driver, 20).until(lambda _: any("fool/loss" in tip for tip in long.run(TIPS)))
+    pointer(long, "mousePressed", 0.4)
     for place in (0.45, 0.5, 0.6):
-        pointer(browser, "mouseMoved", place)
-    pointer(browser, "mouseReleased", 0.6)
-    WebDriverWait(browser.driver, 20).until(lambda _: end(browser) < 0.9 * count)
-    found = browser.run(ENDS)
-    assert all(each == found[0] for each in found) and found[0][0] > 0.1 * count
-    browser.run("document.querySelector('.options button').click()")
-    assert end(browser) == pytest.approx(1.01 * count)
+        pointer(long, "mouseMoved", place)
+    pointer(long, "mouseReleased", 0.6)
+    WebDriverWait(long.driver, 20).until(lambda _: end(long) < 0.9 * COUNT)
+    found = long.run(ENDS)
+    assert all(each == found[0] for each in found) and found[0][0] > 0.1 * COUNT
+    long.run("document.querySelector('.options button').click()")
+    assert end(long) == pytest.approx(1.01 * COUNT)
+
+
+def test_lines_are_smoothed_and_hidden_and_their_axis_is_logarithmic(long):
     spread = f"{CHARTS} {LINES} const shown = [...lines(charts[0])[0].data_source.get_array('shown')];"
     spread += "return Math.max(...shown) - Math.min(...shown)"
-    before = browser.run(spread)
-    settle(browser, "[name=smooth]", "0.9")
-    assert browser.run(spread) < before / 2
-    settle(browser, "[name=smooth]", "0")
-    assert browser.run(spread) == pytest.approx(before)
-    browser.run("document.querySelector('.key').click()")
-    assert browser.run(f"{CHARTS} {LINES} return lines(charts[0]).map((one) => one.visible)") == [False, True]
-    assert browser.run("return document.querySelector('.key').getAttribute('aria-pressed')") == "false"
-    scale = f"{CHARTS} return charts[0].y_scale.type"
-    settle(browser, ".log", browser.run(scale) != "LogScale")
-    settle(browser, ".log", True)
-    assert browser.run(scale) == "LogScale"
-    settle(browser, ".log", False)
-    assert browser.run(scale) == "LinearScale" and browser.console() == []
+    before = long.run(spread)
+    settle(long, "[name=smooth]", "0.9")
+    assert long.run(spread) < before / 2
+    settle(long, "[name=smooth]", "0")
+    assert long.run(spread) == pytest.approx(before)
+    long.run("document.querySelector('.key').click()")
+    assert long.run(f"{CHARTS} {LINES} return lines(charts[0]).map((one) => one.visible)") == [False, True]
+    assert long.run("return document.querySelector('.key').getAttribute('aria-pressed')") == "false"
+    for is_log in (False, True):
+        settle(long, ".log", is_log)
+        assert long.run(f"{CHARTS} return charts[0].y_scale.type") == ("LogScale" if is_log else "LinearScale")
 
 
 def test_a_click_on_a_heading_sorts_the_runs(browser, pages):

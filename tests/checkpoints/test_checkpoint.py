@@ -1,6 +1,7 @@
 """Checkpoints on the disk: written whole, verified, read back exactly, found by their numbers, kept or removed.
 Modules: checkpoints.files, checkpoints.saver"""
 
+import copy
 import itertools
 import os
 from functools import partial
@@ -47,6 +48,18 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
         "ema/generator/generator/batch_normalization/moving_mean",
         "optimizers/generator/generator/dense/kernel/momentum",
     } <= manifest["tensors"].keys()
+
+
+def test_a_manifest_that_was_edited_is_damaged_and_its_fields_are_named(tmp_path):
+    edited = copy.deepcopy(FACTS) | {"versions": [], "stages": ["adversarial", ["a", 8]]}
+    edited["data"]["spec"] |= {"values": 3, "shape": [8, None], "domains": None}
+    edited["progress"] = {"ended": [], "bad_files": {}, "ranks": [{}, 3]}
+    path = write_checkpoint(tmp_path, 3, {}, ALONE, edited)
+    with pytest.raises(files.DamagedCheckpoint) as caught:
+        files.read_manifest(path)
+    assert "of another type: versions, stages, data/spec/shape, data/spec/domains, data/spec/values and 3 more" in str(
+        caught.value
+    )
 
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):

@@ -1,12 +1,11 @@
 """A node crashes in the middle of a job: the run ends, and no process is left."""
 
-import subprocess
 import time
 
 import pytest
 
-from jobs import SETTINGS, STEPS, Job, assert_same_bits, last_step
-from launching import ROOT, wait_until
+from jobs import STEPS, Job, OverSsh, assert_same_bits, last_step
+from launching import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 # 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
@@ -36,37 +35,13 @@ def test_a_job_names_the_lost_node_and_resumes_when_resubmitted(cluster, folder,
     assert_same_bits(job.run_dir, one_host("mpi"))
 
 
-@pytest.fixture
-def over_ssh(cluster, folder, patience):
-    """A run on both nodes that was started over ssh, and what it has said.
-
-    Over Gloo: the mpirun of Open MPI 4 waits for a host that is gone, although the ranks have ended.
-    """
-    folder.mkdir()
-    (folder / "brake").touch()
-    script = [ROOT / "launch" / "multi_node.sh", "-H", "node1:1,node2:1", "--gloo"]
-    with (folder / "output.txt").open("wb") as output:
-        process = cluster.start(
-            [*script, *SETTINGS, "--peer-timeout", patience, "--run-dir", folder / "run"],
-            folder,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            HVDGAN_BRAKE=str(folder / "brake"),
-        )
-    said = (folder / "output.txt").read_text
-    wait_until(lambda: last_step(folder / "run") >= 3 or process.poll() is not None, 240, said)
-    assert process.poll() is None, said()
-    return process, said
-
-
-@pytest.mark.parametrize("patience", ["5"])
-def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder, over_ssh):
-    process, said = over_ssh
+# Over Gloo: the mpirun of Open MPI 4 waits for a host that is gone, although the ranks have ended.
+def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder):
+    run = OverSsh(cluster, folder, "multi_node.sh", "--gloo", arguments=SOON)
     cluster.crash("node2")
     try:
-        wait_until(lambda: process.poll() is not None, BOUND, said)
-        assert process.returncode not in (0, 75)
-        assert "rank 1 (host node2, pid " in said() and "has been silent for 5 s" in said()
+        assert run.ended(BOUND) not in (0, 75)
+        assert "rank 1 (host node2, pid " in run.said() and "has been silent for 5 s" in run.said()
         left = lambda: cluster.run(["pgrep", "-af", f"hvdgan.train.*{folder}"], host="node1").stdout  # noqa: E731
         wait_until(lambda: not left(), BOUND, left)
     finally:
@@ -74,16 +49,13 @@ def test_over_ssh_it_ends_by_name_and_leaves_no_process(cluster, folder, over_ss
         cluster.wait_idle()
 
 
-# Not in a job: Slurm here gives a node up after 10 s, by default after 300.
-@pytest.mark.parametrize("patience", ["120"])
-def test_a_node_that_is_cut_off_for_half_a_minute_ends_nothing(cluster, folder, over_ssh):
-    process, said = over_ssh
+def test_a_node_that_is_cut_off_for_half_a_minute_ends_nothing(cluster, folder):
+    """Not in a job: Slurm here gives a node up after 10 s, by default after 300."""
+    run = OverSsh(cluster, folder, "multi_node.sh", "--gloo", arguments=["--peer-timeout", "120"])
     cluster.cut_off("node2")
-    before = last_step(folder / "run")
+    before = last_step(run.run_dir)
     time.sleep(30)
     cluster.cut_off("node2", ends=True)
-    assert last_step(folder / "run") <= before + 2
-    (folder / "brake").unlink()
-    wait_until(lambda: process.poll() is not None, 240, said)
-    assert process.returncode == 0 and "lost" not in said() and last_step(folder / "run") == STEPS, said()
+    assert last_step(run.run_dir) <= before + 2
+    assert run.ended() == 0 and "lost" not in run.said() and last_step(run.run_dir) == STEPS, run.said()
     cluster.wait_idle()

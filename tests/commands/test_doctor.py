@@ -1,6 +1,6 @@
 """hvdgan.doctor: its findings here, under launchers, and on machines with one fault each.
 Modules: launching.programs, diagnostics.allreduce, diagnostics.folders, diagnostics.installation,
-diagnostics.placement, diagnostics.probe, diagnostics.probe_process, diagnostics.table"""
+diagnostics.placement, diagnostics.probe, diagnostics.table"""
 
 import json
 import os
@@ -9,10 +9,12 @@ import sys
 import pytest
 
 from hvdgan.diagnostics import installation, placement
+from hvdgan.diagnostics.allreduce import SIZES
 from hvdgan.diagnostics.installation import package_version
 from hvdgan.diagnostics.table import Row
 from hvdgan.doctor import main
 from launching import EACH_CONTROLLER, ROOT, launcher, run
+from machine import Machine
 from messages import refused
 
 DOCTOR = [sys.executable, "-m", "hvdgan.doctor"]
@@ -40,13 +42,13 @@ def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
-    words = "--max-bytes 64KB --seconds 0.02 --run-dir shared/run --json facts.json".split()
+    words = "--run-dir shared/run --json facts.json".split()
     done = run([*launcher(2, controller), *DOCTOR, *words], tmp_path, forked=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("verdict") == 1 and "[1]<stdout>" not in done.stdout and "[1,1]" not in done.stdout
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert (facts["size"], facts["controller"], facts["verdict"]) == (2, controller, "ok")
-    assert [each["bytes"] for each in facts["allreduce"]] == [4, 64, 1024, 16384, 65536]
+    assert [each["bytes"] for each in facts["allreduce"]] == [*SIZES]
     for each in facts["allreduce"]:
         assert 0 < each["low"] <= each["seconds"] <= each["high"] and 3 <= each["repeats"] <= 50
         assert each["bytes_per_sec"] == pytest.approx(each["bytes"] / each["seconds"])
@@ -54,7 +56,7 @@ def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     assert len(facts["ranks"]) == 2 and all(row.keys() == ROW for row in facts["rows"])
     found = rows_of(facts)
     assert "lock respected by every rank" in found["shared folder"]["found"]
-    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 64 KiB"} <= set(found)
+    assert {"versions", "clocks", "cores", "ranks", "all-reduce 4 B", "all-reduce 64 MiB"} <= set(found)
     assert not (tmp_path / "shared").exists()
 
 
@@ -64,9 +66,9 @@ def test_a_broken_place_and_a_broken_package_are_rows_and_exit_code_1(tmp_path):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)")
     env = {"PYTHONPATH": f"{package.parent}:{ROOT}", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
-    done = run([*DOCTOR, *"--run-dir file/run --json -".split()], tmp_path, **env, SLURM_JOB_NUM_NODES="2")
+    done = run([*DOCTOR, *"--run-dir file/run --json facts.json".split()], tmp_path, **env, SLURM_JOB_NUM_NODES="2")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
-    rows = rows_of(json.loads(done.stdout))
+    rows = rows_of(json.loads((tmp_path / "facts.json").read_text()))
     assert rows["run folder"]["verdict"] == rows["TensorFlow"]["verdict"] == "fail"
     assert "Not a directory" in rows["run folder"]["found"]
     assert "it ended with signal 11" in rows["TensorFlow"]["found"] and "MPI" in rows
@@ -76,7 +78,6 @@ def test_a_broken_place_and_a_broken_package_are_rows_and_exit_code_1(tmp_path):
 @pytest.mark.parametrize("arguments", refused("doctor"))
 def test_a_mistake_is_one_line_and_exit_code_2(monkeypatch, tmp_path, messages, arguments):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "there.json").touch()
     messages.refuses("doctor", main, arguments, folder=tmp_path)
 
 
@@ -90,17 +91,11 @@ def bare(no_launcher, tmp_path):
 
 
 @pytest.fixture
-def put_on_path(bare, tmp_path):
-    """Replaces the PATH by a folder with shell scripts of the given names."""
-
-    def put(**scripts):
-        (tmp_path / "bin").mkdir()
-        for name, text in scripts.items():
-            (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-            (tmp_path / "bin" / name).chmod(0o755)
-        bare.setenv("PATH", f"{tmp_path}/bin")
-
-    return put
+def machine(bare, tmp_path):
+    """The programs of this process, in place of the real ones."""
+    machine = Machine(tmp_path, alone=True)
+    bare.setenv("PATH", str(machine.bin))
+    return machine
 
 
 @pytest.mark.parametrize(
@@ -113,8 +108,8 @@ def put_on_path(bare, tmp_path):
         (None, BOTH, "warn", "no mpirun on the PATH"),
     ],
 )
-def test_whether_horovodrun_can_drive_the_mpi(put_on_path, said, build, verdict, found):
-    put_on_path(**({"mpirun": f"echo '{said}'"} if said else {}))
+def test_whether_horovodrun_can_drive_the_mpi(machine, said, build, verdict, found):
+    machine.has(**({"mpirun": f"echo '{said}'"} if said else {}))
     row = installation.mpi(build)
     assert row.verdict == verdict and found in row.found and bool(row.hint) == (verdict != "ok")
 
@@ -141,9 +136,8 @@ def test_srun_without_pmi_is_refused_before_every_task_is_rank_0_of_1(bare):
     assert placement.launcher().verdict == "ok"
 
 
-def test_hosts_are_reached_as_horovodrun_does_or_named(put_on_path):
-    script = 'while [ "$1" != -- ]; do shift; done; [ "$2" = good ] || { echo "$2: no route" >&2; exit 255; }'
-    put_on_path(ssh=script)
+def test_hosts_are_reached_as_horovodrun_does_or_named(machine):
+    machine.has(ssh='while [ "$1" != -- ]; do shift; done; [ "$2" = good ] || { echo "$2: no route" >&2; exit 255; }')
     assert placement.ssh([os.uname().nodename, "good"], needed=True) == Row("ssh", "1 other host(s) reached")
     bad = placement.ssh(["good", "bad"], needed=True)
     assert bad.verdict == "fail" and bad.found == "bad: bad: no route" and "ssh-copy-id" in bad.hint

@@ -17,7 +17,7 @@ import saved
 from hvdgan.data import open_source
 from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
-from hvdgan.evaluation.evaluation_log import lock_evaluations
+from hvdgan.runs.evaluation_log import lock_evaluations
 from hvdgan.settings.config import Config
 from hvdgan.train import main as train
 from launching import environment, launcher, run

@@ -15,6 +15,7 @@ from hvdgan.inference.inputs import data_inputs
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
 from hvdgan.values import sample_values
+from hvdgan.values.value_map import parse
 from launching import ROOT
 from launching import run as run_process
 from messages import refused
@@ -112,19 +113,21 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
         if run == "pairs":
             data = dataclasses.replace(data, values=sample_values.of_pixels(1, paired=True))
         untrained(tmp_path / "runs" / run, name, small(name)[1], data, 0.2)
-    untrained(tmp_path / "runs" / "noisy", "tiny:Conditional", spec=DataSpec((8, 8, 1), 100, 10), scale=0.2)
+    values = sample_values.SampleValues(parse("asinh:0.5+range:-2,3", "--values", ("0",)))
+    noisy = DataSpec((8, 8, 1), 100, 10, values=values)
+    untrained(tmp_path / "runs" / "noisy", "tiny:Conditional", spec=noisy, scale=0.2)
     runs = tmp_path / "runs"
     energies = np.stack([np.linspace(20, 90, 6), np.linspace(1, 2, 6)], axis=1).astype(np.float32)
     np.save(tmp_path / "rows.npy", energies)
     conditions = "--conditions", str(tmp_path / "rows.npy")
     trained = load_trained(runs / "pairs")
     records = np.stack([one["images"] for one, _ in zip(data_inputs(trained, None, 0), range(6), strict=False)])
-    inputs, _ = trained.recipe.data.parts.split(records)
+    inputs, _ = trained.recipe.data.record_layout.split(records)
     wanted = {
         "dcgan": ((), {}, "latents (B, 100) -> samples (B, 32, 32, 1) uint8"),
         "pairs": ((), {"inputs": inputs}, "inputs (B, 32, 32, 1) uint8 -> samples (B, 32, 32, 1) uint8"),
         "calo3d": (conditions, {"conditions": energies}, "conditions (B, 2) -> samples (B, 8, 8, 8, 1)"),
-        "noisy": ((), {}, "classes (B,) int32, numbers (B,) int64 -> samples (B, 8, 8, 1) uint8"),
+        "noisy": ((), {}, "classes (B,) int32, numbers (B,) int64 -> samples (B, 8, 8, 1)"),
     }
     for run, (words, given, said) in wanted.items():
         assert export.main([str(runs / run), "--out", str(tmp_path / run)]) == 0

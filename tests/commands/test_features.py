@@ -1,10 +1,11 @@
 """The command hvdgan.features, with archives that a real HTTP server of this machine serves."""
 
+import functools
 import hashlib
 import io
 import tarfile
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -12,46 +13,38 @@ from hvdgan import features
 from launching import run
 
 GRAPH = b"a frozen graph " * 9999
+WRONG = f"holds no file {features.MEMBER}; expected the archive inception-2015-12-05.tgz"
 
 
-def archive(**members):
-    """The bytes of a .tgz; an underscore in a name is a dot."""
+def archive(*names):
+    """The bytes of a .tgz whose files all hold the graph."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as opened:
-        for name, content in members.items():
-            facts = tarfile.TarInfo(name if name == features.MEMBER else name.replace("_", "."))
-            facts.size = len(content)
-            opened.addfile(facts, io.BytesIO(content))
+        for name in names:
+            facts = tarfile.TarInfo(name)
+            facts.size = len(GRAPH)
+            opened.addfile(facts, io.BytesIO(GRAPH))
     return packed.getvalue()
 
 
-WHOLE = archive(README_md=b"read", **{features.MEMBER: GRAPH}, LICENSE=b"free")
-FILES = {
-    "/whole.tgz": WHOLE,
-    "/wrong.tgz": archive(other_pb=GRAPH),
-    "/short.tgz": WHOLE[: len(WHOLE) // 2],
-}
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        content = FILES.get(self.path)
-        if content is None:
-            self.send_error(404)
-            return
-        self.send_response(200)
-        # The connection of "short" ends before the length that it announces.
-        self.send_header("Content-Length", str(len(WHOLE if self.path == "/short.tgz" else content)))
-        self.end_headers()
-        self.wfile.write(content)
+class Silent(SimpleHTTPRequestHandler):
+    """It logs nothing among the messages of the command."""
 
     def log_message(self, *arguments):
         pass
 
 
+WHOLE = archive("README.md", features.MEMBER, "LICENSE")
+
+
 @pytest.fixture(scope="module")
-def server():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+def server(tmp_path_factory):
+    """The address of a real server."""
+    folder = tmp_path_factory.mktemp("served")
+    for name, content in (("whole", WHOLE), ("wrong", archive("other.pb")), ("short", WHOLE[: len(WHOLE) // 2])):
+        (folder / f"{name}.tgz").write_bytes(content)
+    handler = functools.partial(Silent, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}"
@@ -66,17 +59,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def fetch(capsys, *arguments, code=0):
-    assert features.main(["fetch", *map(str, arguments)]) == code
-    said = capsys.readouterr()
-    if code:
-        assert said.err.count("\n") == 1
-    return said.err if code else said.out
-
-
 def test_it_writes_the_graph_alone_and_its_checksum(server, folder, capsys):
-    said = fetch(capsys, "--url", f"{server}/whole.tgz")
-    digest = hashlib.sha256(GRAPH).hexdigest()
+    assert features.main(["fetch", "--url", f"{server}/whole.tgz"]) == 0
+    said, digest = capsys.readouterr().out, hashlib.sha256(GRAPH).hexdigest()
     assert (folder / features.MEMBER).read_bytes() == GRAPH
     assert run(["sha256sum", "--check", f"{features.MEMBER}.sha256"], folder).stdout == f"{features.MEMBER}: OK\n"
     assert {path.name for path in folder.iterdir()} == {features.MEMBER, f"{features.MEMBER}.sha256"}
@@ -87,18 +72,19 @@ def test_it_writes_the_graph_alone_and_its_checksum(server, folder, capsys):
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [
-        ("wrong.tgz", "holds no file classify_image_graph_def.pb; expected the archive inception-2015-12-05.tgz"),
-        ("short.tgz", "is cut off"),
-        ("gone.tgz", "cannot be downloaded: HTTP Error 404"),
-    ],
+    [("wrong.tgz", WRONG), ("short.tgz", "or is no whole archive .tgz: "), ("gone.tgz", "HTTP Error 404")],
 )
 def test_a_failed_download_is_one_line_and_leaves_the_old_file(server, folder, capsys, path, said):
-    (folder / features.MEMBER).write_text("old")
-    (folder / f"{features.MEMBER}.sha256").write_text("old")
-    line = fetch(capsys, "--url", f"{server}/{path}", "--overwrite", code=1)
+    old = {name: "old" for name in (features.MEMBER, f"{features.MEMBER}.sha256")}
+    for name, text in old.items():
+        (folder / name).write_text(text)
+    assert features.main(["fetch", "--url", f"{server}/{path}", "--overwrite"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"hvdgan: {server}/{path}: ") and said in line
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {
-        features.MEMBER: "old",
-        f"{features.MEMBER}.sha256": "old",
-    }
+    assert {path.name: path.read_text() for path in folder.iterdir()} == old
+
+
+def test_another_graph_at_the_published_address_is_refused(server, folder, capsys, monkeypatch):
+    monkeypatch.setattr(features, "URL", f"{server}/whole.tgz")
+    assert features.main(["fetch", "--url", features.URL]) == 1
+    assert "this is not the graph" in capsys.readouterr().err and not list(folder.iterdir())

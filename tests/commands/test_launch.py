@@ -1,30 +1,27 @@
 """hvdgan launch and the scripts of launch/: their commands are shown by fake launchers, and some runs are real.
 Modules: launching.starters"""
 
-import json
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
-from launching import EACH_CONTROLLER, ROOT, SECONDS, environment, run
+from jobs import last_step
+from launching import EACH_CONTROLLER, ROOT, SECONDS, run, started, wait_until
+from machine import Machine
 from messages import refused
 from saved import latest
 
 LAUNCH = [sys.executable, "-m", "hvdgan.launch"]
 SCRIPTS = {"single_node.sh": [], "multi_node.sh": [], "mpirun.sh": ["--mpi"], "elastic.sh": ["--elastic"]}
 TRAIN = [sys.executable, "-m", "hvdgan.train"]
-# What a launcher would be called with, and the variables that count; then what it does, if anything.
-PRETENDED = """#!/bin/sh
-printf '%s\\0' "$0" "$@" >"$HVDGAN_NOTES/words"
-env -0 >"$HVDGAN_NOTES/environment"
-eval "$HVDGAN_ACTS"
-"""
+# Keeps what a launcher is called with; then it does what a test asks for.
+PRETENDED = 'note "$0" "$@"; env -0 >"$HVDGAN_NOTES.variables"; eval "$HVDGAN_ACTS"'
 HOROVODRUN = "import os, sys\nos.execvp('pretended', ['pretended', *sys.argv[1:]])\n"
 VERSIONS = {
     "Open MPI 4.1.4": "echo 'mpirun (Open MPI) 4.1.4'; echo; echo 'Report bugs to http://www.open-mpi.org'",
@@ -37,86 +34,76 @@ BUILDS = {"both": b"N4gloo libmpi.so.40", "gloo": b"N4gloo", "mpi": b"libmpi.so.
 AWKWARD = ["--run-dir", "a folder/it's", "--recipe", "x:Y", "--note", "", "*", "$HOME"]
 
 
-class Machine:
-    """A PATH with pretended launchers in front of the real tools, and a pretended Horovod."""
+class Launchers(Machine):
+    """Pretended launchers in front of the real tools, and a pretended Horovod."""
 
     def __init__(self, folder):
-        self.bin, self.notes, self.horovod = folder / "bin", folder / "notes", folder / "fake" / "horovod"
-        for path in (self.bin, self.notes, self.horovod / "runner", self.horovod / "tensorflow"):
+        super().__init__(folder)
+        self.horovod = folder / "fake" / "horovod"
+        for path in (self.horovod / "runner", self.horovod / "tensorflow"):
             path.mkdir(parents=True)
         for path in (self.horovod / "__init__.py", self.horovod / "runner" / "__init__.py"):
             path.touch()
         (self.horovod / "runner" / "launch.py").write_text(HOROVODRUN)
-        self.has("pretended", PRETENDED)
-        self.has("nvidia-smi", "#!/bin/sh\nexit 9\n")
+        self.has(**{"pretended": PRETENDED, "nvidia-smi": "exit 9"})
         self.mpi("Open MPI 4.1.4")
         self.built("both")
-
-    def has(self, name, script):
-        (self.bin / name).write_text(script)
-        (self.bin / name).chmod(0o755)
 
     def built(self, build):
         (self.horovod / "tensorflow" / "mpi_lib.so").write_bytes(BUILDS[build])
 
     def mpi(self, flavour):
-        version = f'if [ "$*" = --version ]; then {VERSIONS[flavour]}; exit; fi'
-        self.has("mpirun", PRETENDED.replace("#!/bin/sh\n", f"#!/bin/sh\n{version}\n"))
+        self.has(mpirun=f'if [ "$*" = --version ]; then {VERSIONS[flavour]}; exit; fi\n{PRETENDED}')
 
     def environment(self, **more):
-        env = environment(**{"HVDGAN_NOTES": str(self.notes), "HVDGAN_ACTS": "", "VIRTUAL_ENV": "/one", **more})
-        env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
-        env["PYTHONPATH"] = os.pathsep.join([str(self.horovod.parent), env["PYTHONPATH"]])
-        return {name: value for name, value in env.items() if name != "CUDA_VISIBLE_DEVICES" or name in more} | more
+        env = super().environment(**{"HVDGAN_ACTS": "", "VIRTUAL_ENV": "/one", **more})
+        return {**env, "PYTHONPATH": os.pathsep.join([str(self.horovod.parent), env["PYTHONPATH"]])}
 
-    def run(self, *words, command=LAUNCH, **more):
-        env = self.environment(**more)
-        return subprocess.run(
-            [*command, *words], env=env, cwd=self.notes, capture_output=True, text=True, timeout=60, errors="replace"
-        )
+    def launch(self, *words, **more):
+        return self.run(*LAUNCH, *words, **more)
 
     def started(self, *words, **more):
         """The words and the environment with which the launcher is called."""
-        done = self.run(*words, **more)
+        done = self.launch(*words, **more)
         assert done.returncode == 0, done.stderr
-        found = (self.notes / "words").read_text().split("\0")[1:-1]
+        ((_, *found),) = self.called()
         # What it says is what it did.
         assert done.stderr.startswith("+ ") and shlex.split(done.stderr)[-len(found) :] == found
-        pairs = (line.partition("=") for line in (self.notes / "environment").read_text().split("\0")[:-1])
+        pairs = (line.partition("=") for line in (self.folder / "notes.variables").read_text().split("\0")[:-1])
         return found, {name: value for name, _, value in pairs}
 
     def printed(self, *words, **more):
         """What --print prints, as words."""
-        done = self.run("--print", *words, **more)
-        assert done.returncode == 0 and not list(self.notes.iterdir()), done.stderr
+        done = self.launch("--print", *words, **more)
+        assert done.returncode == 0 and not self.called(), done.stderr
         found = shlex.split(done.stdout)
         return ["horovodrun", *found[3:]] if found[:3] == [sys.executable, "-m", "horovod.runner.launch"] else found
 
     def refused(self, *words, **more):
         """The one line of a command that starts nothing."""
-        done = self.run(*words, **more)
-        assert done.returncode == 2 and not list(self.notes.iterdir()) and not done.stdout, done.stderr
+        done = self.launch(*words, **more)
+        assert done.returncode == 2 and not self.called() and not done.stdout, done.stderr
         assert done.stderr.startswith("hvdgan: ") and done.stderr.count("\n") == 1
         return done.stderr
 
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path)
+    return Launchers(tmp_path)
 
 
 def test_the_scripts_hand_over(machine):
     for script, flags in SCRIPTS.items():
         words = ["-np", "2", *(["-H", "a:1,b:1"] if script != "single_node.sh" else []), "--print", *AWKWARD]
-        done = machine.run(*words, command=[ROOT / "launch" / script])
+        done = machine.run(ROOT / "launch" / script, *words)
         assert done.returncode == 0, done.stderr
-        expected = machine.run(*flags, *words).stdout
+        expected = machine.launch(*flags, *words).stdout
         assert shlex.split(done.stdout)[-len(AWKWARD) :] == AWKWARD
         assert done.stdout.replace("/python3 ", "/python ") == expected.replace("/python3 ", "/python ")
-    machine.has("python", PRETENDED)
-    done = machine.run(*AWKWARD, command=[ROOT / "launch" / "local.sh"])  # one process needs no launcher
+    machine.has(python=PRETENDED)
+    done = machine.run(ROOT / "launch" / "local.sh", *AWKWARD)  # one process needs no launcher
     assert done.returncode == 0, done.stderr
-    assert (machine.notes / "words").read_text().split("\0")[1:-1] == ["-m", "hvdgan.train", *AWKWARD]
+    assert [words[1:] for words in machine.called()] == [["-m", "hvdgan.train", *AWKWARD]]
 
 
 @pytest.mark.parametrize("way", ["--gloo", "--mpi"])
@@ -132,7 +119,7 @@ def test_a_rank_for_each_gpu_or_core(machine):
     cores = str(len(os.sched_getaffinity(0)))
     assert machine.printed("--gloo")[:4] == ["horovodrun", "--gloo", "-np", cores]
     assert machine.printed("--gloo", OMP_NUM_THREADS="1")[3] == cores
-    machine.has("nvidia-smi", '#!/bin/sh\nfor gpu in 0 1 2; do echo "GPU $gpu: H100"; done\n')
+    machine.has(**{"nvidia-smi": "for gpu in 0 1 2; do echo H100; done"})
     assert machine.printed("--gloo")[3] == "3"
     assert machine.printed("--gloo", CUDA_VISIBLE_DEVICES="0,2")[3] == "2"
     assert machine.printed("--gloo", CUDA_VISIBLE_DEVICES="")[3] == cores
@@ -164,25 +151,24 @@ def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine
     ],
 )
 def test_lists_of_hosts(machine, words, hosts, ranks):
-    machine.has("hosts", "\ufeff# ours\r\n a slots=4\r\n\nb:2   # the old one\nc\n")
-    words = [str(machine.bin / word) if word == "hosts" else word for word in words]
+    (machine.folder / "hosts").write_text("\ufeff# ours\r\n a slots=4\r\n\nb:2   # the old one\nc\n")
     expected = ["horovodrun", "--gloo", "-np", ranks, "-H", hosts, "--disable-cache"]
     assert machine.printed("--gloo", *words)[:7] == expected
     assert machine.printed("--mpi", *words)[1:5] == ["-np", ranks, "-H", hosts]
     if "-np" not in words:
-        assert machine.run(*words, "--list-hosts").stdout.split() == hosts.split(",")
+        assert machine.launch(*words, "--list-hosts").stdout.split() == hosts.split(",")
 
 
 def test_the_hosts_of_the_allocation(machine):
-    machine.has("scontrol", '#!/bin/sh\n[ "$*" = "show hostnames n[1-2,7]" ] && printf "n1\\nn2\\nn7\\n"\n')
+    machine.has(scontrol='[ "$*" = "show hostnames n[1-2,7]" ] && printf "n1\\nn2\\nn7\\n"')
     allocation = {"SLURM_JOB_NODELIST": "n[1-2,7]", "SLURM_JOB_ID": "5"}
     for tasks, hosts in {"4(x2),3": "n1:4,n2:4,n7:3", "1,2,3": "n1:1,n2:2,n7:3", "1": "n1:1,n2:1,n7:1"}.items():
         allocation["SLURM_TASKS_PER_NODE"] = tasks
         assert machine.printed("--gloo", **allocation)[4:6] == ["-H", hosts]
     # What the user names comes first; an elastic run leaves out hosts that Slurm reports as down or silent.
     assert machine.printed("--gloo", "-H", "other:2", **allocation)[4:6] == ["-H", "other:2"]
-    machine.has("sinfo", "#!/bin/sh\nprintf 'n1 alloc\\nn2 down\\nn7 alloc*\\n'\n")
-    assert machine.run("--list-hosts", **allocation).stdout == "n1:1\n"
+    machine.has(sinfo="printf 'n1 alloc\\nn2 down\\nn7 alloc*\\n'")
+    assert machine.launch("--list-hosts", **allocation).stdout == "n1:1\n"
     words = ["-H", "a:1", "--interface", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity", "/my key", "--gloo"]
     expected = ["--network-interfaces", "ib0,eth0", "--ssh-port", "2222", "--ssh-identity-file", "/my key"]
     assert machine.printed(*words)[7 : 7 + len(expected)] == expected
@@ -200,13 +186,12 @@ def test_ranks_on_other_hosts_get_what_they_need_and_no_secret(machine, way):
 
 
 def test_an_elastic_run(machine):
-    machine.has("hosts", "a:2\nb slots=2\n")
-    words = ["--elastic", "--hostfile", str(machine.bin / "hosts"), "--min-np", "2", "--max-np", "3"]
+    (machine.folder / "hosts").write_text("a:2\nb slots=2\n")
+    words = ["--elastic", "--hostfile", "hosts", "--min-np", "2", "--max-np", "3"]
     found, variables = machine.started(*words, "--cooldown", "5,60", "--elastic-timeout", "9", "--recipe", "dcgan")
     assert found[:8] == ["--gloo", "-np", "3", "--min-np", "2", "--max-np", "3", "--blacklist-cooldown-range"]
     assert found[8:11] == ["5", "60", "--host-discovery-script"] and "--elastic-timeout 9" in " ".join(found)
-    listed = subprocess.run(found[11], shell=True, capture_output=True, text=True, env=machine.environment())
-    assert listed.stdout == "a:2\nb:2\n"
+    assert machine.run("sh", "-c", found[11], cwd=machine.bin).stdout == "a:2\nb:2\n"
     assert variables["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "120"
     assert variables["PATH"].split(os.pathsep)[0].rpartition("/")[2].startswith("hvdgan-launch-")  # its own ssh
 
@@ -247,7 +232,7 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine):
         ("srun: error: n1: task 0: Exited with exit code 75\\n", 137, 75),
         ("Exit code: 75\\n", 0, 0),
     ):
-        done = machine.run("-np", "1", HVDGAN_ACTS=f"printf '{said}' >&2; exit {own}")
+        done = machine.launch("-np", "1", HVDGAN_ACTS=f"printf '{said}' >&2; exit {own}")
         assert done.returncode == code, (said, done.stderr)
 
 
@@ -271,19 +256,14 @@ TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --
 TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
 
 
+@contextlib.contextmanager
 def begun(folder, command):
     """A run that has made some steps; its output is in the file `said`."""
-    metrics = folder / "a run" / "metrics.jsonl"
-    before = metrics.read_text().count("\n") if metrics.exists() else 0
-    with (folder / "said").open("w") as said:
-        process = psutil.Popen(command, cwd=folder, env=environment(), stdout=said, stderr=said, start_new_session=True)
-    end = time.monotonic() + SECONDS
-    while not (metrics.exists() and metrics.read_text().count("\n") > before + 2):
-        if process.poll() is not None or time.monotonic() > end:
-            process.terminate()
-            raise AssertionError((folder / "said").read_text())
-        time.sleep(0.2)
-    return process
+    before = last_step(folder / "a run")
+    with started(command, folder) as process:
+        is_so = lambda: last_step(folder / "a run") > before + 2 or process.poll() is not None  # noqa: E731
+        wait_until(is_so, SECONDS, (folder / "said").read_text)
+        yield process
 
 
 def ranks_of(process):
@@ -297,20 +277,21 @@ def ranks_of(process):
 def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_path, controller):
     """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""
     command = [*LAUNCH, "-np", "2", f"--{controller}", "train", *TINY]
-    process = begun(tmp_path, command)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
-    reached = json.loads((tmp_path / "a run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    with begun(tmp_path, command) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=SECONDS) == 75, (tmp_path / "said").read_text()
+    reached = last_step(tmp_path / "a run")
     assert latest(tmp_path / "a run") == reached
-    process = begun(tmp_path, command)
-    said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
-    assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said and ">:" not in said and "rank 1: " not in said, said
-    assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
-    ranks = ranks_of(process)
-    assert ranks.keys() == {0, 1}
-    ranks[1].kill()
-    assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
-    assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
+    with begun(tmp_path, command) as process:
+        said, name = (tmp_path / "said").read_text(), "mpirun" if controller == "mpi" else "horovodrun"
+        assert f"\n2 rank(s) on 1 host(s), launcher {name}" in said, said
+        assert ">:" not in said and "rank 1: " not in said, said
+        assert f"resuming at step {reached}" in (tmp_path / "a run/log.txt").read_text().replace(",", "")
+        ranks = ranks_of(process)
+        assert ranks.keys() == {0, 1}
+        ranks[1].kill()
+        assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
+        assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
@@ -322,8 +303,22 @@ def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, 
     assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
 
 
+def test_a_python_without_packages_starts_ranks_in_an_image(machine):
+    """As the system's does in the batch script of a job. Without an image the ranks are of this Python."""
+    bare = [sys.executable, "-S", "-E", "-m", "hvdgan.launch"]
+    found = {}
+    for words in (["--help"], ["--image", "x.sif", "--print", "--nonsense"], ["--print", "--recipe", "dcgan"]):
+        done = machine.run(*bare, *words, cwd=ROOT, SLURM_JOB_ID="5")
+        found[words[0]] = done.returncode, done.stdout, done.stderr
+    assert found["--help"][::2] == (0, "") and "--image-python PATH" in found["--help"][1]
+    assert found["--image"][::2] == (0, "")
+    assert shlex.split(found["--image"][1])[-5:] == ["x.sif", "python", "-m", "hvdgan.train", "--nonsense"]
+    code, _, said = found["--print"]
+    assert (code, said.count("\n")) == (2, 1) and "is not installed for this Python; pip install" in said
+
+
 def test_a_flag_that_the_trainer_lacks_is_refused_before_ranks_are_started(machine):
     for words in (["--nonsense", "3"], ["train", "--recipe", "sngan", "--global-batch-size", "many"]):
-        done = machine.run("-np", "2", *words)
+        done = machine.launch("-np", "2", *words)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and words[-2] in done.stderr
         assert not done.stderr.startswith("+")

@@ -4,7 +4,6 @@ Modules: data.packing"""
 import re
 import sys
 
-import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,7 +11,7 @@ from PIL import Image
 from hvdgan.prepare import main
 from launching import HAS_MPI, run
 from messages import refused
-from packed import bytes_of, index_of, prepare, write_images
+from packed import bytes_of, damage, index_of, prepare, write_images
 
 PREPARE = [sys.executable, "-m", "hvdgan.prepare"]
 SMALL = ["--image-size", "8", "--fit", "crop", "--shards", "3"]
@@ -89,22 +88,13 @@ def test_broken_images_are_left_out_by_name_and_bounded(tmp_path, capsys):
     command = [str(images), str(tmp_path / "made"), *SMALL, "--workers", "1"]
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert " of 18 images cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
+    assert " of 18 samples cannot be read" in error and "--max-bad-fraction (now 0.01)" in error
     assert error.count("\n") == 1
     assert main([*command, "--max-bad-fraction", "0.2"]) == 0
     told = capsys.readouterr()
     assert "left out class 1/003.png: " in told.err and "16 pictures in 3 files" in told.out
     left_out = dict(index_of(tmp_path / "made")["left_out"])
     assert left_out.keys() == {"class 0/000.png", "class 1/003.png"} and left_out["class 0/000.png"] == "empty file"
-
-
-def damage(path, name="images", number=0):
-    """Change a byte of one sample."""
-    with h5py.File(path) as file:
-        place = file[name].id.get_chunk_info(number).byte_offset
-    content = bytearray(path.read_bytes())
-    content[place + 1] ^= 1
-    path.write_bytes(content)
 
 
 def test_verify_names_file_and_sample_and_finds_damage_beside_the_samples(images, tmp_path, capsys):

@@ -10,7 +10,8 @@ import pytest
 
 from hvdgan.checkpoints.files import newest, step_of
 from hvdgan.slurm import Job, main, script
-from launching import BIN, ROOT, environment
+from launching import BIN, ROOT
+from machine import Machine
 from messages import refused
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -96,50 +97,29 @@ def test_mistakes(arguments, messages):
     messages.refuses("slurm", main, arguments)
 
 
-# What srun is asked to run once on each node, it runs here.
-ONCE = 'if [ "$1" = --mpi=none ]; then while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"; fi'
-
-
-class Cluster:
+class Cluster(Machine):
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
     def __init__(self, folder):
-        self.folder, self.bin, self.here = folder, folder / "bin", folder / "a folder"
-        self.bin.mkdir()
+        super().__init__(folder)
+        self.here = folder / "a folder"
         self.here.mkdir()
-        self.has("scontrol", 'if [ "$2" = hostnames ]; then printf "n1\\nn2\\n"; else note scontrol "$@"; fi')
-        self.has("sinfo", 'printf "n1 alloc\\nn2 alloc\\n"')
-        self.has("srun", f'{ONCE}; note srun "$@"; eval "$SAYS"; exit "$CODE"')
-        self.has("sbatch", 'note sbatch "$@"; cat >"$NOTES.text"; echo "Submitted batch job 7"')
-        self.has("nvidia-smi", "exit 9")
-
-    def has(self, name, script_of_it):
-        note = 'note() { printf "%s\\0" "$@" >>"$NOTES"; printf "\\n" >>"$NOTES"; }'
-        (self.bin / name).write_text(f"#!/bin/sh\n{note}\n{script_of_it}\n")
-        (self.bin / name).chmod(0o755)
+        self.has(
+            scontrol='note scontrol "$@"',
+            srun='note srun "$@"; eval "$SAYS"; exit "$CODE"',
+            sbatch='note sbatch "$@"; cat >"$HVDGAN_NOTES.text"; echo "Submitted batch job 7"',
+            **{"nvidia-smi": "exit 9"},
+        )
 
     def environment(self, **more):
-        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan", "SLURM_NTASKS": "2"}
-        job |= {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_CPUS_PER_TASK": "3"}
-        job |= {"SLURM_TMPDIR": str(self.folder / "disk"), "PYTHON": sys.executable}
-        job |= {"NOTES": str(self.folder / "notes"), "CODE": "0", "SAYS": ""}
-        env = environment(**{**job, **more})
-        env["PATH"] = os.pathsep.join([str(self.bin), env["PATH"]])
-        return env
+        job = {"SLURM_JOB_ID": "5", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NAME": "hvdgan"}
+        job |= {"SLURM_TMPDIR": str(self.folder / "disk"), "PYTHON": sys.executable, "CODE": "0", "SAYS": ""}
+        return super().environment(**{**job, **more})
 
     def job(self, name, *arguments, **more):
         """Run a job's script, as sbatch would have it run: a copy, elsewhere, in the folder of the submission."""
         (self.folder / "script").write_text(file_of(name) if name in FILES else name)
-        env = self.environment(**{"SLURM_JOB_NUM_NODES": str(FILES[name][0].nodes) if name in FILES else "1", **more})
-        command = ["bash", self.folder / "script", *arguments]
-        return subprocess.run(command, env=env, cwd=self.here, capture_output=True, text=True, timeout=100)
-
-    def called(self):
-        """What was called since the last time, as lists of words."""
-        notes = self.folder / "notes"
-        lines = notes.read_text().split("\0\n")[:-1] if notes.exists() else []
-        notes.unlink(missing_ok=True)
-        return [line.split("\0") for line in lines]
+        return self.run("bash", self.folder / "script", *arguments, cwd=self.here, **more)
 
 
 @pytest.fixture
@@ -152,7 +132,7 @@ SLURM = [sys.executable, "-m", "hvdgan.slurm"]
 SRUN = ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--wait=600"]
 
 
-def test_srun_and_the_launchers_over_ssh(cluster):
+def test_a_job_starts_its_ranks_by_srun(cluster):
     words = ["--run-dir", "it is"]
     for name in ("single_node", "multi_node"):
         done = cluster.job(name, *words)
@@ -190,52 +170,6 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert done.returncode == (75 if "75" in code + more.get("SAYS", "") else int(code))
     assert [call[1:] for call in cluster.called() if call[0] == "scontrol"] == [["requeue", word] for word in requeued]
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
-
-
-# The nodes' own processes run here, and n2 has no Python.
-BROKEN = f"case \"$*\" in *--nodelist=n2*) echo 'execve(): No such file or directory' >&2; exit 2 ;; esac; {ONCE}"
-EXCLUDE = ["scontrol", "update", "JobId=5", "ExcNodeList=n9,n2"]
-
-
-@pytest.mark.parametrize("code", ["0", "75"])
-def test_a_spare_node_replaces_a_broken_one(cluster, code):
-    cluster.has("srun", f'{BROKEN}; note "$SLURM_EXCLUDE" "$SLURM_NNODES" "$SLURM_NTASKS"; exit $CODE')
-    knows = "echo JobId=5 ExcNodeList=n9 Nice=0"
-    cluster.has("scontrol", f'case "$2" in hostnames) printf "n1\nn2\n";; job) {knows};; *) note scontrol "$@"; esac')
-    done = cluster.job("multi_node", SPARE_NODES="1", CODE=code)
-    assert "hvdgan: n2: execve(): No such file or directory; it is left out\n" in done.stderr
-    assert "hvdgan: checked 2 nodes in " in done.stderr and done.returncode == int(code)
-    assert cluster.called() == [["n2", "1", "1"], *([["scontrol", "requeue", "5"], EXCLUDE] if code == "75" else [])]
-
-
-def test_without_a_spare_node_the_job_waits_for_others(cluster):
-    cluster.has("srun", f"{BROKEN}; note ranks")
-    done = cluster.job("multi_node")
-    assert done.returncode == 1 and "hvdgan: n2: execve(): No such file or directory\n" in done.stderr
-    assert "n2 broken, spare nodes: 0; requeueing without n2, 1 of at most 20 times\n" in done.stderr
-    assert cluster.called()[0] == ["scontrol", "requeue", "5"] and cluster.called() == []
-    done = cluster.job("multi_node", SLURM_RESTART_COUNT="3")
-    assert done.returncode == 1 and cluster.called() == []
-    assert "n2 broken, spare nodes: 0; the ranks have not started since 3 requeues, so the job ends\n" in done.stderr
-    done = cluster.job("multi_node", SPARE_NODES="2")
-    assert done.returncode == 2 and "--spare-nodes 2: the job has 2 node(s); ask for more with --nodes" in done.stderr
-
-
-def test_a_job_whose_ranks_have_started_meanwhile_waits_for_others(cluster):
-    cluster.has("srun", 'shift 3; exec "$@"')
-    tiny = [*"--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 2".split(), "--run-dir", "its runs/a"]
-    assert cluster.job("single_node", *tiny, SLURM_RESTART_COUNT="7").returncode == 0
-    cluster.has("srun", f"{BROKEN}; note ranks")
-    for restarts, said in ("9", "requeueing without n2, 10 of at most 20 times"), ("10", "have not started since 3"):
-        for words in tiny, ["--run-dir", "its runs"]:
-            assert said in cluster.job("multi_node", *words, SLURM_RESTART_COUNT=restarts).stderr
-
-
-@pytest.mark.parametrize(("name", "checked"), [("container", True), ("array", True), ("elastic", False)])
-def test_what_checks_the_nodes_of_a_job(cluster, name, checked):
-    cluster.has("apptainer", 'while [ "$1" != python ]; do shift; done; exec "$@"')
-    done = cluster.job(name, "--recipe", "dcgan", SLURM_JOB_NUM_NODES="2", SLURM_ARRAY_TASK_ID="0")
-    assert ("hvdgan: checked 2 nodes in " in done.stderr) == checked
 
 
 def test_an_array_of_seeds(cluster):
@@ -289,7 +223,7 @@ def test_containers(cluster):
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
     apptainer = ["apptainer", "exec", "--bind", f"{here},/data,/more", "--pwd", here, "x y.sif"]
     assert cluster.called() == [[*SRUN, *apptainer, *train]]
-    cluster.has("nvidia-smi", "echo 'GPU 0: H100'")
+    cluster.has(**{"nvidia-smi": "echo H100"})
     assert cluster.job("container", "--recipe", "dcgan", **more).returncode == 0
     assert cluster.called()[0][4:7] == ["apptainer", "exec", "--nv"]
     assert cluster.job("container", "--recipe", "dcgan", RUNTIME="pyxis", **more).returncode == 0
@@ -299,9 +233,7 @@ def test_containers(cluster):
 
 
 def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
-    command = [*SLURM, "--nodes", "2", "--submit", "--", "--run-dir", "it is"]
-    env = cluster.environment()
-    done = subprocess.run(command, env=env, cwd=cluster.here, capture_output=True, text=True, timeout=120)
+    done = cluster.run(*SLURM, "--nodes", "2", "--submit", "--", "--run-dir", "it is", cwd=cluster.here)
     assert (done.returncode, done.stdout) == (0, "Submitted batch job 7\n"), done.stderr
     text = (cluster.folder / "notes.text").read_text()
     cluster.called()
@@ -311,7 +243,7 @@ def test_a_job_of_the_command_is_handed_to_sbatch(cluster):
 
 
 def test_a_requeued_job_resumes_with_the_command_that_it_began_with(cluster):
-    cluster.has("srun", 'shift 3; exec "$@"')
+    cluster.has(srun='shift 3; exec "$@"')
     tiny = "--recipe paced:OneStep --image-size 8 --global-batch-size 8 --steps 50".split()
     command = [*tiny, "--resume", "never", "--run-dir", str(cluster.folder / "a")]
     assert cluster.job("single_node", *command).returncode == 75

@@ -18,25 +18,6 @@ def opened(data, *, paired=False, image_size=None, channels=None, fit=None, **se
     return open_source(config, paired=paired)
 
 
-@pytest.mark.parametrize(
-    ("array", "settings", "shape", "values"),
-    [
-        (FLOATS, {}, (8, 12, 2), "range:0,1"),
-        (FLOATS * 500, {"values": "log1p"}, (8, 12, 2), "log1p"),
-        (FLOATS * 500, {"values": "0=none;1=range:0,500"}, (8, 12, 2), "0=none; 1=range:0,500"),
-        (PICTURES, {"values": "none"}, (8, 8, 3), "none"),
-        (np.zeros((6, 14, 8, 8), np.float32), {"axes": "CHW"}, (8, 8, 14), "range:0,1"),
-    ],
-)
-def test_arrays_keep_their_shape_and_have_a_map(tmp_path, array, settings, shape, values):
-    np.save(tmp_path / "a.npy", array)
-    source = opened(tmp_path / "a.npy", **settings)
-    assert not source.is_pictures
-    assert (source.layout.shape, source.dtype, str(source.values.images)) == (shape, array.dtype, values)
-    assert source.fetch_batch(np.arange(6)).shape == (6, *shape)
-    assert opened("digits", image_size=16, crop=(8, 12)).layout.seen == (8, 12, 1)  # pictures are cropped, too
-
-
 SIX = {"x": FLOATS}
 RAMP = np.linspace(0, 1, 3 * 3 * 3 * 2).reshape(3, 3, 3, 2)
 REFUSED = [
@@ -85,14 +66,7 @@ def test_labels_are_integers_whole_floats_or_texts(tmp_path, labels, classes, na
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        np.linspace(0, 1, 6),
-        np.array([0, 2**40] * 3),
-        [0, np.nan, 1] * 2,
-        np.arange(5),
-        np.eye(6),
-        np.array(["a", 1] * 3, "O"),
-    ],
+    [np.linspace(0, 1, 6), np.array([0, 2**40] * 3), [0, np.nan, 1] * 2, np.eye(6), np.array(["a", 1] * 3, "O")],
 )
 def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, labels):
     np.savez(tmp_path / "a.npz", x=FLOATS, labels=labels)
@@ -100,15 +74,8 @@ def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, label
     np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), FLOATS)
     (remark,) = source.remarks
     assert (source.labels, source.num_classes) == (None, 0) and "labels" in remark and "\n" not in remark
-    plain = tmp_path / "plain.npz"
-    np.savez(plain, x=FLOATS)
-    assert source.fingerprint == opened(plain).fingerprint
-
-
-def test_floats_that_are_no_classes_are_conditions_if_a_flag_says_so(tmp_path):
-    np.savez(tmp_path / "a.npz", x=FLOATS, labels=np.linspace(0, 1, 6))
-    source = opened(tmp_path / "a.npz", conditions=("labels",))
-    assert source.conditions[:, 0].tolist() == np.linspace(0, 1, 6).tolist() and not source.remarks
+    if isinstance(labels, np.ndarray) and labels.dtype == float and labels.ndim == 1:
+        assert opened(tmp_path / "a.npz", conditions=("labels",)).conditions[:, 0].tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize("settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}])

@@ -22,34 +22,12 @@ from reading import batches_of
 FLOATS = np.random.default_rng(0).random((12, 4, 4, 2), np.float32)
 
 
-def truncated(folder):
-    data = hdf5(folder, FLOATS)
-    os.truncate(folder / "a.h5", os.path.getsize(folder / "a.h5") // 2)
-    return data, "a.h5: cannot be read as HDF5: "
-
-
-def of_hdf5(problem, name=":ECAL", **made):
-    def write(folder):
-        with h5py.File(folder / "a.h5", "w") as file:
-            for its, numbers in made.items():
-                file[its] = numbers
-        return f"{folder}/a.h5{name}", problem
-
-    return write
-
-
-FILES = {
-    "two sets": of_hdf5("found the arrays ECAL, HCAL; name the one with the samples", "", ECAL=FLOATS, HCAL=FLOATS),
-    "truncated": truncated,
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files_that_are_refused(tmp_path, name):
-    data, problem = FILES[name](tmp_path)
-    with pytest.raises(UserError) as caught:
+def test_a_cut_file_is_named(tmp_path):
+    data = hdf5(tmp_path, FLOATS)
+    os.truncate(tmp_path / "a.h5", os.path.getsize(tmp_path / "a.h5") // 2)
+    with pytest.raises(UserError, match="/a.h5: cannot be read as HDF5: ") as caught:
         arrays(data)
-    assert problem in str(caught.value) and str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("write", [npy, npy_folder, many_hdf5, netcdf])

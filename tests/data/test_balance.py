@@ -1,11 +1,11 @@
-"""--balance: each class equally often, or each sample as often as a file says; a pure function of seed and place."""
+"""--balance: each class equally often, or each sample as often as a file says; a pure function of seed and place.
+Modules: data.order"""
 
 import numpy as np
 import pytest
 
 from hvdgan.data import open_source
-from hvdgan.data.balance import balanced
-from hvdgan.data.order import ends_of, sample_indices
+from hvdgan.data.order import balanced, ends_of, sample_indices
 from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from reading import batches_of

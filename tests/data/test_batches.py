@@ -102,33 +102,21 @@ def test_too_many_broken_images_stop_the_run(capfd):
     message = str(caught.value)
     assert type(caught.value) is RunError and caught.value.exit_code == 1
     # Other threads, which read ahead, may have found more by then.
-    counted = re.match(r"--data numbered: (\d+) of 100 images cannot be read: found earlier\.png", message)
+    counted = re.match(r"--data numbered: (\d+) of 100 samples cannot be read: found earlier\.png", message)
     assert counted and 13 <= int(counted[1]) <= 40
     assert "--max-bad-fraction (now 0.12)" in message and "\n" not in message
     assert "Traceback" not in capfd.readouterr().err
-    with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 images"):
+    with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 samples"):
         next(batches)
 
 
-def sequence(seed, steps, batch, num_images):
-    return np.concatenate([sample_indices(seed, step * batch, batch, num_images) for step in range(steps)])
-
-
-@pytest.mark.parametrize(("num_images", "batch"), [(10, 5), (10, 4), (7, 12), (5, 64), (1, 3)])
-def test_every_epoch_holds_each_image_once(num_images, batch):
-    steps = 6 * num_images
-    indices = sequence(3, steps, batch, num_images)
-    assert indices.dtype == np.int64 and indices.shape == (steps * batch,)
-    epochs = indices.reshape(-1, num_images)
-    assert (np.sort(epochs, axis=1) == np.arange(num_images)).all()
-
-
-def test_epochs_and_seeds_differ():
-    epochs = sequence(0, 4, 1000, 1000).reshape(4, 1000)
-    other = sequence(1, 4, 1000, 1000).reshape(4, 1000)
-    orders = {tuple(order) for order in [*epochs, *other]}
-    assert len(orders) == 8
-    assert len(np.unique(np.diff(epochs[0]))) > 500  # not by a fixed stride
+@pytest.mark.parametrize(("total", "batch"), [(10, 4), (5, 64), (1, 3)])
+def test_every_epoch_holds_each_image_once_in_another_order(total, batch):
+    found = [sample_indices(seed, step * batch, batch, total) for seed in (0, 1) for step in range(6 * total)]
+    assert found[0].dtype == np.int64 and found[0].shape == (batch,)
+    epochs = np.concatenate(found).reshape(-1, total)
+    assert (np.sort(epochs, axis=1) == np.arange(total)).all()
+    assert total < 10 or len({*map(tuple, epochs)}) == len(epochs)
 
 
 def test_the_order_is_the_one_of_earlier_versions():

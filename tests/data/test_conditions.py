@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hvdgan.data import hold_out, open_source
+from hvdgan.data import open_source
 from hvdgan.data.statistics import with_statistics
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE
@@ -47,15 +47,6 @@ def test_arrays_beside_the_samples(tmp_path):
     assert seen.conditions.dtype == np.float32
     np.testing.assert_allclose(seen.conditions, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(seen.values.conditions.inverse(seen.conditions)[:, 0], ENERGY, rtol=1e-6)
-
-
-def test_held_out_samples_keep_their_conditions(tmp_path):
-    energy = np.arange(60.0)
-    np.savez(tmp_path / "a.npz", x=RNG.uniform(0, 1, (60, 4, 4)), energy=energy)
-    training, held = hold_out(opened(tmp_path / "a.npz:x", conditions=("energy",)), 0.3)
-    for part in (training, held.samples):
-        known = part.facts(np.arange(len(part)))
-        np.testing.assert_array_equal(known["conditions"][:, 0], energy[known["numbers"]])
 
 
 def test_a_table_in_the_order_of_the_samples(array, tmp_path):
@@ -163,12 +154,6 @@ def test_other_separators_than_commas_are_named(array, tmp_path, separator):
         opened(array, condition_table=path)
     with pytest.raises(UserError, match="no such file"):
         opened(array, condition_table=pathlib.Path("/dev/zero"))
-
-
-def test_a_table_that_holds_nothing_but_paths_is_refused(ages, tmp_path):
-    path = table(tmp_path / "c.csv", "file", *(f"{number}.png" for number in range(12)))
-    with pytest.raises(UserError, match="no column of numbers beside file"):
-        opened(ages, condition_table=path)
 
 
 def test_rows_belong_to_files_in_order_only_if_it_is_said(ages, tmp_path):

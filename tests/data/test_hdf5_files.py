@@ -4,7 +4,6 @@ Modules: data.joined_files, data.opening"""
 import fcntl
 import itertools
 import os
-import pathlib
 import re
 import shutil
 import sys
@@ -12,7 +11,6 @@ import sys
 import h5py
 import numpy as np
 import pytest
-import xarray
 
 from arrays_on_disk import arrays, hdf5
 from hvdgan.data import open_source
@@ -71,16 +69,6 @@ def test_texts_are_class_names_in_one_file_and_in_several(tmp_path, kind):
         assert (source.labels.tolist(), source.class_names) == (labels, ["cat", "dog", "eel"])
 
 
-def test_labels_that_are_lists_are_named_and_not_used(tmp_path):
-    for number in range(2):
-        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
-            file["x"] = ARRAY[:3]
-            file.create_dataset("labels", (3,), h5py.vlen_dtype(np.int32))[:] = [np.arange(n) for n in (1, 2, 3)]
-    for data in (f"{tmp_path}/?.h5:x", f"{tmp_path}/0.h5:x"):
-        source = arrays(data, axes="HWC")
-        assert source.labels is None and "labels" in source.remarks[0]
-
-
 def many(folder, *, bounds=(0, 5, 12, 23), **beside):
     for number, (first, past) in enumerate(itertools.pairwise(bounds)):
         with h5py.File(folder / f"{number}.h5", "w") as file:
@@ -128,14 +116,6 @@ def test_files_that_differ_are_named_on_every_rank(tmp_path, beside, problem):
     message = str(errors[0])
     assert {str(error) for error in errors} == {message}
     assert problem.format(tmp_path) in message and "\n" not in message
-
-
-def test_files_with_other_dimensions_are_named(tmp_path):
-    for number, dims in enumerate((("time", "lon", "lat"), ("time", "lat", "lon"))):
-        xarray.Dataset({"x": (dims, ARRAY[:4, 0, :3, :3])}).to_netcdf(tmp_path / f"{number}.nc", engine="h5netcdf")
-    problem = r"x of .*/1.nc has dimensions \['time', 'lat', 'lon'\], and that of .* \['time', 'lon', 'lat'\]; expected"
-    with pytest.raises(UserError, match=problem):
-        arrays(f"{tmp_path}/*.nc:x")
 
 
 def test_a_damaged_chunk_is_named(tmp_path):
@@ -192,23 +172,6 @@ def virtual(folder, array, parts=4):
             layout[number * each : (number + 1) * each] = h5py.VirtualSource(path, "x", (each, *array.shape[1:]))
         whole.create_virtual_dataset("x", layout)
     return f"{folder}/whole.h5:x"
-
-
-def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
-    """HDF5 gives zeros for what a cut one lacks."""
-    monkeypatch.chdir(tmp_path)
-    array = np.random.default_rng(0).uniform(0.2, 0.9, (40, 4, 4)).astype(np.float32)
-    with h5py.File("raw.h5", "w") as file:
-        file.create_dataset("x", array.shape, "f4", external=[("numbers.bin", 0, h5py.h5f.UNLIMITED)])
-    for part, fits in ((array, True), (array[:30], False), (None, False)):
-        pathlib.Path("numbers.bin").unlink(missing_ok=True)
-        if part is not None:
-            part.tofile("numbers.bin")
-        if fits:
-            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)[..., 0], array[39])
-            continue
-        with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
-            open_source(Config(data="raw.h5:x"))
 
 
 @pytest.mark.parametrize(("mapped", "said"), [(40, False), (30, True)])

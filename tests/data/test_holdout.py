@@ -67,7 +67,7 @@ def held_names(source):
 
 def test_fractions_of_none_and_of_all_are_refused(tmp_path):
     for fraction in (1e-9, 0.999999999):
-        with pytest.raises(UserError, match="--holdout .* of 1797 images of digits would be held out"):
+        with pytest.raises(UserError, match="--holdout .* of 1797 samples of digits would be held out"):
             digits(fraction)
     three = folder(tmp_path / "few", ["a.png", "b.png", "c.png"])
     assert split({"": three}, None, ALONE, is_evaluated=False) == ({"": three}, {})
@@ -83,10 +83,10 @@ def test_where_one_domain_is_too_small_nothing_of_the_others_is_held_out(tmp_pat
     assert held == {} and [len(each) for each in training.values()] == [60, 3]
     remarks = [line for each in training.values() for line in each.remarks]
     assert len(remarks) == lines and all(
-        line == f"no evaluations: --holdout 0.05: 0 of 3 images of {tmp_path / 'B'} would be held out"
+        line == f"no evaluations: --holdout 0.05: 0 of 3 samples of {tmp_path / 'B'} would be held out"
         for line in remarks
     )
-    with pytest.raises(UserError, match="--holdout 0.05: 0 of 3 images"):
+    with pytest.raises(UserError, match="--holdout 0.05: 0 of 3 samples"):
         split(parts, 0.05, ALONE, is_evaluated=True)
     whole, held = split({"A": parts["A"], "B": parts["A"]}, None, ALONE, is_evaluated=True)
     assert len(held["B"]) > 0 and len(whole["A"]) + len(held["A"]) == 60

@@ -14,7 +14,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
 import xarray
 import zarr
 from PIL import Image
@@ -24,6 +23,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 import launching
 from hvdgan.train import main as train
 from sample_digests import STEPS, seen_in
+from tfrecord_files import write
 
 TABLE = Path(__file__).with_name("kept_batches.json")
 COUNT = 13
@@ -88,8 +88,9 @@ QUICK |= dict.fromkeys(("pairs in folders", "hdf5 files joined", "tfrecord"), "2
 
 def write_all(folder):
     """Write the data of all kinds; each function has a generator of its own, so that the others' data do not move."""
-    for number, write in enumerate((write_photos, write_pairs, write_numpy, write_hdf5, write_xarray, write_tfrecords)):
-        write(folder, np.random.default_rng(number))
+    kinds = (write_photos, write_pairs, write_numpy, write_hdf5, write_xarray, write_tfrecords)
+    for number, write_kind in enumerate(kinds):
+        write_kind(folder, np.random.default_rng(number))
 
 
 def normal(random, *shape):
@@ -177,21 +178,11 @@ def write_tfrecords(folder, random):
         file = io.BytesIO()
         picture(random, *random.integers(12, 40, 2).tolist()).save(file, "PNG" if number % 2 else "JPEG")
         pictures.append({"image": file.getvalue(), "label": number % 5})
-        samples.append({"field": fields[number], "coarse": coarse[number], "energy": energy[number]})
+        sample = {"field": fields[number], "coarse": coarse[number], "energy": energy[number]}
+        samples.append({name: value.ravel().tolist() for name, value in sample.items()})
     for name, records in (("pictures", pictures), ("fields", samples)):
         for part, some in enumerate((records[:4], records[4:])):
-            with tf.io.TFRecordWriter(f"{folder}/{name}-{part}.tfrecord") as file:
-                for features in some:
-                    named = tf.train.Features(feature={name: feature(value) for name, value in features.items()})
-                    file.write(tf.train.Example(features=named).SerializeToString())
-
-
-def feature(value):
-    if isinstance(value, bytes):
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    if isinstance(value, int):
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-    return tf.train.Feature(float_list=tf.train.FloatList(value=value.ravel()))
+            write(folder / f"{name}-{part}.tfrecord", some)
 
 
 def batches(kind, course, data, folder):

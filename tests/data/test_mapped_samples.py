@@ -22,7 +22,7 @@ def opened(path, array, values="standard"):
 
 
 def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path):
-    array, reason = np.ones((17, 4, 6, 2), np.float32), "numbers from -5 to 1 cannot be mapped by log1p"
+    array, reason = np.ones((17, 4, 6, 2), np.float32), "channel 0 at (1, 2) is -5, which its map log1p turns into nan"
     array[5, 1, 2, 0] = -5
     source = opened(tmp_path, array, "log1p")
     source = source.mapped(source.values)

@@ -16,7 +16,7 @@ from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train
-from packed import index_of, prepare, write_images, zipped
+from packed import write_images, zipped
 from reading import all_of, batches_of, opened
 from thread_ranks import Threads
 
@@ -97,20 +97,12 @@ def test_a_zip_archive_is_the_same_data_as_its_folder(tmp_path):
     source, original = opened(zipped(folder, tmp_path / "p.zip", "photos/")), opened(folder)
     np.testing.assert_array_equal(all_of(source), all_of(original))
     with ThreadPoolExecutor(8) as pool:  # several threads read it at once
-        for found in pool.map(all_of, [source] * 20):
-            np.testing.assert_array_equal(found, all_of(original))
+        assert all((found == all_of(original)).all() for found in pool.map(all_of, [source] * 20))
     np.testing.assert_array_equal(source.labels, original.labels)
     assert source.class_names == original.class_names == ["class 0", "class 1"]
     assert [source.key(index) for index in range(10)] == [original.key(index) for index in range(10)]
     assert source.fingerprint == original.fingerprint
     assert source.remarks == [f"--data {tmp_path / 'p.zip'}: passed over 1 file(s): 1 .txt"]
-    files = index_of(prepare(tmp_path / "p.zip", tmp_path / "made"))["files"]
-    assert sum(facts["count"] for facts in files.values()) == 10
-    for number in range(5):
-        for side in "AB":
-            noise(tmp_path / "pairs" / side / f"{number}.png", 10, 8)
-    both = [tmp_path / "pairs", zipped(tmp_path / "pairs", tmp_path / "pairs.zip")]
-    np.testing.assert_array_equal(*(all_of(opened(each, paired=True)) for each in both))
 
 
 def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
@@ -131,7 +123,6 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
 
 
 def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeypatch, capsys):
-    """CycleGAN's folders: no image of the one belongs to one of the other."""
     for side, count in (("trainA", 5), ("trainB", 3)):
         for number in range(count):
             noise(tmp_path / "horses" / side / f"{side}{number}.png", 16, 16)
@@ -189,10 +180,7 @@ def test_a_broken_file_takes_its_partner_out_and_so_does_one_of_another_size(tmp
         assert sorted(batches.bad_files) == [("A/3.png", sizes), ("B/1.png", "empty file")]
 
 
-MASKS = {"masks": (np.uint8, 1), "classes": (np.uint8, 4), "depth": (np.uint16, 255), "x-rays": (np.uint16, 4095)}
-
-
-@pytest.mark.parametrize(("kind", "most"), MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize(("kind", "most"), [(np.uint8, 1), (np.uint16, 4095)], ids=["masks", "x-rays"])
 def test_pictures_that_use_little_of_the_range_are_refused_with_the_flag(tmp_path, kind, most):
     """As PNG, as inputs of pairs, and as an array, which the flag admits."""
     numbers = RNG.integers(0, most, (4, 8, 8), kind, endpoint=True)
@@ -210,15 +198,11 @@ def test_pictures_that_use_little_of_the_range_are_refused_with_the_flag(tmp_pat
     np.save(tmp_path / "a.npy", numbers)
     with pytest.raises(UserError, match="--values range:"):
         open_source(Config(data=f"{tmp_path}/a.npy"))
-    assert (
-        open_source(Config(data=f"{tmp_path}/a.npy", arrays=ArrayConfig(values=f"range:0,{most}"))).fetch(0).max() > 0
-    )
-
-
-@pytest.mark.parametrize("pixels", [0, 7, [0, 255], [50, 57]])
-def test_flat_and_pale_pictures_and_masks_of_black_and_white_are_taken(tmp_path, pixels):
-    np.save(tmp_path / "a.npy", np.resize(np.uint8(pixels), (6, 8, 8)))
-    assert len(open_source(Config(data=f"{tmp_path}/a.npy"))) == 6
+    taken = open_source(Config(data=f"{tmp_path}/a.npy", arrays=ArrayConfig(values=f"range:0,{most}")))
+    assert taken.fetch(0).max() > 0
+    for pixels in (0, 7, [0, 255], [50, 57]):  # flat and pale pictures, and masks of black and white
+        np.save(tmp_path / "b.npy", np.resize(np.uint8(pixels), (6, 8, 8)))
+        assert len(open_source(Config(data=f"{tmp_path}/b.npy"))) == 6
 
 
 LEFT_BEHIND = ["Thumbs.db", "a/desktop.ini", "a/.DS_Store", "a/._0.png", "__MACOSX/a/0.png", "@eaDir/0.png/thumb.jpg"]
@@ -236,17 +220,6 @@ def test_what_systems_and_drives_leave_is_no_picture_and_no_class(tmp_path):
         source = opened(data)
         assert [source.key(index) for index in range(len(source))] == [b"a/0.png", b"b/0.png"]
         assert source.class_names == ["a", "b"] and not source.remarks
-
-
-def test_backslashes_in_an_archive_without_slashes_are_folders(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for name in ("top\\a\\0.png", "top\\b\\1.png"):
-            noise(tmp_path / "one.png", 8, 8)
-            archive.write(tmp_path / "one.png", name)
-    source = opened(tmp_path / "a.zip")
-    assert source.class_names == ["a", "b"] and source.labels.tolist() == [0, 1]
-    last = np.asarray(Image.open(tmp_path / "one.png"))
-    np.testing.assert_array_equal(source.fetch(1), last)
 
 
 def tiff(path, kind, bands=5):

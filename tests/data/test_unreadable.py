@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from hvdgan.data import BadImage, bad_files, open_source
+from hvdgan.data import bad_files, open_source
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
@@ -60,13 +60,6 @@ def test_what_fails_on_one_rank_ends_the_opening_on_all(folder, monkeypatch, wha
     message = str(failures[0])
     assert message == str(failures[1]) and message.startswith(f"--data {folder}: ") and "\n" not in message
     assert name in message and os.strerror(number) in message
-
-
-def test_a_file_that_may_not_be_read_is_a_bad_one(folder, monkeypatch):
-    source = opened(folder)
-    let_fail(monkeypatch, OPEN, "class 1/003.png", errno.EACCES)
-    with pytest.raises(BadImage, match=r"^class 1/003\.png: Permission denied$"):
-        source.fetch(6)
 
 
 def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder):

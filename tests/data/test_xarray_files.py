@@ -65,10 +65,17 @@ def test_packed_months_are_joined_with_plain_ones_of_another_precision(tmp_path)
     assert source.conditions[:, 0].tolist() == list(range(15))
 
 
-def test_integers_and_floats_are_not_joined(tmp_path):
-    for month, dtype in enumerate((np.float32, np.int32)):
-        WEATHER[["t2m"]].astype(dtype).to_netcdf(tmp_path / f"m{month}.nc", engine="h5netcdf")
-    with pytest.raises(UserError, match=r"m1\.nc has type int32, and that of .*m0\.nc float32"):
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda month: month.astype(np.int32), r"m1\.nc has type int32, and that of .*m0\.nc float32"),
+        (lambda month: month.transpose("time", "lon", "lat"), r"m1\.nc has dimensions .*lon.*lat.*, and that of"),
+    ],
+)
+def test_files_of_other_types_or_dimensions_are_not_joined(tmp_path, change, problem):
+    for month, each in enumerate((WEATHER[["t2m"]], change(WEATHER[["t2m"]]))):
+        each.isel(lon=slice(6)).to_netcdf(tmp_path / f"m{month}.nc", engine="h5netcdf")
+    with pytest.raises(UserError, match=problem):
         arrays(f"{tmp_path}/m*.nc:t2m")
 
 
@@ -115,6 +122,12 @@ def test_variables_that_cannot_be_used(tmp_path, name, problem):
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_of_the_kind_cdf_5_is_named_with_its_cure(tmp_path):
+    (tmp_path / "a.nc").write_bytes(b"CDF\5" + bytes(60))
+    with pytest.raises(UserError, match="a.nc: cannot be read by xarray: CDF-5, .*nccopy -k nc4"):
+        arrays(f"{tmp_path}/a.nc")
+
+
 def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp_path):
     turned = (("lat", "lon", "time"), T2M[0, ..., None] + np.arange(5))
     data = write(tmp_path, "nc", xarray.Dataset({"q": turned}))
@@ -134,26 +147,6 @@ def test_a_variable_with_one_more_dimension_is_a_vector_and_several_are_joined_o
     assert source.values.conditions.channels == ("r_0", "r_1", "r_2") and source.values.conditions.units == ("K",) * 3
     joined = arrays(f"{data}:q,r", axes="C")
     np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([q, q + 1], 1)[ORDER])
-
-
-def test_arrays_without_names_of_dimensions_mean_what_npy_files_mean(tmp_path):
-    hour, kind = np.arange(20) % 24, (np.arange(20) % 3).astype(np.int32)
-    low, fields = T2M[:, ::2, ::2], np.stack([T2M, U10, V10], -1)
-    beside = {"hour": hour, "labels": kind, "inputs": low, "orography": GROUND}
-    data = tmp_path / "a.zarr"
-    group = zarr.open_group(data, mode="w", zarr_format=2)
-    for name, array in {"images": fields, **beside}.items():
-        group.create_array(name, data=array, chunks=(3, *array.shape[1:]), attributes={"units": "K"})
-    settings = {"conditions": ("hour",), "constants": "orography", "constant_values": "none", "input_values": "none"}
-    source = arrays(data, paired=True, **settings)
-    assert source.layout.shape == (6, 8, 3) and source.layout.input_shape == (3, 4, 1)
-    inputs, images = source.layout.split(source.fetch_batch(ORDER))
-    np.testing.assert_array_equal(inputs[..., 0], low[ORDER])
-    np.testing.assert_array_equal(images, fields[ORDER])
-    assert source.values.images.units == ("K",) * 3 and source.values.conditions.units == ("K",)
-    np.testing.assert_array_equal(source.conditions[:, 0], hour)
-    np.testing.assert_array_equal(source.labels, kind)
-    np.testing.assert_array_equal(source.constants[..., 0], GROUND)
 
 
 @pytest.mark.parametrize(("version", "named"), [(3, True), (3, False), (2, True)])

@@ -5,7 +5,6 @@ Here each of these functions succeeds and does nothing, but for those that say w
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from launching import ROOT, copy_sources, run, train
+from machine import Machine
 
 # cuDeviceGetAttribute: threads of a block, its size, the grid's, shared memory, warp, registers, multiprocessors,
 # threads of a multiprocessor, compute capability 9.0, the larger shared memories, registers of a multiprocessor.
@@ -93,11 +93,9 @@ TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--steps", "2"]
 @pytest.fixture
 def has_gpu(tmp_path):
     """The variables of a machine on which nvidia-smi lists a GPU."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho NVIDIA H100\n")
-    program.chmod(0o755)
-    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    machine = Machine(tmp_path)
+    machine.has(**{"nvidia-smi": "echo NVIDIA H100"})
+    return {"PATH": machine.environment()["PATH"]}
 
 
 def test_no_command_computes_on_the_cpu_of_a_machine_with_a_gpu_unless_that_is_meant(tmp_path, has_gpu):
@@ -133,8 +131,8 @@ def test_tensorflow_registers_the_gpu_after_pip_install_and_a_library_that_is_mi
     install_driver(folder / "driver", packages / "tensorflow")
     hvdgan = [folder / "venv" / "bin" / "python", "-m", "hvdgan"]
     env = {"PYTHONPATH": "", "LD_LIBRARY_PATH": str(folder / "driver")}
-    done = run([*hvdgan, "doctor", "--json", "-"], folder / "driver", **env)
-    rows = {row["check"]: row for row in json.loads(done.stdout)["rows"]}
+    run([*hvdgan, "doctor", "--json", "facts.json"], folder / "driver", **env)
+    rows = {row["check"]: row for row in json.loads((folder / "driver" / "facts.json").read_text())["rows"]}
     assert rows["GPUs"]["verdict"] == "ok" and rows["GPUs"]["found"].startswith("1 ")
     assert "nvidia/cusolver/lib" in rows["libcusolver.so.11"]["found"]
     (packages / "nvidia/cufft/lib/libcufft.so.11").unlink()

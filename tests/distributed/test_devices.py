@@ -101,7 +101,7 @@ def lost(machine, monkeypatch):
     """Asks for the GPUs that are lost; what nvidia-smi lists and what TensorFlow says of its libraries are made up."""
     found = cuda.Registration(0, True, {}, {"libcudnn.so.9": "no such file"}, "")
     monkeypatch.setattr(cuda, "examine", lambda: found)
-    monkeypatch.setattr(cuda, "gpu_names", lambda: listed)
+    monkeypatch.setattr(devices, "by_nvidia_smi", lambda quantity: listed)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": True})
     listed = []
 

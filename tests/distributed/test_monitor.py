@@ -9,7 +9,7 @@ import time
 import pytest
 import zmq
 
-from hvdgan.distributed.liveness.lost_ranks import ENDED, SILENT, LastWords
+from hvdgan.distributed.liveness.lost_ranks import ENDED, FAILED, SILENT, LastWords
 from launching import wait_until
 from monitors import SECONDS, children, group_of, monitor_of, said_until_heard, stop, wait_until_heard
 
@@ -73,6 +73,16 @@ def test_a_stranger_without_the_key_is_not_believed(start_child):
             assert events.poll(1000 * SECONDS)
         child.kill()
         assert noted.ends.get(timeout=SECONDS) == (ENDED, 2)
+
+
+def test_a_rank_that_leaves_with_an_error_is_named_as_failed():
+    place, noted, root = monitor_of(0, 2, SILENCE)
+    _, _, member = monitor_of(1, 2, SILENCE, *place)
+    wait_until_heard(root, 1)
+    member.__exit__(RuntimeError)
+    assert root.explanation(SECONDS) == "rank 1 (host node1, pid 4243) has failed and reported its error"
+    assert root.has_failed() and noted.ends.get(timeout=SECONDS) == (FAILED, 1)
+    stop(root)
 
 
 def test_ranks_that_cannot_reach_rank_0_are_named_and_the_run_continues():

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hvdgan.pages import run_facts
-from hvdgan.pages.verdict import judge
+from hvdgan.pages.run_status import status_of
 from launching import EACH_CONTROLLER, launcher, run
 
 STALL_SECONDS = 5
@@ -45,8 +45,8 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     assert f" rank {rank} (host " in line and "threading.py:" in line, line
     assert "called by hvdgan/training/loop.py:" in line, line
     assert f"rank {rank}: where its threads are:" in said and " in stand_still" in said, said
-    verdict = judge(run_facts.read(tmp_path / "run"))
-    assert verdict.state == "failed" and f"rank {rank} (host " in verdict.reason, verdict
+    status = status_of(run_facts.read(tmp_path / "run"))
+    assert status.state == "failed" and f"rank {rank} (host " in status.reason, status
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

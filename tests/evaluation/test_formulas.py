@@ -1,24 +1,23 @@
 """The distances of sets against their definitions, whatever the division into batches and ranks.
-Modules: evaluation.class_score, evaluation.fields, evaluation.frechet, evaluation.kernel, evaluation.moments,
-evaluation.neighbours, evaluation.sliced, evaluation.spectra"""
+Modules: evaluation.fields, evaluation.moments"""
 
 import math
 
 import numpy as np
 import pytest
 
-from hvdgan.evaluation.class_score import ClassScore
-from hvdgan.evaluation.fields import FieldSums, field_distances
-from hvdgan.evaluation.frechet import frechet_distance
-from hvdgan.evaluation.kernel import kid, squared_distance
+from hvdgan.evaluation.fields import FieldSums, Rings, field_distances
+from hvdgan.evaluation.formulas import ClassScore, directions, frechet_distance, kid, neighbours, squared_distance
+from hvdgan.evaluation.formulas import sliced_wasserstein as sliced
 from hvdgan.evaluation.moments import Moments
-from hvdgan.evaluation.neighbours import neighbours
-from hvdgan.evaluation.sliced import directions, sliced_wasserstein
-from hvdgan.evaluation.spectra import Rings
 
 
 def normal(seed, shape, mean=0.0):
     return np.random.default_rng(seed).normal(mean, 1.0, shape)
+
+
+def noise(seed, shape):
+    return normal(seed, shape).astype(np.float32)
 
 
 def three_ranks(work, count):
@@ -99,19 +98,13 @@ def test_neighbours_on_a_line():
     assert neighbours(LINE, LINE)["density"] == pytest.approx((abs(LINE - LINE.T) < FIFTH[:, None]).sum() / (5 * 10))
 
 
-def column(*numbers):
-    return np.array(numbers, np.float64)[:, None]
-
-
-def test_sliced_distances_on_a_line():
-    # Half of 0, 0, 3 moves from 0 to 1, a sixth from 0 to 2, and a third from 3 to 2.
-    assert sliced_wasserstein(column(0, 3, 0), column(2, 1)) == pytest.approx(1 / 2 + 2 / 6 + 1 / 3, rel=1e-12)
-
-
-def test_a_shift_is_its_length_times_the_mean_cosine():
+def test_sliced_distances_on_a_line_and_of_a_shift():
     """In two dimensions the mean of |cos| over all directions is 2 / pi."""
+    # Half of 0, 0, 3 moves from 0 to 1, a sixth from 0 to 2, and a third from 3 to 2.
+    found = sliced(np.array([[0.0], [3], [0]]), np.array([[2.0], [1]]))
+    assert found == pytest.approx(1 / 2 + 2 / 6 + 1 / 3, rel=1e-12)
     points, drawn = normal(3, (50, 2)), directions(0, 2, count=20_000)
-    assert sliced_wasserstein((points + [3, 4]) @ drawn, points @ drawn) == pytest.approx(5 * 2 / np.pi, rel=0.02)
+    assert sliced((points + [3, 4]) @ drawn, points @ drawn) == pytest.approx(5 * 2 / np.pi, rel=0.02)
     np.testing.assert_array_equal(drawn, directions(0, 2, count=20_000))
 
 
@@ -133,10 +126,6 @@ def sums(samples, edges, conditions=None):
     made = FieldSums(samples.shape[1:], edges, 0 if conditions is None else conditions.shape[1])
     made.add(samples, conditions)
     return made
-
-
-def noise(seed, shape):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def test_a_shift_moves_the_histogram_by_its_size_and_twice_the_amplitude_is_four_times_the_power():

@@ -73,7 +73,7 @@ def break_held_out(folder):
 def test_broken_held_out_images_are_reported_as_others_are_and_too_many_end_the_run(tmp_path, capsys):
     name, flags = break_held_out(tmp_path)
     assert main([*flags, "--steps", "8", "--checkpoint-every", "2"]) == 1
-    assert "1 of 40 images cannot be read" in capsys.readouterr().err
+    assert "1 of 40 samples cannot be read" in capsys.readouterr().err
     assert latest(tmp_path / "run") == 2  # what was due is saved
     flags[-1] = str(tmp_path / "other")
     assert main([*flags, "--steps", "5", "--max-bad-fraction", "0.1"]) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from hvdgan.files.lock import held_by
 from hvdgan.pages import run_facts
-from hvdgan.pages.verdict import judge
+from hvdgan.pages.run_status import status_of
 from launching import EACH_CONTROLLER, SECONDS, launcher, started, train, wait_until
 from saved import records
 
@@ -80,8 +80,8 @@ def test_the_job_ends_by_name_and_leaves_nothing(job, rank, signal_number):
         assert f"{named}{what}" in (run_dir / "log.txt").read_text()
         # A process that ends keeps its lock for a moment.
         wait_until(lambda: not held_by(run_dir), BOUND, said.read_text)
-        verdict = judge(run_facts.read(run_dir))
-        assert f"{named}{what}" in verdict.reason and "lost a rank once" in verdict.history
+        status = status_of(run_facts.read(run_dir))
+        assert f"{named}{what}" in status.reason and "lost a rank once" in status.history
 
 
 SLOWED = "--image-size 8 --global-batch-size 24 --report never --run-dir".split()
@@ -106,7 +106,7 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
     last = records(tmp_path / "run")[-1]
     assert last["slowest_rank"] == 1 and last["wait_seconds_max"] > 2 * last["wait_seconds_median"]
     assert "rank 1 on " in (tmp_path / "run" / "log.txt").read_text()
-    assert "warned once" in judge(run_facts.read(tmp_path / "run")).history
+    assert "warned once" in status_of(run_facts.read(tmp_path / "run")).history
 
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)

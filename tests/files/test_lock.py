@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hvdgan.diagnostics.folders import run_folder
+from hvdgan.diagnostics.folders import check_run_folder
 from hvdgan.errors import UserError
 from hvdgan.files.lock import lock
 from hvdgan.train import main
@@ -93,5 +93,5 @@ def test_without_any_lock_training_continues_with_a_warning(tmp_path, monkeypatc
     assert main([*TINY, str(tmp_path / "run")]) == 0
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "warning: " in log and "never train twice into one folder" in log
-    row = run_folder(tmp_path)  # the doctor's
+    row = check_run_folder(tmp_path)  # the doctor's
     assert row.verdict == "warn" and "never start two runs" in row.hint

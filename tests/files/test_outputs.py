@@ -1,5 +1,5 @@
 """A command writes a file or folder whole, or not at all, and in place never through a link.
-Modules: files.replacing, files.pictures, files.in_place"""
+Modules: files.replacing, files.png, files.in_place"""
 
 import pytest
 

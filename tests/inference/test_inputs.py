@@ -38,23 +38,17 @@ def trained_on(data, paired=False, **arrays):
     return config, spec_of(open_source(config, paired=paired))
 
 
-def pictures(folder, size=(8, 8), classes=("",)):
+def pictures(folder, classes):
     """Four grey pictures of each class in a folder."""
     for name in classes:
         Path(folder, name).mkdir(parents=True)
         for number in range(4):
-            Image.fromarray(RNG.integers(0, 256, size, np.uint8)).save(Path(folder, name, f"{number}.png"))
+            Image.fromarray(RNG.integers(0, 256, (8, 8), np.uint8)).save(Path(folder, name, f"{number}.png"))
 
 
 def open_data(config, spec, data, **others):
     recipe = types.SimpleNamespace(data=spec)
     return inputs.open_data(TrainedNetworks(Path("run"), 0, config, recipe, None, {"code": {}}), data, **others)
-
-
-def seen(run, images, axes=None):
-    """What networks see of samples."""
-    source, spec = open_samples(*run, images, axes=axes)
-    return unpack(tf.constant(source.fetch_batch(np.arange(len(source)))), spec).images.numpy()
 
 
 def refused(opening, run, data):
@@ -86,7 +80,8 @@ def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
     assert open_data(*run, "last.npz:x", axes="HWC").layout == source.layout
 
 
-def test_channels_of_another_order_are_refused():
+def test_what_the_run_was_not_trained_on_is_refused():
+    """Channels of another order; floats within [0, 1], which would be mapped as if they were pixels; other classes."""
     for name, channels in (("mine", ["u", "v"]), ("others", ["v", "u"])):
         with h5py.File(f"{name}.h5", "w") as file:
             file["images"] = RNG.random((5, 4, 6, 2), np.float32)
@@ -94,10 +89,6 @@ def test_channels_of_another_order_are_refused():
     run = trained_on("mine.h5:images", values="none")
     said = "--data others.h5:images: channels of the images: ('v', 'u'), and ('u', 'v') in"
     assert said in refused(open_data, run, "others.h5:images")
-
-
-def test_pictures_are_no_arrays():
-    """Floats within [0, 1] would be mapped as if they were pixels from 0 to 255."""
     np.save("floats.npy", RNG.random((9, 8, 8, 1)))
     np.save("pixels.npy", RNG.integers(0, 256, (9, 8, 8, 1), np.uint8))
     of_pictures, of_arrays = trained_on("pixels.npy"), trained_on("floats.npy")
@@ -105,16 +96,12 @@ def test_pictures_are_no_arrays():
         said = refused(opening, of_pictures, "floats.npy")
         assert said.endswith("floats.npy: arrays, and the run was trained on 8-bit pictures; give such data")
         assert "8-bit pictures, and the run was trained on arrays" in refused(opening, of_arrays, "pixels.npy")
-
-
-def test_classes_must_be_those_of_the_run():
-    for folder, classes in (("mine", "abc"), ("same", "abc"), ("others", "abx")):
-        pictures(folder, classes=classes)
+    for folder, classes in (("mine", "abc"), ("same", "abc"), ("others", "abx"), ("unlabelled", [""])):
+        pictures(folder, classes)
     run = trained_on("mine")
     assert open_data(*run, "same").labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert "which differ in c, x; give" in refused(open_data, run, "others")
     assert "10 classes, and 3 in training, which differ in their number or order" in refused(open_data, run, "digits")
-    pictures("unlabelled")
     assert open_data(*run, "unlabelled").labels is None
 
 
@@ -123,7 +110,9 @@ def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     run = trained_on("fields.npy", values="range:0,10", crop=(4, 5))
     made = RNG.uniform(0, 12, (6, 4, 5, 2))
     np.save("made.npy", made)
-    np.testing.assert_allclose(seen(run, "made.npy"), made / 5 - 1, atol=1e-6)
+    source, spec = open_samples(*run, "made.npy")
+    seen = unpack(tf.constant(source.fetch_batch(np.arange(len(source)))), spec).images.numpy()
+    np.testing.assert_allclose(seen, made / 5 - 1, atol=1e-6)
     said = refused(open_samples, run, "fields.npy")
     assert said.startswith("--images fields.npy: shapes of a sample and its input: ((8, 9, 2), None), and ((4, 5, 2)")
 
@@ -155,15 +144,16 @@ def test_conditions_are_given_in_the_units_of_the_data(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "message"),
+    ("given", "message"),
     [
-        ("energy=50", None, "--condition energy=50: expected energy=NUMBER,theta=NUMBER"),
-        ("energy=-500,theta=1", None, "energy is -500, which its map log1p turns into nan; expected"),
-        (None, Path("c.npy"), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
+        ("energy=50", "--condition energy=50: expected energy=NUMBER,theta=NUMBER"),
+        ("energy=-500,theta=1", "energy is -500, which its map log1p turns into nan; expected"),
+        (Path("c.npy"), "--conditions c.npy: shape (3, 3); expected (N, 2) numbers for energy, theta"),
     ],
 )
-def test_conditions_that_do_not_fit_are_refused(text, path, message):
+def test_conditions_that_do_not_fit_are_refused(given, message):
     np.save("c.npy", np.zeros((3, 3)))
+    words = (None, given) if isinstance(given, Path) else (given, None)
     with pytest.raises(UserError) as caught:
-        given_conditions(text, path, spec_with("log1p"))
+        given_conditions(*words, spec_with("log1p"))
     assert message in str(caught.value) and "\n" not in str(caught.value)

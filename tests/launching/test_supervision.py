@@ -5,9 +5,8 @@ import pytest
 from hvdgan.launching.supervision import Lines, Said
 
 RULE = f"{74 * '-'}\n"
-ECHO = (
-    "[x: E] Horovod background loop uncaught exception: closed\nTerminating remaining workers after failure of 1.\n\n"
-)
+NOTICE = f"{RULE}mpirun noticed that process rank 1 exited on signal 9\n{RULE}"
+ECHO = "[x: E] Horovod background loop uncaught exception: closed\n"
 
 
 def shown(*parts, after_tag=b""):
@@ -35,9 +34,10 @@ def shown(*parts, after_tag=b""):
         ("[1]<stderr>:hvdgan: rank 1: no data\n", "hvdgan: rank 1: no data\n"),
         ("[1]<stderr>:hvdgan: rank 1: no\n[0]<stderr>:hvdgan: rank 0: no\n", "hvdgan: rank 1: no\n"),
         ("[1]<stderr>:hvdgan: rank 12 is lost\n", "rank 1: hvdgan: rank 12 is lost\n"),
-        # What Horovod adds to it; without an error it is shown.
-        (f"[1]<stderr>:hvdgan: rank 1: no\n[0]<stdout>:{ECHO}", "hvdgan: rank 1: no\n"),
-        (f"[0]<stdout>:{ECHO}", ECHO),
+        # What Horovod adds to it, also before it; without an error it is shown in the end.
+        (f"[1]<stderr>:hvdgan: rank 1: no\n[0]<stderr>:{ECHO}", "hvdgan: rank 1: no\n"),
+        (f"[0]<stderr>:{ECHO}[1]<stderr>:hvdgan: rank 1: no\n", "hvdgan: rank 1: no\n"),
+        (f"[0]<stderr>:{ECHO}of horovodrun\n", f"of horovodrun\n{ECHO}"),
         # horovodrun's own end of a run that has failed, and an error of its own.
         (
             'Traceback (most recent call last):\n  File "x"\nRuntimeError: Horovod detected that one or more processes '
@@ -45,13 +45,11 @@ def shown(*parts, after_tag=b""):
             "",
         ),
         *(2 * (text,) for text in ["Traceback (most recent call last):\n  File\nValueError: no ssh\nmore\n"]),
-        # What Open MPI adds to a failure, a rule and a notice with news.
-        (
-            f"{RULE}Primary job  terminated normally\n{RULE}[0]<stderr>:end\n{RULE}mpirun detected that one or more "
-            f"processes exited with non-zero status\n\n  Exit code:    2\n{RULE}last\n",
-            "end\nlast\n",
-        ),
-        *(2 * (text,) for text in [f"{RULE}mpirun noticed that process rank 1 exited on signal 9\n{RULE}last\n", RULE]),
+        ("I0000 oneDNN custom operations are on. You may see\n[0]<stderr>:step 1\n", "step 1\n"),
+        # What Open MPI adds to an error of a rank, or to its end on request; without them it is shown.
+        (f"[1,1]<stderr>:hvdgan: rank 1: no\n{NOTICE}last\n", "hvdgan: rank 1: no\n"),
+        (f"[1,0]<stderr>:stopped after step 3 and saved\n{NOTICE}", "stopped after step 3 and saved\n"),
+        *(2 * (text,) for text in [f"{NOTICE}last\n", f"hvdgan: rank 0: no heartbeat; the run continues\n{NOTICE}"]),
         # srun tags nothing.
         (
             "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
@@ -68,10 +66,15 @@ def test_lines_of_ranks(read, expected):
     assert b"".join(shown(read.encode())).decode() == expected
 
 
+def test_lines_of_srun_are_all_shown():
+    """They may be a rank's, also between two rules."""
+    text = f"hvdgan: rank 1: no\n{RULE}Exit code: mine\n{RULE}Traceback (most recent call last):\n  File\n".encode()
+    assert b"".join(Lines(Said(), has_tags=False).feed(text)) == text
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("ssh: Could not resolve hostname node9: Name or service not known", "node9: this host knows no address of it"),
         # horovod#1341, horovod#2431: the name of an interface
         (
             "  what():  [enforce fail at gloo/tcp/device.cc:83] ifa != nullptr. Unable to find address for: ib7",

@@ -1,12 +1,12 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
-Modules: networks.fast.convolution, networks.device, networks.blurring"""
+Modules: networks.fast.convolution, networks.cpu_or_gpu, networks.blurring"""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks import blurring, device
+from hvdgan.networks import blurring, cpu_or_gpu
 from hvdgan.networks.fast import convolution
 from hvdgan.networks.fast.kernels import (
     FastConv2D,
@@ -156,17 +156,22 @@ def test_leaky_relu_has_keras_values_and_gradients(policy):
     assert_close(values, expected, {"float32": 1e-6, "mixed_bfloat16": 2**-6}[policy])
 
 
-def test_a_gpu_has_kerass_own_convolutions_and_the_same_fused_kernels():
-    def changed():
-        layers = [conv(4, 3), keras.layers.BatchNormalization(), keras.layers.LeakyReLU()]
-        optimizer = keras.optimizers.Adam()
-        use_fast_kernels([keras.Sequential([keras.Input((8, 8, 3)), *layers])], [optimizer])
-        return [type(each) for each in (*layers, optimizer)]
+def changed():
+    """The classes of layers and of an optimizer with fast kernels."""
+    layers = [conv(4, 3), keras.layers.BatchNormalization(), keras.layers.LeakyReLU()]
+    optimizer = keras.optimizers.Adam()
+    use_fast_kernels([keras.Sequential([keras.Input((8, 8, 3)), *layers])], [optimizer])
+    return [type(each) for each in (*layers, optimizer)]
 
+
+def test_a_gpu_has_kerass_own_convolutions_and_a_keras_that_no_test_has_run_with_all_of_its_own(monkeypatch, capsys):
     alike = [FusedBatchNormalization, FastLeakyReLU, FusedAdam]
-    assert device.chosen() == device.CPU and changed() == [FastConv2D, *alike]
-    with device.computing_as(device.GPU):
+    assert cpu_or_gpu.chosen() == cpu_or_gpu.CPU and changed() == [FastConv2D, *alike]
+    with cpu_or_gpu.computing_as(cpu_or_gpu.GPU):
         assert changed() == [conv, *alike]
+    monkeypatch.setattr(keras, "__version__", "3.99.0")
+    assert changed() == [conv, keras.layers.BatchNormalization, keras.layers.LeakyReLU, keras.optimizers.Adam]
+    assert "were not tested with Keras 3.99.0; Keras' slower ones are used" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("resize", [blurring.halved, blurring.doubled])
@@ -174,8 +179,8 @@ def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize):
     images = tf.constant(DRAWS.normal(size=(2, 8, 6, 5)), tf.float32)
     kernel = tf.constant(0.3 * DRAWS.normal(size=(3, 3, 5, 4)), tf.float32)
     found = []
-    for choice in (device.CPU, device.GPU):
-        with device.computing_as(choice):
+    for choice in (cpu_or_gpu.CPU, cpu_or_gpu.GPU):
+        with cpu_or_gpu.computing_as(choice):
             values, kinds = both_orders(lambda: resize(images, kernel), [images, kernel])
         assert ("DepthwiseConv2dNative" in kinds) == choice.blurs_apart
         found.append(values)

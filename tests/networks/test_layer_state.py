@@ -1,5 +1,5 @@
 """State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
-Modules: training.state"""
+Modules: networks.nested_layers, training.state"""
 
 import sys
 

@@ -1,17 +1,15 @@
-"""The page of a long run is made in seconds, in bounded memory, and stays small. Curves keep their extremes.
+"""The page of a long run is made in seconds, in bounded memory, and stays small.
 Modules: pages.run_facts, runs.metrics"""
 
 import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import page_facts
 import run_folders
 from hvdgan.runs.events import Checkpoint
-from hvdgan.runs.metrics import POINTS, Series
 from launching import environment
 
 MEASURED = """
@@ -47,16 +45,3 @@ def test_half_a_million_records_take_seconds_and_bounded_memory(tmp_path):
     assert memory < little + 60_000, "the memory does not grow with the steps"
     lines = page_facts.charts(page.decode())["loss"]
     assert [(steps[0], steps[-1], 500 < len(steps) <= 1000) for _, steps, _ in lines] == [(1, 500_000, True)] * 2
-
-
-def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
-    values = np.random.default_rng(0).normal(size=200_000)
-    values[150_000], values[77] = np.nan, 50.0
-    series = Series("loss")
-    for begin in range(0, len(values), 3_000):
-        series.add(np.arange(begin, min(begin + 3_000, len(values))), values[begin : begin + 3_000])
-    steps, kept = series.curve()
-    assert len(steps) <= POINTS and kept.max() == 50.0 and kept.min() == np.nanmin(values)
-    assert (series.count, series.not_finite) == (199_999, 1)
-    assert np.isclose(series.steady, np.nanmean(values)) and series.last == values[-1]
-    assert series.best("max") == (77, 50.0) and series.best("min")[1] == np.nanmin(values)

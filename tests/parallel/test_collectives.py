@@ -89,5 +89,5 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
 def test_too_many_over_all_ranks_are_refused_by_all(ranks):
     bad_files = BadFiles("photos", [], 10, 0.5, lambda event: None, saved={})
     bad_files.add(ranks.gather([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)], "bad files"))
-    with pytest.raises(RunError, match="6 of 10 images cannot be read"):
+    with pytest.raises(RunError, match="6 of 10 samples cannot be read"):
         bad_files.add(ranks.gather([BadFile(f"{ranks.rank} 2", "cut")], "bad files"))

@@ -4,14 +4,13 @@ gpu.sh runs on the CPU here; its results and its page say what was found."""
 
 import json
 import shutil
-import signal
 import sys
 
 import psutil
 import pytest
 
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
-from launching import ROOT, SECONDS, run, started, wait_until
+from launching import ROOT, run
 
 sys.path.extend(str(ROOT / folder) for folder in ("examples/data", "benchmarks", "benchmarks/peers"))
 import bench
@@ -28,39 +27,22 @@ GPU = BENCHMARKS / "gpu.sh"
 
 
 @pytest.mark.long
-def test_the_command_for_calo3d_runs(tmp_path, monkeypatch):
+def test_a_goal_that_is_missed_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(calo3d_quality, "COMMAND", "--nf 2 --global-batch-size 4 --steps 2 --r1-every 2")
-    words = ["--run", tmp_path, "--num", 30, "--samples", 40, "--out", tmp_path / "o.json"]
-    monkeypatch.setattr(sys, "argv", ["calo3d_quality.py", *map(str, words)])
+    monkeypatch.setattr(sys, "argv", "calo3d_quality.py --run calo3d --num 30 --samples 40 --out calo3d.json".split())
     with pytest.raises(SystemExit, match="not reached"):
         calo3d_quality.main()
-    figures = json.loads((tmp_path / "o.json").read_text())
-    assert figures["worst"] > 0.05 and len(figures["largest_errors"]["response"]) == 5
+    assert json.loads((tmp_path / "calo3d.json").read_text())["worst"] > 0.05
 
-
-@pytest.mark.long
-def test_the_commands_for_digits_run(tmp_path, monkeypatch):
     short = {"completion": "--nf 2 --stages completion=2,discriminator=2,joint=2", "dcgan": "--nf 2 --steps 2"}
     monkeypatch.setattr(quality, "COMMANDS", short)
     monkeypatch.setattr(quality, "SAMPLES", 20)
-    monkeypatch.setattr(sys, "argv", ["quality.py", "--runs", str(tmp_path), "--out", str(tmp_path / "out.json")])
+    monkeypatch.setattr(sys, "argv", "quality.py --runs . --out digits.json".split())
     with pytest.raises(SystemExit, match="not reached: completion, dcgan"):
         quality.main()
-    figures = json.loads((tmp_path / "out.json").read_text())
+    figures = json.loads((tmp_path / "digits.json").read_text())
     assert figures["completion"]["eval/hole_psnr"] < 14.9 and figures["dcgan"]["mean_top_probability"] < 1
-    assert (tmp_path / "dcgan" / "grid.png").is_file()
-
-
-@pytest.mark.long
-def test_the_benchmark_of_reading_runs(tmp_path):
-    flags = "--images 130 --megabytes 9 --rounds 1 --seconds 0.1 --cores 1 --json a.json"
-    done = run([sys.executable, BENCHMARKS / "input.py", *flags.split()], tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "a.json").read_text())
-    pictures = {f"picture, {name}, 1 cores" for name in ("folder", "packed", "tf.data", "keras", "decode")}
-    arrays = {f"array, {kind}, hvdgan, 1 cores" for kind in ("npy", "hdf5", "gzip", "contiguous", "packed")}
-    assert pictures | arrays | {"array, packed, bare, 1 cores", "array, npy, generator, 1 cores"} <= found.keys()
-    assert all(rate > 0 for rates in found.values() for each in rates for rate in each)
 
 
 @pytest.mark.long
@@ -95,9 +77,8 @@ def test_peers_run_and_are_compared(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["failures"] == {} and {each["program"] for each in found["runs"]} == set(names)
-    for each in found["runs"]:
-        assert each["images_per_sec"] > 0 and 0 < each["start_seconds"] < 240
-        assert each["peak_mb"] > 100  # TensorFlow alone takes more, a launcher less
+    # TensorFlow alone takes 100 MB, a launcher less.
+    assert all(each["images_per_sec"] > 0 and each["peak_mb"] > 100 for each in found["runs"])
     reports = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*horovod-gloo/rank-*.json")]
     assert sorted(each["rank"] for each in reports) == [0, 1] and reports[0]["weights"] == reports[1]["weights"]
 
@@ -122,32 +103,11 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()[1:]]
     assert list(dict.fromkeys(each["part"] for each in found)) == list(parts.PARTS)
-    verdicts = {each["name"]: each["verdict"] for each in found}
-    assert set(verdicts.values()) == {"passed"}
-    assert {
-        "dcgan: one rank and the CPU",
-        "dcgan: 2 ranks and one",
-        "float32 without TF32",
-        "tests/gpu",
-    } <= verdicts.keys()
+    assert {each["verdict"] for each in found} == {"passed"}
     (trained,) = [each["found"] for each in found if each["name"] == "completion, float32"]
     assert trained.count(" images/s (") == 3 and trained.endswith(" GB")
     text = (tmp_path / "out" / "page.md").read_text()
-    assert "This ran on the CPU, and says nothing about GPUs" in text
-    assert "of independent copies" in text and "| hvdgan | keras |" in text and "all-reduce" in text
-
-
-def test_the_end_of_a_job_ends_the_running_command(tmp_path):
-    """Slurm sends SIGTERM; what was done is there."""
-    words = [GPU, *"--cpu --quick --only demo --out out".split()]
-    with started(words, tmp_path) as process:
-        log = tmp_path / "out" / "logs" / "demo.txt"
-        wait_until(log.exists, SECONDS, (tmp_path / "said").read_text)
-        below = process.children(recursive=True)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 130 and below
-        assert not psutil.wait_procs(below, timeout=SECONDS)[1]
-    assert (tmp_path / "out" / "results.jsonl").read_text().startswith('{"machine"')
+    assert "This ran on the CPU, and says nothing about GPUs" in text and "| hvdgan | keras |" in text
 
 
 def test_without_a_gpu_it_says_so(tmp_path):

@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 
 import pytest
 
 from launching import ROOT
+from machine import Machine
 
 TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh
 sha256sum sleep tac tail tee timeout touch tr uname""".split()
@@ -23,128 +23,106 @@ GPU = {"nvidia-smi": "echo 'NVIDIA H100'; echo 'NVIDIA H100'"}
 # What nvcc 13.0 answers to --list-gpu-arch.
 NVCC_13 = "for each in 75 80 86 87 88 89 90 100 110 103 120 121; do echo compute_$each; done"
 
-# What it is asked goes to $CALLS. The call that $CALLS.fail names fails; the one that $CALLS.kill names ends setup.sh.
+# What it is asked is noted. A file notes.fail names the call that fails, and notes.kill the one that ends setup.sh.
 PYTHON = f"""
-note() {{
-    echo "$*" >>"$CALLS"
-    if [ -e "$CALLS.kill" ] && echo "$*" | grep -q "$(cat "$CALLS.kill")"; then
-        rm "$CALLS.kill"; kill -9 $PPID; exit 1
+asked() {{
+    note "$*"
+    if [ -e "$HVDGAN_NOTES.kill" ] && echo "$*" | grep -q "$(cat "$HVDGAN_NOTES.kill")"; then
+        rm "$HVDGAN_NOTES.kill"; kill -9 $PPID; exit 1
     fi
-    if [ -e "$CALLS.fail" ] && echo "$*" | grep -q "$(cat "$CALLS.fail")"; then
-        rm "$CALLS.fail"; echo 'x.cc:1: error: no such thing'; echo 'make: error: 1'; exit 1
+    if [ -e "$HVDGAN_NOTES.fail" ] && echo "$*" | grep -q "$(cat "$HVDGAN_NOTES.fail")"; then
+        rm "$HVDGAN_NOTES.fail"; echo 'x.cc:1: error: no such thing'; echo 'make: error: 1'; exit 1
     fi
 }}
 case "$*" in
-    "-m venv "*) note venv; mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; ln -s "$0" "$3/bin/python" ;;
+    "-m venv "*) asked venv; mkdir -p "$3/bin" "$3/lib/python3.11/site-packages"; ln -s "$0" "$3/bin/python" ;;
     "-m pip download "*)
-        note "$*"
+        asked "$*"
         while [ "$1" != --dest ]; do shift; done
         cp "$SOURCE" "$2" ;;
     "-m pip wheel "*)
         for folder in "$@"; do :; done
-        note "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "nvcc=$(command -v nvcc)" "CXXFLAGS=$CXXFLAGS" \\
+        asked "$*" "$(env | grep ^HOROVOD_ | tr '\\n' ' ')" "nvcc=$(command -v nvcc)" "CXXFLAGS=$CXXFLAGS" \\
             "$(tr '\\n' ' ' <"$folder/ranks.cc")"
         echo '[ 50%] Building CXX object'
         while [ "$1" != --wheel-dir ]; do shift; done
         touch "$2/horovod-0.28.1-any.whl" ;;
-    "-m pip "*) note "$*" ;;
-    "- Gloo"* | "- MPI"*) note "verify ${{*#- }}" ;;
+    "-m pip "*) asked "$*" ;;
+    "- Gloo"* | "- MPI"*) asked "verify ${{*#- }}" ;;
     *) exec '{sys.executable}' "$@" ;;
 esac
 """
 
 
 # What stands for Horovod's source, and a patch of it.
-RANKS = "zero\none\ntwo\nranks.reserve();\nfour\n"
+RANKS = "zero\none\nranks.reserve();\n"
 PATCH = """Why it is needed.
 
 --- a/ranks.cc
 +++ b/ranks.cc
-@@ -3,3 +3,3 @@
- two
+@@ -2,2 +2,2 @@
+ one
 -ranks.reserve();
 +ranks.resize();
- four
 """
 
 
-def pack(archive, content, name="ranks.cc"):
-    """Write an archive of source, as PyPI has it, with one file in its folder."""
-    with tarfile.open(archive, "w:gz") as opened:
-        found = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
-        found.size = len(content)
-        opened.addfile(found, io.BytesIO(content.encode()))
-
-
-class Machine:
+class Checkout(Machine):
     """A checkout, and a PATH that holds nothing but what a test put there."""
 
     def __init__(self, folder):
-        self.checkout = folder / "a checkout"
-        self.bin = folder / "bin"
-        self.calls_file = folder / "calls"
-        self.source = folder / "horovod-0.28.1.tar.gz"
+        super().__init__(folder, alone=True)
+        self.checkout, self.source = folder / "a checkout", folder / "horovod-0.28.1.tar.gz"
         self.log = self.checkout / ".venv" / "setup.log"
-        paths = {"PATH": self.bin, "CALLS": self.calls_file, "TMPDIR": folder / "tmp", "SOURCE": self.source}
-        self.environment = {"LC_ALL": "C", **{name: str(path) for name, path in paths.items()}}
         (folder / "tmp").mkdir()
         (self.checkout / "launch").mkdir(parents=True)
         scripts = ["setup.sh", "choose.sh", "existing.sh", "existing.py", "patched_source.py"]
         pins = [path.name for path in (ROOT / "launch").glob("constraints*.txt")]
         for name in ["setup.cfg", *(f"launch/{name}" for name in (*scripts, *pins))]:
             shutil.copy(ROOT / name, self.checkout / name)
-        pack(self.source, RANKS)
+        with tarfile.open(self.source, "w:gz") as archive:  # as PyPI has it
+            file = tarfile.TarInfo("horovod-0.28.1/ranks.cc")
+            file.size = len(RANKS)
+            archive.addfile(file, io.BytesIO(RANKS.encode()))
         self.patch = self.checkout / "launch" / "patches" / "01-ranks.patch"
         self.patch.parent.mkdir()
         self.patch.write_text(PATCH)
-        self.bin.mkdir()
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
         self.has(**COMPILER, **{"python3.11": PYTHON})
-
-    def has(self, **commands):
-        for name, script in commands.items():
-            self._write(self.bin / name, script)
-
-    def _write(self, path, script):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
 
     def has_gpus(self, *gpus, nvcc=NVCC_13):
         """Make nvidia-smi show GPUs by compute capability and name, and a CUDA toolkit, whose folder is returned."""
         shown = f'case "$*" in *compute_cap*) printf "%s\\n" {shlex.join(gpus)} ;; *) echo NVIDIA ;; esac'
         self.has(**{"nvidia-smi": shown if gpus else "exit 9"})
-        toolkit = self.checkout.with_name("cuda")
-        self._write(toolkit / "bin" / "nvcc", nvcc)
+        toolkit = self.folder / "cuda"
+        (toolkit / "bin").mkdir(parents=True, exist_ok=True)
+        (toolkit / "bin" / "nvcc").write_text(f"#!/bin/sh\n{nvcc}\n")
+        (toolkit / "bin" / "nvcc").chmod(0o755)
         return toolkit
 
-    def lacks(self, *names):
-        for name in names:
-            (self.bin / name).unlink()
+    def environment(self, **more):
+        return super().environment(**{"TMPDIR": str(self.folder / "tmp"), "SOURCE": str(self.source), **more})
 
-    def setup(self, *arguments, **environment):
-        words, streams = ["bash", self.checkout / "launch" / "setup.sh", *arguments], {"stdin": subprocess.DEVNULL}
-        env = self.environment | environment
-        return subprocess.run(words, env=env, cwd=self.bin, capture_output=True, text=True, timeout=60, **streams)
+    def setup(self, *arguments, **more):
+        """A call of setup.sh, and what it asked of venv and pip."""
+        done = self.run("bash", self.checkout / "launch" / "setup.sh", *arguments, cwd=self.bin, **more)
+        return done, [call for (call,) in self.called()]
 
-    def succeeds(self, *arguments, **environment):
+    def succeeds(self, *arguments, **more):
         """The output of a call that must succeed, and what it asked of venv and pip."""
-        before = len(self.calls())
-        done = self.setup(*arguments, **environment)
+        done, calls = self.setup(*arguments, **more)
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stderr == ""
-        return done.stdout, self.calls()[before:]
+        return done.stdout, calls
 
-    def fails(self, *arguments, **environment):
-        """The one line with which a call that must fail does so."""
-        done = self.setup(*arguments, **environment)
+    def fails(self, *arguments, asked=None, **more):
+        """The one line with which a call that must fail does so; `asked`: its last kind of call, None: nothing."""
+        done, calls = self.setup(*arguments, **more)
         assert done.returncode not in (0, -9), done.stdout
         assert done.stderr.count("\n") == 1, done.stderr
+        assert (kinds(calls) or [None])[-1] == asked
         return done.stderr
-
-    def calls(self):
-        return self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
 
 
 def kinds(calls):
@@ -160,7 +138,7 @@ BUILD = ["source", "build", "horovod", "check", "hvdgan"]
 
 @pytest.fixture
 def machine(tmp_path):
-    return Machine(tmp_path)
+    return Checkout(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +192,7 @@ def test_horovod_is_compiled_for_the_gpus_here_and_those_of_other_nodes(machine)
 def test_a_missing_compiler_and_a_wrong_python(machine):
     machine.lacks("g++")
     assert "missing: a C++ compiler (c++, g++, clang++; Debian: g++)" in machine.fails()
-    assert machine.calls() == [] and not (machine.checkout / ".venv").exists()
+    assert not (machine.checkout / ".venv").exists()
     machine.has(**COMPILER)
     machine.lacks("python3.11")
     machine.has(**{"python3.12": "echo shim >&2; exit 127", "python3": "echo 3.14.0"})
@@ -250,48 +228,30 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert {"--no-build-isolation", "--no-cache-dir", "--no-deps", "CXXFLAGS=-include"} <= {*build}
     assert {"HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1"} <= {*build}
     assert check == ["verify", "Gloo", "MPI"] and "50% of Horovod" in output
-    assert os.listdir(machine.environment["TMPDIR"]) == []
+    assert os.listdir(machine.folder / "tmp") == []
     output, calls = machine.succeeds()
     assert calls == [] and output.count("\n") == 1 and "setup: .venv is ready: " in output
 
 
 def test_failed_build_is_one_line_and_is_tried_again(machine):
-    machine.calls_file.with_suffix(".fail").write_text("pip wheel")
+    (machine.folder / "notes.fail").write_text("pip wheel")
     said = f"setup: building Horovod failed (x.cc:1: error: no such thing); its output is in {machine.log}\n"
-    assert machine.fails() == said and "make: error: 1" in machine.log.read_text()
+    assert machine.fails(asked="build") == said and "make: error: 1" in machine.log.read_text()
     assert kinds(machine.succeeds()[1]) == BUILD
     assert machine.succeeds()[1] == []
 
 
-def test_horovod_is_built_from_its_patched_source(machine):
-    """In the order of the patches' names, each on what the one before has left; anew when the patches change."""
-    second = machine.patch.with_name("02-more.patch")
-    hunks = "@@ -1,2 +1,3 @@\n zero\n+half\n one\n@@ -4 +5 @@\n-ranks.resize();\n+ranks.sized();\n"
-    second.write_text(f"Why.\n\n--- a/ranks.cc\n+++ b/ranks.cc\n{hunks}")
+def test_horovod_is_built_from_its_patched_source_and_anew_when_a_patch_changes(machine):
     _, calls = machine.succeeds()
-    assert calls[kinds(calls).index("build")].endswith(" zero half one two ranks.sized(); four ")
-    assert "01-ranks.patch: ranks.cc\n02-more.patch: ranks.cc\n" in machine.log.read_text()
-
-    second.unlink()
+    assert calls[kinds(calls).index("build")].endswith(" zero one ranks.resize(); ")
+    machine.patch.write_text(PATCH.replace("+ranks.resize", "+ranks.sized"))
     _, calls = machine.succeeds()
-    assert kinds(calls) == BUILD
-    assert calls[1].endswith(" zero one two ranks.resize(); four ")
-
-
-def test_another_source_than_the_tested_one_is_refused(machine):
-    """By the real pip, which finds an archive of that name in a folder; nothing in it may run."""
-    pack(machine.source, "open('has-run', 'w')\n", name="setup.py")
-    shift_and_copy = PYTHON[PYTHON.index('while [ "$1" != --dest') : PYTHON.index('"-m pip wheel')]
-    machine.has(**{"python3.11": PYTHON.replace(shift_and_copy, f"""exec '{sys.executable}' "$@" ;;\n    """)})
-    line = machine.fails(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(machine.source.parent))
-    assert "downloading the source of horovod==0.28.1 failed (ERROR: THESE PACKAGES DO NOT MATCH THE HASHES" in line
-    assert not list(machine.source.parent.rglob("has-run"))
-    assert kinds(machine.calls())[-1] == "source"
+    assert kinds(calls) == BUILD and calls[1].endswith(" zero one ranks.sized(); ")
 
 
 def test_installation_cut_short_is_made_anew(machine):
-    machine.calls_file.with_suffix(".kill").write_text("pip install -c")
-    assert machine.setup().returncode == -9
+    (machine.folder / "notes.kill").write_text("pip install -c")
+    assert machine.setup()[0].returncode == -9
     assert kinds(machine.succeeds()[1]) == ["venv", "packages", *BUILD]
 
 

@@ -1,14 +1,13 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-Modules: recipe.batch, recipe.contract, recipe.loading, recipe.recipe, training.build, training.memory"""
+Modules: networks.sizes, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe,
+training.build, training.memory"""
 
 import inspect
 import re
 import sys
 
 import keras
-import numpy as np
 import pytest
-from PIL import Image
 
 import wrong
 from hvdgan.train import main
@@ -28,13 +27,10 @@ def line_of(name):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working folder, with pictures, a text and a module that cannot be imported."""
+    """The working folder, with an empty folder, a text and a module that cannot be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "good").mkdir()
-    for number in range(8):
-        pixels = np.random.default_rng(number).integers(0, 255, (12, 12, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "good" / f"{number}.png")
     (tmp_path / "notes.txt").write_text("no data")
     (tmp_path / "broken_gan.py").write_text("class MyGAN(keras.Model)\n    pass\n")
     sys.modules.pop("broken_gan", None)
@@ -100,17 +96,6 @@ def test_one_line_exit_code_2_and_nothing_written(folder, capsys, arguments, com
     error = capsys.readouterr().err
     assert error.startswith("hvdgan: ") and complaint in error and error.count("\n") == 1
     assert sorted(path for path in folder.rglob("*") if "__pycache__" not in str(path)) == before
-
-
-def test_other_data_and_other_images_under_the_same_name_are_refused(folder, capsys):
-    assert main([*TINY, "--data", "good", "--run-dir", "run"]) == 0
-    (folder / "good" / "0.png").unlink()
-    for words, said in (
-        ("--data good", "other images than those of good, or other --channels (8 images then, 7 now)"),
-        ("--data synthetic --channels 1", "was made with other images than those of synthetic"),
-    ):
-        assert main([*TINY, *words.split(), "--run-dir", "run"]) == 2
-        assert said in capsys.readouterr().err
 
 
 def test_a_policy_that_the_file_of_a_recipe_sets_is_said_to_be_replaced(folder, capsys):

@@ -25,8 +25,12 @@ _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
 FACTS: dict = {
     **dict.fromkeys(("stage_index", "stage_step", "samples_seen", "seed"), 0),
     **{"run_id": "r", "stage": "adversarial", "stages": [["adversarial", 8]], "ranks": 1, "best": None},
-    **{"config": {}, "code": {}, "frozen": {}, "progress": {"ended": {}}, "versions": {}},
-    "data": {"source": "a", "fingerprint": "", "num_images": 100, "spec": {}},
+    **{"config": {}, "code": {}, "frozen": {}, "versions": {}},
+    "progress": {"ended": {}, "bad_files": {}, "bad_updates": {}, "ranks": []},
+    "data": {
+        **{"source": "a", "fingerprint": "", "num_images": 100},
+        "spec": {"shape": [8, 8, 1], "num_classes": 10, "class_names": [], "domains": {}, "values": None},
+    },
 }
 """what a checkpoint says besides its step and its tensors"""
 

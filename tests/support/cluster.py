@@ -1,4 +1,4 @@
-"""A Slurm of two to eight nodes on this machine, each in namespaces of its own, with ssh between them.
+"""A Slurm of two nodes on this machine, each in namespaces of its own, with ssh between them.
 
 All of it lives in one namespace of processes: when its first process ends, also because the tests were killed, the
 kernel ends the rest and takes the bridge, the namespaces and the mounts away. Only a folder in /var/tmp can be left.
@@ -18,7 +18,8 @@ import psutil
 from launching import ROOT, SECONDS, Done, environment, wait_until
 
 HEAD = "head"
-ADDRESSES = {HEAD: "10.93.0.1"} | {f"node{number}": f"10.93.0.1{number}" for number in range(1, 9)}
+NODES = ["node1", "node2"]
+ADDRESSES = {HEAD: "10.93.0.1", "node1": "10.93.0.11", "node2": "10.93.0.12"}
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL")
 """the states of a job that has ended"""
 PYTHONPATH = os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support"]))
@@ -99,10 +100,9 @@ def install() -> None:
 
 
 class Cluster:
-    """Nodes, at most 8, a head, a folder that all of them see; after the `with` nothing of it is there."""
+    """Two nodes, a head, a folder that all of them see; after the `with` nothing of it is there."""
 
-    def __init__(self, nodes: int = 2) -> None:
-        self._nodes = [f"node{number}" for number in range(1, nodes + 1)]
+    def __init__(self) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._first: dict[str, psutil.Process] = {}
         self.shared = Path()
@@ -204,7 +204,7 @@ class Cluster:
 
     def wait_idle(self) -> None:
         """Wait until all nodes can take a job."""
-        idle, states = ["idle"] * len(self._nodes), ("sinfo", "-h", "-N", "-o", "%T")
+        idle, states = ["idle"] * len(NODES), ("sinfo", "-h", "-N", "-o", "%T")
         wait_until(lambda: self.slurm(*states).split() == idle, 90, lambda: self.slurm("sinfo", "-N", "-l"), every=0.5)
 
     def _start(self) -> None:
@@ -219,7 +219,7 @@ class Cluster:
         self._daemon(HEAD, "munged", *words, *(f"--{flag}={munge / name}" for flag, name in files.items()))
         wait_until((munge / "socket").exists, 30, (self.shared / f"{HEAD}.munged.log").read_text)
         self._daemon(HEAD, "slurmctld", "slurmctld", "-D", "-c")
-        for node in self._nodes:
+        for node in NODES:
             self.boot(node)
         wait_until(lambda: self.run(["scontrol", "ping"]).returncode == 0, 60, lambda: "slurmctld does not answer")
         self.wait_idle()
@@ -231,11 +231,11 @@ class Cluster:
     def _write_settings(self) -> None:
         shared = self.shared
         shared.chmod(0o755)
-        for name in ("home", "munge", "ssh", "state", HEAD, *self._nodes):
+        for name in ("home", "munge", "ssh", "state", HEAD, *NODES):
             (shared / name).mkdir()
         hosts = {"localhost": "127.0.0.1", **ADDRESSES}
         (shared / "hosts").write_text("".join(f"{address} {host}\n" for host, address in hosts.items()))
-        settings = {"head": HEAD, "address": ADDRESSES[HEAD], "shared": shared, "nodes": ",".join(self._nodes)}
+        settings = {"head": HEAD, "address": ADDRESSES[HEAD], "shared": shared, "nodes": ",".join(NODES)}
         (shared / "slurm.conf").write_text(_SLURM.format(**settings))
         key = shared / "munge" / "key"
         key.write_bytes(os.urandom(128))
@@ -269,7 +269,7 @@ class Cluster:
         self._in_network(HEAD, "ip", *wire)
         self._in_network(HEAD, "ip", "link", "set", f"to-{node}", "master", "eth0", "up")
         # The same at every boot: the others would look for it under the one before.
-        card = f"02:00:00:00:00:{self._nodes.index(node):02x}"
+        card = f"02:00:00:00:00:{NODES.index(node):02x}"
         self._in_network(node, "ip", "addr", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
         self._in_network(node, "ip", "link", "set", "eth0", "address", card, "up")
 

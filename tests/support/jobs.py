@@ -1,6 +1,7 @@
 """A small training as a job of the cluster, and what has come of it."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,42 @@ class Job:
         what = lambda: f"{self.facts()}\n{self.said()}"  # noqa: E731
         wait_until(lambda: is_so() or self.facts()["JobState"] in OVER, SECONDS, what, every=0.5)
         assert is_so(), what()
+
+
+class OverSsh:
+    """A run on both nodes that a script of launch/ has started, slowed down by the brake; it has done some steps.
+
+    Args:
+        flags: flags of hvdgan launch.
+        arguments: arguments of the trainer, after SETTINGS.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, script: str, *flags, arguments=(), **env) -> None:
+        self.run_dir, self._brake, output = folder / "run", folder / "brake", folder / "output.txt"
+        folder.mkdir()
+        self._brake.touch()
+        words = [ROOT / "launch" / script, "-H", "node1:1,node2:1", *flags, *SETTINGS, *arguments]
+        with output.open("wb") as out:
+            streams = {"stdout": out, "stderr": subprocess.STDOUT}
+            env = {"HVDGAN_BRAKE": str(self._brake), **env}
+            self._process = cluster.start([*words, "--run-dir", self.run_dir], folder, **streams, **env)
+        self.said = output.read_text
+        self.wait_for_step(3)
+
+    def wait_for_step(self, step: int) -> None:
+        """Until it has logged that step."""
+        self.wait_until(lambda: last_step(self.run_dir) >= step)
+        assert self._process.poll() is None, self.said()
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Until something is so, or it has ended."""
+        wait_until(lambda: is_so() or self._process.poll() is not None, SECONDS, self.said)
+
+    def ended(self, seconds: float = SECONDS) -> int:
+        """Let the brake go, wait for its end, and return its exit code."""
+        self._brake.unlink()
+        wait_until(lambda: self._process.poll() is not None, seconds, self.said)
+        return self._process.returncode
 
 
 def last_step(run_dir: Path) -> int:

@@ -6,13 +6,12 @@ text between semicolons: an expression, with a name before `:=` if that is not t
 
 import dataclasses
 import inspect
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import constraints, layers, losses, ops, optimizers, regularizers
+from keras import constraints, layers, losses, optimizers, regularizers
 
 VECTOR, SEQUENCE, PICTURE, VOLUME = (8,), (8, 4), (6, 6, 3), (4, 4, 4, 1)
 SHAPES = {"{n}": (SEQUENCE, PICTURE, VOLUME), "{m}": (SEQUENCE, PICTURE)}
@@ -45,21 +44,6 @@ class Case:
     loss: Callable[[Any, Any], Any] | None = None
 
 
-class Scale(layers.Layer):
-    def build(self, shape):
-        self.factor = self.add_weight(shape=(shape[-1],), initializer="ones", name="factor")
-
-    def call(self, x):
-        return x * self.factor
-
-
-class WithVariable(Scale):
-    """With a variable of TensorFlow, which Keras does not see."""
-
-    def build(self, shape):
-        self.factor = tf.Variable(tf.ones((shape[-1],)), name="factor")
-
-
 class Wrapped(layers.Wrapper):
     def call(self, x):
         return 2.0 * self.layer(x)
@@ -68,31 +52,6 @@ class Wrapped(layers.Wrapper):
 class OwnNorm(layers.BatchNormalization):
     def call(self, x, training=None, mask=None):
         return 2.0 * super().call(x, training=training, mask=mask)
-
-
-class Words(layers.Layer):
-    """Whole numbers as texts."""
-
-    def call(self, x):
-        return tf.strings.as_string(x)
-
-    def compute_output_spec(self, x):
-        return keras.KerasTensor(x.shape, "string")
-
-
-class OwnConstraint(constraints.Constraint):
-    def __call__(self, w):
-        return ops.clip(w, -0.3, 0.3)
-
-
-class OwnRegularizer(regularizers.Regularizer):
-    def __call__(self, x):
-        return 0.1 * ops.mean(ops.abs(x))
-
-
-class OwnLoss(losses.Loss):
-    def call(self, y_true, y_pred):
-        return ops.mean((y_true - y_pred) ** 4, axis=-1)
 
 
 class OwnOptimizer(optimizers.Optimizer):
@@ -109,62 +68,29 @@ class OwnOptimizer(optimizers.Optimizer):
         self.assign_sub(variable, learning_rate * total)
 
 
-class OwnSchedule(optimizers.schedules.LearningRateSchedule):
-    def __call__(self, step):
-        return 0.05 / (1.0 + ops.cast(step, "float32"))
-
-    def get_config(self):
-        return {}
-
-
-def _numbers(x):
-    """Whole numbers from 0 to 7, of numbers from -1 to 1."""
-    return ops.cast(ops.clip(4.0 * x + 4.0, 0.0, 7.0), "int32")
-
-
-def _saved_model():
-    """A folder with a network as a SavedModel."""
-    folder = f"{tempfile.mkdtemp()}/network"
-    keras.Sequential([keras.Input((8,)), layers.Dense(3)]).export(folder, verbose=False)
-    return folder
-
-
 _WAYS = {
     "of one": lambda layer, x: layer(x),
     "of two": lambda layer, x: layer([x, layers.Dense(x.shape[-1])(x)]),
-    # Paths that carry no gradient, beside one that does.
-    "of numbers": lambda layer, x: [x, ops.cast(layer(_numbers(x)), "float32")],
-    "of words": lambda layer, x: [x, ops.cast(layer(Words()(_numbers(x[:, :1]))), "float32")],
-    "wrapped": lambda layer, x: [
-        x,
-        ops.cast(Wrapped(layer)(x), "float32"),
-    ],  # Keras cannot put these themselves into a model
+    # Paths that carry no gradient, beside one that does; Keras cannot put the wrapped layers themselves into a model.
+    "of numbers": lambda layer, x: [x, keras.ops.cast(layer(keras.ops.cast(3.9 * x + 4.0, "int32")), "float32")],
+    "wrapped": lambda layer, x: [x, keras.ops.cast(Wrapped(layer)(x), "float32")],
 }
 """what becomes of a layer and a tensor x; another word: the expression itself is what becomes of x"""
 # {n} is 1, 2 and 3, and its shapes are SEQUENCE, PICTURE and VOLUME; {m} is 1 and 2.
 _LAYERS = {
     ("of one", VECTOR): """
         Activation("softplus"); ActivityRegularization(l2=0.01); AlphaDropout(0.5); Dropout(0.5); GaussianDropout(0.5);
-        GaussianNoise(0.1); Dense(4, "gelu"); EinsumDense("ab,bc->ac", 4); Lambda(lambda x: x**2); Layer := Scale();
-        Wrapper := Wrapped(Dense(3)); Normalization(mean=0.5, variance=2.0); RepeatVector(3); Rescaling(2.0);
-        Softmax(); SpectralNormalization(Dense(4)); TFSMLayer(_saved_model(), call_endpoint="serve");
-        a layer with dtype='float64' := Dense(4, dtype="float64");
-        a layer with dtype='bfloat16' := Dense(4, dtype="bfloat16");
-        a frozen layer (trainable=False) := Dense(4, trainable=False); a tf.Variable in a layer := WithVariable()
+        GaussianNoise(0.1); Dense(4, "gelu"); EinsumDense("ab,bc->ac", 4); Lambda(lambda x: x**2);
+        Wrapper := Wrapped(Dense(3)); Normalization(mean=0.5, variance=2.0); RepeatVector(3); Rescaling(2.0); Softmax();
+        SpectralNormalization(Dense(4)); a layer with dtype='float64' := Dense(4, dtype="float64");
+        a frozen layer (trainable=False) := Dense(4, trainable=False)
     """,
     ("of two", VECTOR): "Add(); Average(); Concatenate(); Maximum(); Minimum(); Multiply(); Subtract(); Dot(1)",
     ("of numbers", VECTOR): """
         CategoryEncoding(8); Discretization([1.5, 4.5]); Embedding(8, 3); ReversibleEmbedding(8, 3); Hashing(5);
         IntegerLookup(vocabulary=[1, 2, 3])
     """,
-    ("of words", VECTOR): """
-        StringLookup(vocabulary=["1", "2", "3"]);
-        TextVectorization(vocabulary=["1", "2", "3"], output_sequence_length=2)
-    """,
-    ("x", VECTOR): """
-        HashedCrossing := [x, ops.cast(HashedCrossing(5)([_numbers(x[:, 0]), _numbers(x[:, 1])])[:, None], "float32")];
-        InputLayer := keras.Sequential([InputLayer((8,)), Dense(3)])(x)
-    """,
+    ("x", VECTOR): "InputLayer := keras.Sequential([InputLayer((8,)), Dense(3)])(x)",
     ("of one", SEQUENCE): """
         Bidirectional(LSTM(3)); ELU(); Flatten(); Identity(); LayerNormalization(); LeakyReLU(); PReLU(); ReLU();
         RMSNormalization(); UnitNormalization(); GRU(3); LSTM(3); SimpleRNN(3);
@@ -177,7 +103,7 @@ _LAYERS = {
     ("x", SEQUENCE): """
         MultiHeadAttention := MultiHeadAttention(2, 3)(x, x); GroupQueryAttention := GroupQueryAttention(2, 2, 1)(x, x);
         MultiHeadAttention(dropout=0.5) := MultiHeadAttention(2, 3, dropout=0.5)(x, x);
-        Masking := LSTM(3)(Masking()(ops.relu(x)))
+        Masking := LSTM(3)(Masking()(keras.ops.relu(x)))
     """,
     ("of one", PICTURE): """
         BatchNormalization(); BatchNormalization(synchronized=True) := BatchNormalization(synchronized=True);
@@ -223,19 +149,17 @@ _OPTIMIZERS = """
 """
 _SCHEDULES = """
     CosineDecay(0.05, 10); CosineDecayRestarts(0.05, 4); ExponentialDecay(0.05, 4, 0.5);
-    InverseTimeDecay(0.05, 4, 0.5); PiecewiseConstantDecay([3, 8], [0.05, 0.02, 0.01]); PolynomialDecay(0.05, 10);
-    LearningRateSchedule := OwnSchedule()
+    InverseTimeDecay(0.05, 4, 0.5); PiecewiseConstantDecay([3, 8], [0.05, 0.02, 0.01]); PolynomialDecay(0.05, 10)
 """
 # Arguments of a Dense layer.
 _REGULARIZERS = """
     L1 := kernel_regularizer=L1(0.05); L2 := kernel_regularizer=L2(0.05); L1L2 := bias_regularizer=L1L2(0.05, 0.05);
     OrthogonalRegularizer := kernel_regularizer=OrthogonalRegularizer(0.05);
-    Regularizer := kernel_regularizer=OwnRegularizer(); L2 as activity_regularizer := activity_regularizer=L2(0.05)
+    L2 as activity_regularizer := activity_regularizer=L2(0.05)
 """
 _CONSTRAINTS = """
     MaxNorm := kernel_constraint=MaxNorm(0.5); MinMaxNorm := kernel_constraint=MinMaxNorm(0.2, 0.5);
-    NonNeg := kernel_constraint=NonNeg(); UnitNorm := kernel_constraint=UnitNorm();
-    Constraint := kernel_constraint=OwnConstraint()
+    NonNeg := kernel_constraint=NonNeg(); UnitNorm := kernel_constraint=UnitNorm()
 """
 NOT_TRIED = {
     "layers": {
@@ -243,11 +167,13 @@ NOT_TRIED = {
         "JaxLayer": "not tried: needs JAX",
         "TorchModuleWrapper": "not tried: needs PyTorch as the backend of Keras",
         "MaxNumBoundingBoxes": "not tried: takes boxes, not numbers",
+        **dict.fromkeys(("StringLookup", "TextVectorization", "HashedCrossing"), "not tried: takes words"),
+        "TFSMLayer": "not tried: takes a SavedModel",
     }
 }
 """classes that are no case, by group, with the reason for the table"""
-PARTS = {"InputSpec", "OptimizerMap"}
-"""classes that are arguments of others"""
+PARTS = {"InputSpec", "OptimizerMap", "Layer", "LearningRateSchedule", "Regularizer", "Constraint", "Loss"}
+"""classes that are arguments of others, or that others inherit from"""
 
 
 def _lines(text):
@@ -278,30 +204,30 @@ def _of_layers():
     yield "MelSpectrogram", Case(_layer("of one", mel), (64,), optimizer=lambda: optimizers.SGD(0.005))
 
 
-def _of_classes(make):
+def _of_classes(loss):
     """A loss of probabilities against classes as vectors."""
-    return Case(loss=lambda labels, logits: make()(tf.one_hot(labels, 10), tf.nn.softmax(logits)))
+    return Case(loss=lambda labels, logits: loss(tf.one_hot(labels, 10), tf.nn.softmax(logits)))
 
 
-def _of_labels(make):
+def _of_labels(loss):
     """A loss of probabilities against classes as numbers."""
-    return Case(loss=lambda labels, logits: make()(labels, tf.nn.softmax(logits)))
+    return Case(loss=lambda labels, logits: loss(labels, tf.nn.softmax(logits)))
 
 
+_WEIGHTED = "MeanSquaredError(reduction='mean_with_sample_weight')"
 _LOSSES = {
     **{
-        name: _of_classes(getattr(losses, name))
+        name: _of_classes(getattr(losses, name)())
         for name in "BinaryCrossentropy BinaryFocalCrossentropy CategoricalCrossentropy CategoricalFocalCrossentropy "
         "CategoricalHinge CosineSimilarity Dice Hinge Huber KLDivergence LogCosh MeanAbsoluteError "
         "MeanAbsolutePercentageError MeanSquaredError MeanSquaredLogarithmicError Poisson SquaredHinge Tversky".split()
     },
-    "CategoricalGeneralizedCrossEntropy": _of_labels(losses.CategoricalGeneralizedCrossEntropy),
-    "SparseCategoricalCrossentropy": _of_labels(losses.SparseCategoricalCrossentropy),
+    "CategoricalGeneralizedCrossEntropy": _of_labels(losses.CategoricalGeneralizedCrossEntropy()),
+    "SparseCategoricalCrossentropy": _of_labels(losses.SparseCategoricalCrossentropy()),
     "CTC": Case(loss=lambda labels, x: losses.CTC()(labels[:, None] % 4 + 1, tf.reshape(x, (-1, 2, 5)))),
     "Circle": Case(loss=lambda labels, x: losses.Circle(gamma=1.0)(labels, tf.math.l2_normalize(x, 1))),
-    "Loss": _of_classes(OwnLoss),
-    "MeanSquaredError(reduction='sum')": _of_classes(lambda: losses.MeanSquaredError(reduction="sum")),
-    "MeanSquaredError(reduction='mean_with_sample_weight')": Case(
+    "MeanSquaredError(reduction='sum')": _of_classes(losses.MeanSquaredError(reduction="sum")),
+    _WEIGHTED: Case(
         loss=lambda labels, logits: losses.MeanSquaredError(reduction="mean_with_sample_weight")(
             tf.one_hot(labels, 10), 10 * tf.nn.softmax(logits), tf.cast(labels < 3, tf.float32)
         )
@@ -325,10 +251,10 @@ CASES: dict[str, dict[str, Case]] = {
 """all cases by group and name"""
 
 
-def documented(group: str) -> Iterator[set[str]]:
+def documented(group: str) -> list[set[str]]:
     """The names of each class that a module of Keras has; a class may have several."""
     found: dict[type, set[str]] = {}
     for name, value in vars(GROUPS[group]).items():
         if inspect.isclass(value):
             found.setdefault(value, set()).add(name)
-    yield from found.values()
+    return [*found.values()]

@@ -5,6 +5,7 @@ import gc
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -56,38 +57,27 @@ class Trial(Recipe):
         return {"latents": random.normal("latents", (64,))}
 
     def judge(self, nets, batch):
-        return self.judged(nets.critic, nets.generator, batch.images, batch.labels, batch.latents), {}
+        real = nets.critic(tf.reshape(batch.images, (-1, 64)))
+        if self.case.loss:
+            return self.case.loss(batch.labels, real), {}
+        return losses.non_saturating_discriminator(real, nets.critic(nets.generator(batch.latents))), {}
 
     def fool(self, nets, batch):
-        return self.fooled(nets.critic, nets.generator, batch.images, batch.labels, batch.latents), {}
-
-    def judged(self, critic, generator, images, labels, latents):
-        real = critic(tf.reshape(images, (-1, 64)))
-        if self.case.loss:
-            return self.case.loss(labels, real)
-        return losses.non_saturating_discriminator(real, critic(generator(latents)))
-
-    def fooled(self, critic, generator, images, labels, latents):
-        scores = critic(generator(latents))
-        return self.case.loss(labels, scores) if self.case.loss else losses.non_saturating_generator(scores)
+        scores = nets.critic(nets.generator(batch.latents))
+        loss = self.case.loss
+        return loss(batch.labels, scores) if loss else losses.non_saturating_generator(scores), {}
 
     def sample(self, nets, batch):
         return tf.zeros((1, 8, 8, 1))
 
 
 def outcomes(cases: Mapping[Key, Case], ranks: Ranks) -> dict[Key, str]:
-    """What becomes of each case: WORKS, a refusal, or what differs; every rank calls this.
-
-    Args:
-        cases: cases by their keys.
-        ranks: ranks that train together. What one rank trains is divided among them.
-    """
+    """What becomes of each case: WORKS, a refusal, or what differs; every rank calls this, and compares some."""
     gc.freeze()  # Keras collects garbage whenever a run is built
     recipes = [type("Trial", (Trial,), {"case": case}) for case in cases.values()]
     together = [_attempted(_trained, recipe, ranks) for recipe in recipes]
-    mine = [
-        [number, _compared(recipes[number], together[number])] for number in range(ranks.rank, len(cases), ranks.size)
-    ]
+    numbers = range(ranks.rank, len(cases), ranks.size)
+    mine = [[number, _compared(recipes[number], together[number])] for number in numbers]
     found = dict(pair for pairs in ranks.gather(mine, "outcomes") for pair in pairs)
     return {key: found[number] for number, key in enumerate(cases)}
 
@@ -126,13 +116,10 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
         return together
     run = tiny_run(recipe)
     first = values_of(run)
-    alone = _attempted(_halves, recipe, run)
-    if isinstance(alone, str):
-        return alone
+    alone, plain = _attempted(_halves, recipe, run), _attempted(_plainly, run, first)
+    if isinstance(alone, str) or isinstance(plain, str):
+        return alone if isinstance(alone, str) else f"plain Keras {plain}"
     whole, resumed = alone
-    plain = _attempted(_plainly, run, first)
-    if isinstance(plain, str):
-        return f"plain Keras {plain}"
     same = all(whole[name].tobytes() == resumed[name].tobytes() for name in whole)
     differences = ["" if same else "other bits after a resume", _far(whole, plain, "plain Keras")]
     return "; ".join(filter(None, [*differences, _far(whole, together, "two ranks")])) or WORKS
@@ -152,12 +139,8 @@ def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[
 
 
 def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The networks' variables after the same steps in a loop as Keras documents it.
-
-    Args:
-        run: run of the case, for its data; its layers may have other classes.
-        first: values of its variables before its first step.
-    """
+    """The networks' variables after the same steps, from these first values, in a loop as Keras documents it."""
+    # The layers of the run may have other classes.
     recipe: Trial = type(run.recipe)(run.recipe.options, run.recipe.data)
     keras.utils.clear_session()
     networks, optimizers = recipe.networks(), recipe.optimizers()
@@ -168,15 +151,15 @@ def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
     def update(owned: str, loss_of: Callable, images: tf.Tensor, labels: tf.Tensor, latents: tf.Tensor) -> None:
         of_calls: list[tf.Tensor] = []
-        critic, generator = (_caller(networks[name], name == owned, of_calls) for name in ("critic", "generator"))
+        nets = SimpleNamespace(**{name: _caller(each, name == owned, of_calls) for name, each in networks.items()})
         variables = networks[owned].trainable_variables
         with tf.GradientTape() as tape:
-            loss = loss_of(critic, generator, images, labels, latents)
+            loss, _ = loss_of(nets, SimpleNamespace(images=images, labels=labels, latents=latents))
             of_weights = [variable.regularizer(variable) for variable in variables if variable.regularizer is not None]
             loss = tf.add_n([tf.cast(each, tf.float32) for each in (loss, *of_calls, *of_weights)])
         optimizers[owned].apply(tape.gradient(loss, [variable.value for variable in variables]), variables)
 
-    pairs = (("critic", recipe.judged), ("generator", recipe.fooled))
+    pairs = (("critic", recipe.judge), ("generator", recipe.fool))
     updates = [tf.function(functools.partial(update, *pair), autograph=False) for pair in pairs]
     for number in range(STEPS):
         data = data_of(run, number)
@@ -185,9 +168,9 @@ def _plainly(run: Any, first: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
         for each in updates:
             each(images, labels, recipe.draw(random.scoped("draw"))["latents"])
     return {
-        f"networks/{name}/{number}": variable.numpy()
+        f"networks/{name}/{place}": variable.numpy()
         for name, network in networks.items()
-        for number, variable in enumerate(network.variables)
+        for place, variable in enumerate(network.variables)
     }
 
 
@@ -207,10 +190,8 @@ def _caller(network: keras.Model, is_owned: bool, of_calls: list[tf.Tensor]) -> 
 
 
 def _far(whole: dict[str, np.ndarray], other: dict[str, np.ndarray], what: str) -> str:
-    """The largest difference of the networks' numbers, if it is more than that of the order of sums."""
+    """Whether the networks' numbers differ by more than the order of sums explains."""
     mine, others = ([v for name, v in each.items() if name.startswith("networks/")] for each in (whole, other))
-    pairs = [
-        (a.astype(float), b.astype(float)) for a, b in zip(mine, others, strict=True) if "seed" not in str(a.dtype)
-    ]
-    far = [np.abs(a - b).max() for a, b in pairs if not np.allclose(a, b, rtol=1e-3, atol=1e-4)]
-    return f"differs from {what} by {max(far):.1g}" if far else ""
+    pairs = [(a, b) for a, b in zip(mine, others, strict=True) if "seed" not in str(a.dtype)]
+    near = all(np.allclose(a.astype(float), b.astype(float), rtol=1e-3, atol=1e-4) for a, b in pairs)
+    return "" if near else f"differs from {what}"

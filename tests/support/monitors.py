@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from hvdgan.distributed.liveness.activity import Activity
-from hvdgan.distributed.liveness.heartbeat import Monitor, caller, listen
+from hvdgan.distributed.liveness.heartbeat import Member, Root, caller, listen
 from hvdgan.distributed.liveness.lost_ranks import Group
 from launching import environment, wait_until
 
@@ -57,7 +57,7 @@ def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
         socket = caller(place[1])
     noted = Noted(log)
     noted.rank, noted.group = rank, group_of(size, seconds)
-    monitor = Monitor(noted, Activity(), socket, place[:1])
+    monitor = (Member if rank else Root)(noted, Activity(), socket, place[:1])
     monitor.__enter__()
     return place, noted, monitor
 

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from PIL import Image
 
@@ -36,6 +37,15 @@ def prepare(source: Path, target: Path, *flags: str) -> Path:
 def bytes_of(folder: Path) -> dict[str, bytes]:
     """All files of a folder and below."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def damage(path: Path, name: str = "images", number: int = 0) -> None:
+    """Change a byte of one sample in a packed file."""
+    with h5py.File(path) as file:
+        place = file[name].id.get_chunk_info(number).byte_offset
+    content = bytearray(path.read_bytes())
+    content[place + 1] ^= 1
+    path.write_bytes(content)
 
 
 def zipped(folder: Path, target: Path, prefix: str = "", method: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 from hvdgan.data import BadFile, BadImage, Samples, open_source
 from hvdgan.data.batches import Batches
 from hvdgan.data.samples import of_pictures
-from hvdgan.data.store import Store
+from hvdgan.data.store import DataRequest, Store
 from hvdgan.settings.config import Config
 
 
@@ -52,8 +52,8 @@ class Numbered(Store):
 def numbered(num_images: int = 5000, *, bad_files: Sequence[tuple[str, str]] = (), **others) -> Samples:
     """Numbered pictures as samples, with labels, and files that were found broken on opening, with the reason."""
     return of_pictures(
+        DataRequest(config=Config(data="numbered")),
         Numbered(num_images, **others),
-        name="numbered",
         told_by=[],
         labels=np.arange(num_images, dtype=np.int32) * 2,
         bad_files=[BadFile(*each) for each in bad_files],

@@ -48,15 +48,22 @@ def lines_of(told: Iterable[events.Event]) -> str:
 
 
 def write(
-    folder: Path, *, metrics: str | bytes = "", told: Iterable[events.Event] = (), config: str | None = "{}"
+    folder: Path,
+    *,
+    metrics: str | bytes = "",
+    told: Iterable[events.Event] = (),
+    config: str | None = "{}",
+    evaluations: Iterable[dict] = (),
 ) -> Path:
     """Write a run folder; empty texts make no file. With events it has a lock, whose process is unknown."""
     folder.mkdir(parents=True, exist_ok=True)
     if told := list(told):
         (folder / ".lock").touch()
-    for name, text in (("metrics.jsonl", metrics), (events.FILE, lines_of(told)), ("config.json", config)):
+    texts = {"metrics.jsonl": metrics, events.FILE: lines_of(told), "config.json": config}
+    texts["evaluation.jsonl"] = "".join(json.dumps(each) + "\n" for each in evaluations)
+    for name, text in texts.items():
         if text:
-            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+            (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import small
 from gpu_graphs import LIST, faults_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.fast.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
 from hvdgan.settings.config import Config
@@ -56,7 +56,7 @@ def steps_of(recipe, spec=None, **settings):
     kind, options = small.small(recipe) if isinstance(recipe, str) else (recipe, recipe.Options())
     config = Config(recipe=name, global_batch_size=BATCH, **settings)
     number = tf.TensorSpec((), tf.int64)
-    with device.computing_as(device.GPU):
+    with cpu_or_gpu.computing_as(cpu_or_gpu.GPU):
         for step in make_parts(config, kind, options, spec, Ranks()).steps:
             yield step.function(step.stage.due(0)).get_concrete_function(number, number, batch_of(spec))
 
@@ -64,7 +64,7 @@ def steps_of(recipe, spec=None, **settings):
 def batch_of(spec):
     """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
     kind = "uint8" if spec.is_pictures else "float32"
-    batch = {"images": tf.TensorSpec((BATCH, *spec.parts.record), kind)}
+    batch = {"images": tf.TensorSpec((BATCH, *spec.record_layout.record), kind)}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     for name in [*spec.domains][1:]:
         batch |= {f"{name}/images": batch["images"], f"{name}/numbers": batch["numbers"]}

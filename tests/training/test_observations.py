@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages import run_facts
-from hvdgan.pages.verdict import judge
+from hvdgan.pages.run_status import status_of
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.settings.config import Config
@@ -189,8 +189,8 @@ def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
     log = (tmp_path / "whole" / "log.txt").read_text()
     assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
-    verdict = judge(run_facts.read(tmp_path / "whole"))
-    assert (verdict.sentence, verdict.resume) == ("Finished at step 9", "")
+    status = status_of(run_facts.read(tmp_path / "whole"))
+    assert (status.sentence, status.resume) == ("Finished at step 9", "")
     for last in ("3", "7", "100"):  # within the first stage, and after its early end
         assert train_ending(tmp_path, "cut", "--max-steps", last) == 0
     assert [record["stage"] for record in records(tmp_path / "cut")] == ["first"] * 6 + ["second"] * 3

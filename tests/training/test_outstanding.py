@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import saved
 from building import changed, data_of, stage_step, tiny_run, values_of
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.step import StageStep
 from tiny import Exploding, Tiny, TinyOptions
@@ -69,14 +69,14 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
 ):
     seen = recorded(monkeypatch)
     more = [*"--steps 16 --log-every 8 --sample-every 0 --report never".split(), *more]
-    with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
+    with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=False, steps_behind=4)):
         assert saved.train(tmp_path, *more) == 0
     assert set(seen.by_loop) == {0, 8, 16} and seen.by_others == seen.begun == 16
 
 
 def step_with(run, branches):
     """The step of the first stage, with branches or without, to be traced."""
-    with device.computing_as(dataclasses.replace(device.CPU, branches=branches)):
+    with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=branches)):
         return stage_step(run, ranks=run.ranks)
 
 
@@ -104,7 +104,7 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
     flags = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 5".split()
     flags += "--sample-every 3 --checkpoint-every 6 --eval-every 7 --eval-samples 16".split()
     assert saved.train(tmp_path / "plain", flags=flags) == 0
-    with device.computing_as(dataclasses.replace(device.CPU, branches=False, steps_behind=4)):
+    with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=False, steps_behind=4)):
         for most in ("13", "24"):
             assert saved.train(tmp_path / "waiting", "--max-steps", most, flags=flags) == 0
     for step in (16, 18, 24):

@@ -7,7 +7,8 @@ import pytest
 
 import saved
 from hvdgan import evaluate, report
-from hvdgan.runs import events
+from hvdgan.runs import evaluation_log, events
+from hvdgan.runs.folder import Folder
 
 reports = pytest.mark.reports
 
@@ -69,5 +70,5 @@ def test_damaged_lines_in_the_files_of_a_run_are_passed_over(tmp_path, monkeypat
     monkeypatch.delenv("SLURM_JOB_ID")
     for number in range(2):
         assert evaluate.main([str(tmp_path / "run"), "--samples", "16", "--eval-features", "none"]) == 0, number
-    found = [each for each in events.json_lines(tmp_path / "run" / "evaluation.jsonl") if "identity" in each]
-    assert len(found) == 1
+    found = Folder(tmp_path / "run").records(evaluation_log.FILE)
+    assert len([each for each in found if "identity" in each]) == 1

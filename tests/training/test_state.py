@@ -8,7 +8,7 @@ from PIL import Image
 
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.files.pictures import save_grid
+from hvdgan.files.png import save_grid
 from hvdgan.recipe.display import to_uint8
 from hvdgan.train import main
 from hvdgan.training.build import build

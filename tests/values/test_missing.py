@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hvdgan.data import open_source
+from hvdgan.data import BadImage, open_source
 from hvdgan.data.statistics import with_statistics
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE
@@ -51,9 +51,12 @@ def test_a_place_that_lacks_one_of_two_channels_counts_as_missing():
     np.testing.assert_array_equal(missing.Missing(0.0, mask).field[..., 0], [[1, 0, 1], [1, 1, 1]])
 
 
-def test_without_the_flag_the_error_names_it(sst):
-    with pytest.raises(UserError, match="none of its 40 samples has finite images only; --missing fill:0"):
-        with_statistics(opened(), ALONE)
+def test_a_number_that_the_map_does_not_take_is_not_filled(sst):
+    sst[3, 9, 9] = -5
+    np.savez("sst.npz", images=sst)
+    source = opened(values="log10", missing="fill:0")
+    with pytest.raises(BadImage, match=r"images\[3\]: channel 0 at \(9, 9\) is -5, which its map log10 turns into nan"):
+        source.mapped(source.values).fetch(3)
 
 
 def test_a_run_without_the_flag_names_it_too(sst, capsys):

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,28 +54,21 @@ class Heartbeat:
 
 
 class Monitor(Heartbeat):
-    """A thread that sends heartbeats and judges others': those of all ranks on rank 0, whose socket is of listen()."""
+    """A thread that sends heartbeats and judges others: what the monitors of the root and of the members share."""
 
-    def __init__(
-        self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
-    ) -> None:
-        self._words, self.activity, self._rank, self._group = words, activity, words.rank, words.group
+    def __init__(self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], peers: Iterable[int]) -> None:
+        self._words, self.activity, self._group = words, activity, words.group
         now = time.monotonic()
-        self._own = self._slowest = Peer(now)
-        self.peers = {peer: Peer(now) for peer in ([0] if words.rank else range(1, len(self._group.hosts)))}
+        self._own = Peer(now)
+        self.peers = {peer: Peer(now) for peer in peers}
         self._grace = min(_GRACE_SECONDS, self._group.seconds / 2)
         self._greeting_ends = now + min(_GREETING_SECONDS, self._group.seconds)
-        self._names_unheard = words.rank == 0
         self._together = 0  # number of meeting points that every rank has reached
         self._missing: dict[int, tuple[str, str]] = {}  # kind and details of each loss
-        self._new_connections: set[int] = set()  # file descriptors that this look has found to be of a new connection
         self._goodbye = ""
         self._news = threading.Condition()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._socket, self._events = socket, socket.get_monitor_socket(_EVENTS)
-        self.endpoints, self._unanswered = endpoints, set(endpoints) if words.rank else set()
-        for endpoint in self._unanswered:
-            socket.connect(endpoint)  # from now on, because the events tell which one answers
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Monitor":
@@ -105,43 +98,7 @@ class Monitor(Heartbeat):
             os.eventfd_write(self._wake, 1)  # report at once
         with self._news:
             while self._thread.is_alive() and self._together < reached and not self._missing:
-                if self._rank and self.peers[0].heard is None and time.monotonic() > self._greeting_ends:
-                    return
                 self._news.wait(self._group.interval)
-
-    def _miss(self, rank: int, kind: str, details: str = "", *, aloud: bool = False) -> None:
-        """Record a lost rank, and log it, also for people if `aloud`."""
-        if rank not in self._missing:
-            with self._news:
-                self._missing[rank] = kind, details
-                self._news.notify_all()
-            self._tell()
-            # At once, because a launcher may kill this process next.
-            self._words.lose(kind, rank, self._group.describe(rank, kind, details), aloud=aloud)
-
-    def _know(self, together: int, found: Collection[int] = ()) -> None:
-        """Record how many meeting points every rank has reached, and ranks that are not lost after all."""
-        with self._news:
-            self._together = max(self._together, together)
-            for rank in found:
-                self._missing.pop(rank, None)
-            self._news.notify_all()
-
-    def _end(self, rank: int, kind: str) -> None:
-        """End this process, on rank 0 all others, too; in an elastic run a process may continue, without this group."""
-        self._miss(rank, kind)
-        self._leave(str(rank))
-        self._words.end(self._missing[rank][0], rank)
-        self._goodbye = _GOODBYE
-
-    def _leave(self, farewell: str) -> None:
-        if not self._socket.closed:
-            self._tell(farewell)
-            self._report(farewell)
-            if farewell == FAILED:  # a launcher ends this process soon, and its own error must be printed before
-                self._socket.linger = _FAILED_LINGER_MILLISECONDS
-            self._socket.disable_monitor()  # its last event could wait for a reader that is closed already
-            self._socket.context.destroy()
 
     def _run(self) -> None:
         poller, interval = zmq.Poller(), self._group.interval
@@ -155,91 +112,159 @@ class Monitor(Heartbeat):
                 for peer in (self._own, *self.peers.values()):
                     peer.excuse(pause)  # this process was stopped or starved, so the others may have sent heartbeats
             before = now
-            self._look(now)
+            self._poll(now)
             if now >= next_beat and not self._goodbye:
                 next_beat = now + interval
                 self._beat(now)
         self._leave(self._goodbye)
 
-    def _look(self, now: float) -> None:
+    def _poll(self, now: float) -> None:
         """Take all messages and events that have arrived."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
-            self._report()
+            self._send_report()
         events: list[Any] = []
         while self._events.poll(0):
             events.append(recv_monitor_message(self._events))
-        self._new_connections.clear()
         while not self._goodbye and self._socket.poll(0):
-            self._hear(now)
+            self._receive(now)
         for event in events:  # after the messages, because a rank says goodbye before it closes its connection
             if not self._goodbye:
-                self._notice(event, now)
+                self._on_socket_event(event, now)
+
+    def _beat(self, now: float) -> None:
+        """Send a heartbeat, and end if another rank is dead or silent."""
+        self._send_report()
+        self._broadcast_state()
+        for rank, peer in self.peers.items():
+            if peer.gone is not None and now - peer.gone > self._grace:
+                return self._end(rank, ENDED)
+            if peer.heard is not None and now - peer.heard > self._group.seconds:
+                return self._end(rank, SILENT)
+
+    def _mark_heard(self, rank: int, connection: tuple[bytes, int], now: float) -> bool:
+        """Record that a message of a rank has come, and return whether its connection is a new one."""
+        peer = self.peers[rank]
+        peer.heard, peer.gone = now, None
+        if connection == peer.connection:
+            return False
+        peer.connection = connection
+        self._mark_reached(0, [rank])
+        return True
+
+    def _mark_reached(self, together: int, found: Collection[int] = ()) -> None:
+        """Record how many meeting points every rank has reached, and ranks that are not lost after all."""
+        with self._news:
+            self._together = max(self._together, together)
+            for rank in found:
+                self._missing.pop(rank, None)
+            self._news.notify_all()
+
+    def _mark_disconnected(self, rank: int, now: float) -> None:
+        """Record that a rank's connection was closed; it may connect again."""
+        self.peers[rank].connection, self.peers[rank].gone = (b"", -1), now
+        self._mark_lost(rank, ENDED, aloud=True)
+
+    def _mark_lost(self, rank: int, kind: str, details: str = "", *, aloud: bool = False) -> None:
+        """Record a lost rank, and log it, also for people if `aloud`."""
+        if rank not in self._missing:
+            with self._news:
+                self._missing[rank] = kind, details
+                self._news.notify_all()
+            self._broadcast_state()
+            # At once, because a launcher may kill this process next.
+            self._words.lose(kind, rank, self._group.describe(rank, kind, details), aloud=aloud)
+
+    def _end(self, rank: int, kind: str) -> None:
+        """End this process, on the root all others; in an elastic run a process may continue, without this group."""
+        self._mark_lost(rank, kind)
+        self._leave(str(rank))
+        self._words.end(self._missing[rank][0], rank)
+        self._goodbye = _GOODBYE
+
+    def _leave(self, farewell: str) -> None:
+        if not self._socket.closed:
+            self._broadcast_state(farewell)
+            self._send_report(farewell)
+            if farewell == FAILED:  # a launcher ends this process soon, and its own error must be printed before
+                self._socket.linger = _FAILED_LINGER_MILLISECONDS
+            self._socket.disable_monitor()  # its last event could wait for a reader that is closed already
+            self._socket.context.destroy()
+
+    def _send_report(self, kind: str = _ALIVE) -> None:
+        """Look at the progress of this rank, and report it to rank 0; the root keeps it."""
+        self._own.add(self.activity.sample(), time.monotonic())
+
+    def _broadcast_state(self, farewell: str = "") -> None:
+        """Send all ranks what this one knows; only the root does."""
+
+    def _receive(self, now: float) -> None:
+        """Take a message."""
+        raise NotImplementedError
+
+    def _on_socket_event(self, event: Any, now: float) -> None:
+        """React to an event of ZeroMQ's: a connection was made or closed."""
+        raise NotImplementedError
+
+
+class Root(Monitor):
+    """The monitor of rank 0: receives the reports of all ranks, and sends them what it knows of all."""
+
+    def __init__(
+        self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
+    ) -> None:
+        super().__init__(words, activity, socket, range(1, len(words.group.hosts)))
+        self.endpoints = endpoints
+        self._slowest = self._own
+        self._names_unheard = True
+        self._new_connections: set[int] = set()  # file descriptors that this poll has found to be of a new connection
+
+    def _poll(self, now: float) -> None:
+        self._new_connections.clear()
+        super()._poll(now)
         if self._slowest.pulse.reached <= self._together:
-            return  # it stands where it stood: of a thousand ranks this saves a look at all for each message
+            return  # the slowest rank has not moved, so the minimum is unchanged: the scan costs 5 % of a core at 1,000
         heard = [peer for peer in self.peers.values() if peer.heard is not None]
         self._slowest = min((self._own, *heard), key=lambda peer: peer.pulse.reached)
         reached = self._slowest.pulse.reached
         if reached > self._together and (now > self._greeting_ends or len(heard) == len(self.peers)):
-            self._know(reached)  # on rank 0: the others hear of no progress
-            self._tell()
+            self._mark_reached(reached)
+            self._broadcast_state()
 
-    def _hear(self, now: float) -> None:
-        """Take a message: on rank 0 a rank's, of _report(), and on the others rank 0's, of _tell()."""
-        *route, message = self._socket.recv_multipart(copy=False)
-        sender, kind, *rest = json.loads(message.bytes)
+    def _on_socket_event(self, event: Any, now: float) -> None:
+        # The number of a closed connection may be that of a new one already.
+        if event["event"] == zmq.EVENT_DISCONNECTED and (file := event["value"]) not in self._new_connections:
+            for rank, peer in self.peers.items():
+                if peer.heard is not None and peer.connection[1] == file:
+                    self._mark_disconnected(rank, now)
+
+    def _receive(self, now: float) -> None:
+        """Take the report of a rank."""
+        name, message = self._socket.recv_multipart(copy=False)
+        sender, kind, *pulse = json.loads(message.bytes)
         if sender not in self.peers:
             return  # it has left
-        peer = self.peers[sender]
-        peer.heard, peer.gone = now, None
-        connection = route[0].bytes if route else b"", message.get(zmq.SRCFD)
-        if connection != peer.connection:
-            peer.connection = connection
+        connection = name.bytes, int(message.get(zmq.SRCFD))
+        if self._mark_heard(sender, connection, now):
             self._new_connections.add(connection[1])
-            self._know(0, [sender])
-        if self._rank:
-            self._learn(kind, *rest)
-        elif kind == _GOODBYE:
+        if kind == _GOODBYE:
             del self.peers[sender]
             self._slowest = self._own
         elif kind == FAILED:
-            self._miss(sender, FAILED)
+            self._mark_lost(sender, FAILED)
         else:
-            peer.add(Pulse(*rest), now)
+            self.peers[sender].add(Pulse(*pulse), now)
 
-    def _learn(self, farewell: str, together: int, lost: list[tuple[int, str, str]]) -> None:
-        """Take over what rank 0 knows, and end if it says so."""
-        losses = {rank: loss for rank, *loss in lost} | ({0: [FAILED, ""]} if farewell == FAILED else {})
-        self._know(together, [rank for rank in self._missing if rank not in losses])
-        for rank, (kind, details) in losses.items():
-            self._miss(rank, kind, details, aloud=rank == self._rank)
-        if farewell == _GOODBYE:
-            self._goodbye = _GOODBYE
-        elif self._rank in losses or farewell.isdecimal():
-            self._end(self._rank if self._rank in losses else int(farewell), ENDED)
-
-    def _notice(self, event: Any, now: float) -> None:
-        """React to an event of ZeroMQ's: a connection was made or closed."""
-        if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._rank:
-            for other in self._unanswered:
-                if ip_of(other) != ip_of(event["endpoint"].decode()):
-                    with contextlib.suppress(zmq.ZMQError):  # it is gone already
-                        self._socket.disconnect(other)
-            self._unanswered.clear()
-            self.peers[0].heard = now
-            self._report()
-        elif event["event"] == zmq.EVENT_DISCONNECTED:
-            file = event["value"]
-            for rank, peer in self.peers.items():
-                # The number of a closed connection may be that of a new one already.
-                if peer.heard is not None and (self._rank or peer.connection[1] == file not in self._new_connections):
-                    peer.connection, peer.gone = (b"", -1), now
-                    self._miss(rank, ENDED, aloud=True)
+    def _broadcast_state(self, farewell: str = "") -> None:
+        """Send all ranks what rank 0 knows, and whose loss ends them, if any."""
+        known = [self._together, [(rank, *loss) for rank, loss in self._missing.items()]]
+        message = json.dumps([farewell, *known]).encode()
+        for peer in self.peers.values():
+            if name := peer.connection[0]:
+                self._socket.send_multipart([name, message])
 
     def _beat(self, now: float) -> None:
-        """Send a heartbeat, and judge the other ranks."""
-        self._report()
-        self._tell()
+        super()._beat(now)
         if now > self._greeting_ends and self._names_unheard:
             self._names_unheard = False
             if unheard := [self._group.name(rank) for rank, peer in self.peers.items() if peer.heard is None]:
@@ -247,12 +272,7 @@ class Monitor(Heartbeat):
                     f"no heartbeat at {', '.join(self.endpoints)} from {', '.join(unheard)} (does a firewall "
                     "block it?); the run continues, and cannot detect if they freeze"
                 )
-        for rank, peer in self.peers.items():
-            if peer.gone is not None and now - peer.gone > self._grace:
-                return self._end(rank, ENDED)
-            if peer.heard is not None and now - peer.heard > self._group.seconds:
-                return self._end(rank, SILENT)
-        if self._rank == 0:
+        if not self._goodbye:
             self._judge_progress(now)
 
     def _judge_progress(self, now: float) -> None:
@@ -263,25 +283,64 @@ class Monitor(Heartbeat):
         where = {rank: peer.pulse.where or "nothing is known of its place" for rank, peer in everyones.items()}
         if standing := stragglers(everyones, now, seconds):
             for rank in standing:
-                self._miss(rank, STANDING, where[rank], aloud=True)
+                self._mark_lost(rank, STANDING, where[rank], aloud=True)
             self._end(standing[0], STANDING)
         elif len(where) > len(self.peers) and all(peer.stands(now, seconds) for peer in everyones.values()):
             places = "; ".join(f"rank {rank}: {place}" for rank, place in list(where.items())[:_NAMED])
-            self._miss(0, STALLED, places, aloud=True)
+            self._mark_lost(0, STALLED, places, aloud=True)
             self._end(0, STALLED)
 
-    def _tell(self, farewell: str = "") -> None:
-        """Tell all ranks what rank 0 knows, and whose loss ends them, if any; other ranks have nobody to tell."""
-        known = [self._together, [(rank, *loss) for rank, loss in self._missing.items()]]
-        message = json.dumps([0, farewell, *known]).encode()
-        for peer in self.peers.values():
-            if name := peer.connection[0]:
-                self._socket.send_multipart([name, message])
 
-    def _report(self, kind: str = _ALIVE) -> None:
-        """Look at this rank's progress, and report it, or a goodbye, to rank 0 if there is a connection."""
-        self._own.add(self.activity.sample(), time.monotonic())
-        if self._rank and not self._unanswered:
+class Member(Monitor):
+    """The monitor of another rank: reports to the root, at the endpoint that answers, and receives what it knows."""
+
+    def __init__(
+        self, words: LastWords, activity: Activity, socket: zmq.Socket[bytes], endpoints: Sequence[str]
+    ) -> None:
+        super().__init__(words, activity, socket, [0])
+        self._rank, self._unanswered = words.rank, set(endpoints)
+        for endpoint in endpoints:
+            socket.connect(endpoint)  # from now on, because the events tell which one answers
+
+    def _poll(self, now: float) -> None:
+        super()._poll(now)
+        if self.peers[0].heard is None and now > self._greeting_ends:
+            self._mark_reached(self._own.pulse.reached)  # nothing is known of the others, so this rank does not wait
+
+    def _on_socket_event(self, event: Any, now: float) -> None:
+        if event["event"] == zmq.EVENT_DISCONNECTED:
+            if self.peers[0].heard is not None:
+                self._mark_disconnected(0, now)
+            return
+        for other in self._unanswered:
+            if ip_of(other) != ip_of(event["endpoint"].decode()):
+                with contextlib.suppress(zmq.ZMQError):  # it is gone already
+                    self._socket.disconnect(other)
+        self._unanswered.clear()
+        self.peers[0].heard = now
+        self._send_report()
+
+    def _receive(self, now: float) -> None:
+        """Take what rank 0 knows."""
+        message = self._socket.recv(copy=False)
+        self._mark_heard(0, (b"", int(message.get(zmq.SRCFD))), now)
+        self._apply_state(*json.loads(message.bytes))
+
+    def _apply_state(self, farewell: str, together: int, lost: list[tuple[int, str, str]]) -> None:
+        """Take over what rank 0 knows, and end if it says so."""
+        losses = {rank: loss for rank, *loss in lost} | ({0: [FAILED, ""]} if farewell == FAILED else {})
+        self._mark_reached(together, [rank for rank in self._missing if rank not in losses])
+        for rank, (kind, details) in losses.items():
+            self._mark_lost(rank, kind, details, aloud=rank == self._rank)
+        if farewell == _GOODBYE:
+            self._goodbye = _GOODBYE
+        elif self._rank in losses or farewell.isdecimal():
+            self._end(self._rank if self._rank in losses else int(farewell), ENDED)
+
+    def _send_report(self, kind: str = _ALIVE) -> None:
+        """Report this rank's progress to rank 0, or a goodbye, if there is a connection."""
+        super()._send_report()
+        if not self._unanswered:
             with contextlib.suppress(zmq.Again):
                 self._socket.send(json.dumps([self._rank, kind, *self._own.pulse]).encode(), zmq.NOBLOCK)
 
@@ -340,11 +399,11 @@ def start(
             f"--stall-timeout {group.stall_seconds:g}: expected 0 or at least {least:g} s with --peer-timeout "
             f"{group.seconds:g}, since a rank reports its progress every {group.interval:g} s"
         )
-    place: Any = None
-    if rank == 0:
-        allow_open_files(len(hosts))  # for the connections
-        socket, *place = listen(is_local=len(set(networks)) == 1)
-    endpoints, key = gather(place, "heartbeat: place")[0]
+    words, activity = LastWords(rank, group, run_dir, elastic), activity or Activity()
     if rank:
-        socket = caller(key)
-    return Monitor(LastWords(rank, group, run_dir, elastic), activity or Activity(), socket, endpoints)
+        endpoints, key = gather(None, "heartbeat: place")[0]
+        return Member(words, activity, caller(key), endpoints)
+    allow_open_files(len(hosts))  # for the connections
+    socket, endpoints, key = listen(is_local=len(set(networks)) == 1)
+    gather([endpoints, key], "heartbeat: place")
+    return Root(words, activity, socket, endpoints)

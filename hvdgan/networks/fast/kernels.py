@@ -2,7 +2,7 @@
 
 BatchNorm and Adam use single kernels of TensorFlow where Keras 3 puts many small operations together. On CPUs
 convolutions are partly matrix products (hvdgan/networks/fast/convolution.py), and the gradient of leaky ReLU is
-computed in float32. hvdgan/networks/device.py chooses by the device; docs/performance.md has the measurements.
+computed in float32. hvdgan/networks/cpu_or_gpu.py chooses by the device; docs/performance.md has the measurements.
 
 The kernels rest on parts of Keras that are not public, so a version newer than those of the tests gets Keras' own.
 """
@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.launching.launched import warn_once
-from hvdgan.networks import device
+from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.fast import convolution
 from hvdgan.networks.nested_layers import change_class, change_classes
 
@@ -114,7 +114,7 @@ class FastLeakyReLU(keras.layers.LeakyReLU):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """As keras.layers.LeakyReLU.call."""
         slope = float(self.negative_slope)
-        wide = tf.float32 if device.chosen().wide_slopes and inputs.dtype != tf.float64 else inputs.dtype
+        wide = tf.float32 if cpu_or_gpu.chosen().wide_slopes and inputs.dtype != tf.float64 else inputs.dtype
 
         @tf.custom_gradient
         def leaky(x: tf.Tensor) -> tuple[tf.Tensor, object]:
@@ -146,7 +146,7 @@ def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras
         keras.layers.BatchNormalization: FusedBatchNormalization,
         keras.layers.LeakyReLU: FastLeakyReLU,
     }
-    if device.chosen().products:
+    if cpu_or_gpu.chosen().products:
         fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
     change_classes(networks, fast)
     for optimizer in optimizers:

@@ -1,4 +1,4 @@
-"""docs/clusters.md: its commands parse, its messages are the program's, its files are there."""
+"""The pages on several ranks: their commands parse, their messages are the program's, their files are there."""
 
 import re
 import shlex
@@ -11,18 +11,21 @@ from hvdgan import slurm, train
 from hvdgan.training import command as cli
 from launching import ROOT, environment
 
-PAGE = (ROOT / "docs" / "clusters.md").read_text()
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text() for name in ("slurm", "ranks", "scaling", "dependencies")}
 COMMANDS = [
     line.strip()
-    for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL)
+    for page in PAGES.values()
+    for block in re.findall(r"```\n(.*?)```", page, re.DOTALL)
     for line in block.splitlines()
     if line.strip()
 ]
 # What Slurm, Horovod and Open MPI say.
 FOREIGN = (
     *("Invalid MPI type", "prterun was unable", "ssh not successful", "Timed out waiting for", "One or more tensors"),
-    *("No space left on device", "Compatibility with CMake"),
+    "Compatibility with CMake",
 )
+# What nothing here can run.
+NOT_HERE = ("module load", "conda create", "conda activate", "pip install", "source .venv/bin/activate")
 
 
 def check_trainer(arguments):
@@ -53,37 +56,36 @@ def test_a_command(command, capsys):
     elif words[:3] == ["python", "-m", "hvdgan.train"]:
         assert train.main(words[3:]) == 0
         said = capsys.readouterr().out
-        quoted = PAGE.replace("\n>\n> ", "\n\n").replace("\n\n> ", "\n\n").replace("\n> ", " ")
+        quoted = PAGES["scaling"].replace("\n>\n> ", "\n\n").replace("\n\n> ", "\n\n").replace("\n> ", " ")
         assert all(f"\n{line}\n" in quoted for line in said[said.index("as if on ") :].splitlines())
     elif words[:3] == ["python", "-m", "hvdgan.slurm"]:
         assert slurm.main(words[3:]) == 0
         check_trainer(words[words.index("--") + 1 :])
         assert "#SBATCH --gres=gpu:4\n" in capsys.readouterr().out
-    elif words[:2] in (["module", "load"], ["conda", "create"], ["conda", "activate"], ["pip", "install"]):
-        pass  # nothing here can run them
     elif words[-2:] == ["make", "setup"]:
-        # Without what is before it, which is apptainer's.
-        env = environment(HVDGAN_HOROVOD="existing", PYTHON=sys.executable)
-        plan = [ROOT / "launch" / "setup.sh", "--plan"]
-        done = subprocess.run(plan, env=env, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0 and "which are there already" in done.stdout, done.stderr
-        assert not own or own == {"HVDGAN_HOROVOD": "existing"}
-    elif words[0] == "source":
-        assert words[1:] == [".venv/bin/activate"]  # what make setup makes
-    else:
-        assert words[-3:] == ["python", "-m", "hvdgan.doctor"]
+        assert not own or own == {"HVDGAN_HOROVOD": "existing"}  # test_setup.py has what it plans
+    elif words[-3:] == ["python", "-m", "hvdgan.doctor"]:
         assert len(words) == 3 or words[:2] == ["srun", "--mpi=pmix"]
+    else:
+        assert " ".join(words[:2]) in NOT_HERE
+
+
+def test_the_variables_of_the_table_are_those_of_the_scripts():
+    table = PAGES["slurm"].partition("| variable |")[2].partition("\n\n")[0]
+    named = {name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    scripts = "".join(path.read_text() for path in (ROOT / "slurm").glob("*.sbatch"))
+    assert named == {*re.findall(r"^([A-Z_]+)=", scripts, re.MULTILINE)} - {"SPARE_NODES"}
 
 
 def test_the_messages_are_those_of_the_program():
     source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").rglob("*.py"), *(ROOT / "launch").glob("*.sh")])
     # A string that continues in the next line, and what is filled in.
     source = re.sub(r'"\s*\n\s*f?"', "", source)
-    table = PAGE[PAGE.index("## By symptom") :]
-    symptoms = [
-        cell for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for cell in re.findall(r"`(.*?)`", row)
+    rows = [
+        row
+        for table in PAGES["ranks"].split("| message |")[1:]
+        for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
     ]
-    ours = [symptom for symptom in symptoms if not symptom.startswith(FOREIGN) and symptom not in ("cstdint", "ps")]
+    ours = [text for row in rows for text in re.findall(r"`(.*?)`", row) if not text.startswith(FOREIGN)]
     assert len(ours) > 5
-    missing = [part for symptom in ours for part in symptom.split("…") if part.strip() not in source]
-    assert not missing
+    assert not [part for text in ours for part in text.split("…") if part.strip() not in source]

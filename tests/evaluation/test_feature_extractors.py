@@ -1,5 +1,5 @@
 """What --eval-features names: Keras files, the features of a recipe, the Inception network, and what is refused.
-Modules: evaluation.features, evaluation.inception"""
+Modules: evaluation.feature_extractors, evaluation.inception"""
 
 import hashlib
 
@@ -13,7 +13,7 @@ from PIL import Image
 from building import tiny_run
 from hvdgan.errors import UserError
 from hvdgan.evaluation import inception
-from hvdgan.evaluation.features import open_features
+from hvdgan.evaluation.feature_extractors import open_features
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec
 from pooled import pooled
@@ -24,24 +24,11 @@ CLASSES, DIMENSION = 1008, 2048
 _FIELDS = {bool: "b", int: "i", float: "f", bytes: "s"}
 
 
-def test_a_graph_that_would_write_a_file_is_refused_and_writes_none(graph, tmp_path):
-    """The settings of a run may name it, and they may come from a stranger."""
-    content, nodes = tf.compat.v1.GraphDef.FromString(graph), Nodes()
-    nodes.constant("path", str(tmp_path / "pwned"), tf.string)
-    nodes.constant("text", "x", tf.string)
-    nodes.add("act", "WriteFile", "path", "text")
-    content.node.extend(nodes.graph.node)
-    next(each for each in content.node if each.name == "pool_3").input.append("^act")
-    (tmp_path / "graph.pb").write_bytes(content.SerializeToString())
-    assert "WriteFile" in refused("inception", RGB, tmp_path / "graph.pb")
-    assert not (tmp_path / "pwned").exists()
-
-
 class Nodes:
     """Nodes of a GraphDef that is being made."""
 
-    def __init__(self):
-        self.graph = tf.compat.v1.GraphDef()
+    def __init__(self, content=b""):
+        self.graph = tf.compat.v1.GraphDef.FromString(content)
         self.graph.versions.producer = 8  # BatchNormWithGlobalNormalization ended in 9
 
     def add(self, name, operation, *inputs, **attributes):
@@ -155,7 +142,7 @@ def saved(tmp_path, model, name="net.keras"):
     return tmp_path / name
 
 
-def test_samples_reach_a_network_as_networks_see_them(tmp_path):
+def test_samples_reach_a_network_as_networks_see_them_and_logits_become_probabilities(tmp_path):
     path = saved(tmp_path, network())
     features = opened(path)
     numbers, probabilities = rows(features, pictures())
@@ -164,18 +151,13 @@ def test_samples_reach_a_network_as_networks_see_them(tmp_path):
     assert (features.name, features.resize, features.frechet) == (str(path), "none", "frechet")
     assert features.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     fields = np.random.default_rng(0).normal(0, 9, (4, 6, 6, 2)).astype(np.float32)
-    numbers, _ = rows(opened(saved(tmp_path, network((6, 6, 2))), FIELDS), fields)
+    model = network((6, 6, 2), lambda flat, classes: {"logits": classes, "features": flat})
+    features = opened(saved(tmp_path, model), FIELDS)
+    numbers, probabilities = rows(features, fields)
     np.testing.assert_array_equal(numbers, fields.reshape(4, 72))
-
-
-def test_class_probabilities(tmp_path):
-    model = network(outputs=lambda flat, classes: {"logits": classes, "features": flat})
-    features = opened(saved(tmp_path, model))
-    numbers, probabilities = rows(features, pictures())
-    np.testing.assert_allclose(numbers, pictures().reshape(3, 64) / 127.5 - 1, atol=1e-6)
-    assert features.classes == 3
     dense = next(layer for layer in model.layers if isinstance(layer, layers.Dense))
-    np.testing.assert_allclose(probabilities, tf.nn.softmax(dense(numbers)), atol=1e-5)
+    np.testing.assert_allclose(probabilities, tf.nn.softmax(dense(fields.reshape(4, 72))), atol=1e-5)
+    assert features.classes == 3
 
 
 def test_pictures_are_resized_to_a_network_of_fixed_size_only(tmp_path):
@@ -283,3 +265,15 @@ def test_a_file_of_inception_that_is_missing_or_broken(file, graph, tmp_path, mo
     assert of_inception(None).digest == hashlib.sha256(graph).hexdigest()
     (tmp_path / "graph.pb").write_bytes(graph[: len(graph) // 2])
     assert "is not a frozen graph, or is cut off" in refused("inception", RGB, tmp_path / "graph.pb")
+
+
+def test_a_graph_that_would_write_a_file_is_refused_and_writes_none(graph, tmp_path):
+    """The settings of a run may name it, and they may come from a stranger."""
+    nodes = Nodes(graph)
+    nodes.constant("path", str(tmp_path / "pwned"), tf.string)
+    nodes.constant("text", "x", tf.string)
+    nodes.add("act", "WriteFile", "path", "text")
+    next(each for each in nodes.graph.node if each.name == "pool_3").input.append("^act")
+    (tmp_path / "graph.pb").write_bytes(nodes.graph.SerializeToString())
+    assert "WriteFile" in refused("inception", RGB, tmp_path / "graph.pb")
+    assert not (tmp_path / "pwned").exists()

@@ -17,9 +17,9 @@ from hvdgan.evaluation.inception import SIZE, Method, is_published, load_incepti
 from hvdgan.evaluation.sets import SampleBatch
 from hvdgan.recipe import DataSpec, Recipe
 from hvdgan.recipe.batch import Batch
-from hvdgan.recipe.contract import features_of
 from hvdgan.recipe.display import shown
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import features_of
 from hvdgan.recipe.recipe_errors import described
 from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.settings.own_code import sha256_of
@@ -66,11 +66,7 @@ class Features:
 
 
 def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method, batch_size: int) -> Features:
-    """Load the network of a value of --eval-features (but recipe), and call it once.
-
-    Raises:
-        UserError: there is no such network, or it does not fit the samples.
-    """
+    """Load the network of a value of --eval-features (but recipe), and call it once, so that a misfit is refused."""
     who = f"--eval-features {text}"
     if text == "none":
         return Features()

@@ -7,20 +7,19 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hvdgan import __version__
 from hvdgan.files.in_place import in_place
 from hvdgan.files.lock import Lock, wait_for_lock
-from hvdgan.recipe import Recipe
-from hvdgan.runs.events import json_lines
-from hvdgan.settings.config import Config
+from hvdgan.runs.folder import Facts, Folder
 
 FILE = "evaluation.jsonl"
 
 
-def record_of(step: int, values: dict[str, float], facts: dict[str, Any], **others: Any) -> dict[str, Any]:
+def record_of(step: int, values: dict[str, float], facts: dict[str, Any], **others: Any) -> Facts:
     """Make the record of an evaluation after a step: figures by name, and facts that they need to be compared.
 
     Figures that are not finite become null, because JSON has no NaN.
@@ -30,19 +29,12 @@ def record_of(step: int, values: dict[str, float], facts: dict[str, Any], **othe
     return {"step": step, **finite, **facts, **others, "hvdgan": __version__, "time": when}
 
 
-def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:
-    """Which weights the samples are drawn with, as JSON types."""
-    if not (averaged and recipe.ema) or config.ema_decay == 0:
-        return {"weights": "trained"}
-    return {"weights": "averaged", "ema_decay": config.ema_decay, "ema_half_life": config.ema_half_life}
-
-
 def identity(*facts: Any) -> str:
     """Hex digits that are equal for equal facts (JSON types), which are all that the figures of a line depend on."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def append(run_dir: Path, record: dict[str, Any]) -> None:
+def append(run_dir: Path, record: Facts) -> None:
     """Append a record in one piece, also while the run appends one; a half-written last line is ended first."""
     with open(run_dir / FILE, "a+b", opener=in_place) as file:
         with contextlib.suppress(OSError):  # a file system without locks still appends in one piece
@@ -53,9 +45,17 @@ def append(run_dir: Path, record: dict[str, Any]) -> None:
         file.write((b"" if whole else b"\n") + json.dumps(record).encode() + b"\n")
 
 
-def found(run_dir: Path, key: str) -> dict[str, Any] | None:
+def read(folder: Folder) -> Iterator[Facts]:
+    """Yield the records of a run folder."""
+    return (record for record in folder.records(FILE) if isinstance(record.get("step"), int))
+
+
+def found(run_dir: Path, key: str) -> Facts | None:
     """The latest record with this identity; None if there is none."""
-    return next((each for each in reversed(list(json_lines(run_dir / FILE))) if each.get("identity") == key), None)
+    latest = None
+    for record in read(Folder(run_dir)):
+        latest = record if record.get("identity") == key else latest
+    return latest
 
 
 def lock_evaluations(run_dir: Path) -> Lock:

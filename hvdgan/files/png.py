@@ -1,4 +1,4 @@
-"""Pixels as pictures of Pillow, and as PNG files."""
+"""Pixels as images of Pillow, and as PNG files."""
 
 import math
 from pathlib import Path
@@ -12,14 +12,14 @@ _FRAME = 2  # pixels between two images of a grid
 _FRAME_GREY = 128
 
 
-def picture(pixels: np.ndarray) -> Image.Image:
-    """Make a picture of pixels (H, W, C) uint8, C 1 or 3; Pillow wants grey ones without the axis of channels."""
+def as_image(pixels: np.ndarray) -> Image.Image:
+    """Make an image of Pillow, which has no axis of channels if it is grey, of pixels (H, W, C) uint8, C 1 or 3."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def save_png(path: Path, pixels: np.ndarray, icc_profile: bytes | None = None) -> None:
     """Write one image, (H, W, C) uint8, C 1 or 3, with the colour profile of its pixels; None: sRGB."""
-    picture(pixels).save(path, icc_profile=icc_profile)
+    as_image(pixels).save(path, icc_profile=icc_profile)
 
 
 def save_grid(path: Path, images: np.ndarray) -> None:
@@ -33,4 +33,4 @@ def save_grid(path: Path, images: np.ndarray) -> None:
     grid = grid.reshape(rows * (height + _FRAME), columns * (width + _FRAME), channels)[:-_FRAME, :-_FRAME]
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
-        picture(grid).save(partial)
+        as_image(grid).save(partial)
