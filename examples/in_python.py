@@ -9,7 +9,7 @@ from my_gan import MyGAN
 
 import hvdgan
 
-run = hvdgan.train(recipe=MyGAN, data="digits", image_size=16, steps=1000, run_dir="runs/in_python")
+run = hvdgan.fit(recipe=MyGAN, data="digits", image_size=16, steps=1000, run_dir="runs/in_python")
 print(run.run_dir, run.step, run.metrics["fool/loss"])
 
 # %% Draw. The result is (N, H, W, C), here as uint8.
@@ -17,5 +17,5 @@ pictures = run.sample(16, seed=1)
 print(pictures.shape, pictures.dtype)
 
 # %% The same call resumes the run; here with more steps.
-run = hvdgan.train(recipe=MyGAN, data="digits", image_size=16, steps=1200, run_dir="runs/in_python")
+run = hvdgan.fit(recipe=MyGAN, data="digits", image_size=16, steps=1200, run_dir="runs/in_python")
 print(run.step)

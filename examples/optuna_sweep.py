@@ -12,7 +12,7 @@ METRIC = "eval/sliced_wasserstein"
 SETTINGS = {"recipe": "dcgan", "data": "digits", "nf": 16, "steps": 400, "eval_samples": 512, "eval_every": 100}
 
 
-class Reporter(hvdgan.train.Logger):
+class Reporter(hvdgan.Logger):
     """Reports the metric to Optuna, and ends the run if the trial is not promising."""
 
     def __init__(self, trial):
@@ -22,13 +22,13 @@ class Reporter(hvdgan.train.Logger):
         if METRIC in values:
             self.trial.report(values[METRIC], step)
             if self.trial.should_prune():
-                raise hvdgan.train.StopRun("Optuna prunes this trial")
+                raise hvdgan.StopRun("Optuna prunes this trial")
 
 
 def objective(trial):
     """Train a GAN, and return its metric."""
     rate = trial.suggest_float("learning_rate", 1e-5, 1e-2, log=True)
-    run = hvdgan.train(
+    run = hvdgan.fit(
         **SETTINGS,
         learning_rate=rate,
         run_dir=f"runs/optuna/trial-{trial.number}",

@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import hvdgan.train, which imports TensorFlow, when it is first used: hvdgan.train(recipe=MyGAN)."""
-    if name == "train":
-        return importlib.import_module("hvdgan.train")
+    """Import what Python code uses, and with it TensorFlow, when it is first used: hvdgan.fit(recipe=MyGAN)."""
+    if name in ("Logger", "RunError", "StopRun", "TrainedRun", "UserError", "fit"):
+        return getattr(importlib.import_module("hvdgan.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

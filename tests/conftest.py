@@ -20,9 +20,10 @@ start.imported()
 STARTS_PROCESSES = ("subprocess", "multiprocessing", "pty", "psutil", "selenium")
 TRAINS = {
     ("hvdgan.train", "main"),
+    ("hvdgan.api", "fit"),
     ("hvdgan.training.build", "build"),
-    ("hvdgan.training.build", "make_parts"),
-    ("hvdgan.training.state", "build_state"),
+    ("hvdgan.training.build", "make_trainable"),
+    ("hvdgan.training.train_state", "build_state"),
 }
 
 

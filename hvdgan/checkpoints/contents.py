@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hvdgan.checkpoints.files import damaged, read_manifest, read_tensors
+from hvdgan.checkpoints.tensor_names import EMA, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, of_ranks
 from hvdgan.errors import RunError
 
 _FACTS = ("step", "stage", "stage_step", "samples_seen", "seed", "ranks", "versions", "frozen")
-_KINDS = ("networks", "ema", "optimizers")
 
 Facts = dict[str, Any]
 Shapes = dict[str, list[int]]
@@ -26,7 +26,9 @@ def contents(checkpoint: Path) -> Facts:
     """
     manifest = read_manifest(checkpoint)
     shapes = {name: tensor["shape"] for name, tensor in manifest["tensors"].items()}
-    networks, averages, optimizers = (_by_network(shapes, kind) for kind in _KINDS)
+    # Of a network that each rank trains for itself the file has what all ranks have.
+    of_one = {**{name: shape[1:] for name, shape in of_ranks(shapes).items()}, **shapes}
+    networks, averages, optimizers = (_by_network(of_one, kind) for kind in (NETWORKS, EMA, OPTIMIZERS))
     return {
         "path": str(checkpoint),
         **{fact: manifest[fact] for fact in _FACTS},
@@ -37,7 +39,7 @@ def contents(checkpoint: Path) -> Facts:
         "networks": {name: _counts(paths) for name, paths in networks.items()},
         "averages": {name: _counts(paths) for name, paths in averages.items()},
         "optimizers": {name: _slots(paths, networks.get(name, {})) for name, paths in optimizers.items()},
-        "others": {name: shape for name, shape in shapes.items() if name.split("/")[0] not in _KINDS},
+        "others": {name: shape for name, shape in shapes.items() if kind_of(name) not in OF_NETWORKS},
     }
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from hvdgan import __version__
+from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, named_of_ranks, of_one, of_ranks
 from hvdgan.errors import RunError, UserError, in_one_line, unwritable
 from hvdgan.files.replacing import flush, whole_file
 from hvdgan.launching.launched import launched
@@ -53,6 +54,15 @@ class Snapshot:
     step: int  # number of steps done
     values: dict[str, np.ndarray]  # arrays by tensor name
     facts: dict[str, Any]  # other fields of the manifest, such as run_id, stage, data and config; JSON types
+
+    def of_ranks(self) -> dict[str, np.ndarray]:
+        """The values of all ranks, (ranks, ...) or (global batch, ...), by the names of one rank's."""
+        return of_ranks(self.values)
+
+    def of_root(self) -> dict[str, np.ndarray]:
+        """The values of rank 0, without state per sample, and the means of the ranks' statistics."""
+        mine = {name: rows[0] for name, rows in self.of_ranks().items() if kind_of(name) in OF_NETWORKS}
+        return mine | of_one(self.values)
 
 
 def write(folder: Path, snapshot: Snapshot) -> Path:
@@ -175,12 +185,6 @@ def read_manifest(checkpoint: Path) -> dict[str, Any]:
     return manifest
 
 
-def _is_described(tensor: Any) -> bool:
-    if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
-        return False
-    return isinstance(tensor.get("dtype"), str) and all(type(size) is int and size >= 0 for size in tensor["shape"])
-
-
 def _wrong(value: Any, kind: Any, name: str = "") -> Iterator[str]:
     """Yield the names of fields that are missing or of another type than a type, [type] or {field: type}."""
     if isinstance(kind, dict) and isinstance(value, dict):
@@ -190,6 +194,29 @@ def _wrong(value: Any, kind: Any, name: str = "") -> Iterator[str]:
         yield from dict.fromkeys(wrong for each in value for wrong in _wrong(each, kind[0], name))
     elif isinstance(kind, dict | list) or not isinstance(value, kind):
         yield name
+
+
+def _is_described(tensor: Any) -> bool:
+    if not isinstance(tensor, dict) or not isinstance(tensor.get("shape"), list):
+        return False
+    return isinstance(tensor.get("dtype"), str) and all(type(size) is int and size >= 0 for size in tensor["shape"])
+
+
+def read(checkpoint: Path, only: tuple[str, ...] = ("",), manifest: dict[str, Any] | None = None) -> Snapshot:
+    """Read a checkpoint and verify its tensors among `only` (see is_among), those of one rank and those of all.
+
+    Raises:
+        DamagedCheckpoint: a tensor is missing, unknown, or differs from what was written.
+        RunError: as read_manifest().
+    """
+    manifest = manifest or read_manifest(checkpoint)
+    only = (*only, *named_of_ranks(dict.fromkeys(only)))
+    values = dict(read_tensors(checkpoint, only))
+    recorded = {name: facts for name, facts in manifest["tensors"].items() if is_among(name, only)}
+    names = sorted({**recorded, **values})
+    if wrong := [name for name in names if name not in values or describe(values[name]) != recorded.get(name)]:
+        raise DamagedCheckpoint(f"{checkpoint} is damaged: {list_some(wrong)} differs from what was written")
+    return Snapshot(manifest["step"], {name: values[name] for name in recorded}, manifest)
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:

@@ -60,7 +60,12 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
         variance = tf.maximum(square - tf.square(wide_mean), 0.0)
         return tf.cast(wide_mean, mean.dtype), tf.cast(variance, mean.dtype)
 
-    def set_ranks(self, ranks: Ranks, weight: float) -> None:
-        """Take the statistics over these ranks; the weight of this rank's means is from Ranks.weights()."""
-        # Not by assignment: Keras would take the dataclass apart to look for variables.
-        self.__dict__.update(ranks=ranks, weight=weight)
+
+def synchronise(norm: keras.layers.BatchNormalization, ranks: Ranks, weight: float) -> None:
+    """Take the statistics of a built layer over these ranks; `weight` is this rank's of Ranks.weights()."""
+    kind, synchronised = type(norm), SynchronisedBatchNormalization
+    # Of a user's subclass all but call() stays.
+    is_plain = kind is keras.layers.BatchNormalization
+    norm.__class__ = synchronised if is_plain else type(kind.__name__, (kind, synchronised), {})
+    # Not by assignment: Keras would take the dataclass apart to look for variables.
+    norm.__dict__.update(ranks=ranks, weight=weight)

@@ -76,8 +76,9 @@ def limit_memory(mebibytes: int | None, *, shared: bool = False) -> None:
             tf.config.set_logical_device_configuration(gpu, [limit])
     except RuntimeError as error:
         raise UserError(
-            f"--gpu-memory-limit {mebibytes}: a recipe's file ran TensorFlow operations when it was imported, which "
-            f"opened the GPU without this limit; make tensors and networks in networks() ({error})"
+            f"--gpu-memory-limit {mebibytes}: this process has opened the GPU without this limit, in an earlier run, "
+            "or because a recipe's file ran TensorFlow operations when it was imported; give the same limit to all "
+            f"runs of a process, and make tensors and networks in networks() ({error})"
         ) from error
 
 

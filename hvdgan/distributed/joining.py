@@ -46,7 +46,7 @@ def claim() -> None:
         _set_devices(Ranks(rank, size, local_rank(), local_size(), launcher))
 
 
-def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
+def start(expect_size: int | None = None, *, share_gpu: bool = False, deterministic: bool = False) -> Ranks:
     """Find the launcher, join the other ranks, and give this rank its GPU and its share of the cores.
 
     Ranks that share a GPU all reduce over the host's memory. A UserError says that the ranks cannot meet, that their
@@ -62,7 +62,7 @@ def start(expect_size: int | None = None, *, share_gpu: bool = False) -> Ranks:
         ranks = dataclasses.replace(ranks, cores=affinity.cores_of_rank(ranks))
         affinity.bind(ranks.local_rank, ranks.local_size, ranks.cores)
     devices.check(devices.everyones_devices(ranks), share_gpu=share_gpu)
-    return dataclasses.replace(ranks, reduces_on_host=share_gpu)
+    return dataclasses.replace(ranks, reduces_on_host=share_gpu, deterministic=deterministic)
 
 
 def is_elastic() -> bool:
@@ -77,10 +77,13 @@ class Membership:
     restores the state from rank 0 even if that rank is new, and it forgets a notice that arrives during a rendezvous.
     """
 
-    def __init__(self, slice_unit: int, *, share_gpu: bool = False) -> None:
+    def __init__(self, slice_unit: int, *, share_gpu: bool = False, deterministic: bool = False) -> None:
         self.ranks = Ranks()
-        self._slice_unit = slice_unit
-        self._share_gpu = share_gpu
+        self._settings: dict[str, Any] = {
+            "slice_unit": slice_unit,
+            "reduces_on_host": share_gpu,
+            "deterministic": deterministic,
+        }
         self._joined = False
         self._noticed = False
 
@@ -112,7 +115,7 @@ class Membership:
             ) from error
         # Horovod updates only the C environment, which os.environ does not see.
         os.environ.update(HOROVOD_RANK=str(ranks.rank), HOROVOD_SIZE=str(ranks.size))
-        self.ranks = dataclasses.replace(ranks, slice_unit=self._slice_unit, reduces_on_host=self._share_gpu)
+        self.ranks = dataclasses.replace(ranks, **self._settings)
         if not self._joined:
             _claim_devices(ranks)
             notices = backend.host_notices()

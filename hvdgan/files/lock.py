@@ -135,19 +135,19 @@ def held_by(folder: Path) -> str | None:
         return ""  # there is no such file
 
 
-def other_host(folder: Path) -> str:
-    """Return the host whose process was the last to lock a folder, if it is not this one; else an empty string.
+def may_be_held_elsewhere(folder: Path) -> bool:
+    """Check whether the last process that locked a folder may run although held_by() does not see it.
 
-    Where each host has locks of its own, and for a copy of the folder, held_by() cannot see that process. The holder
-    itself must not call this either.
+    It may run on another host, where each host has locks of its own; or it is a living process of this host, and the
+    folder is a copy of the one that it writes into. The holder itself must not call this either.
     """
-    with (
-        contextlib.suppress(OSError),
-        open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file,
-    ):
-        named = _HOLDER.fullmatch(_words(file)[0])
-        return "" if named is None or named[1] == os.uname().nodename else named[1]
-    return ""
+    try:
+        with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
+            holder, process = _words(file)
+    except OSError:
+        return True
+    named = _HOLDER.fullmatch(holder)
+    return named is not None and (named[1] != os.uname().nodename or not _may_be_lost(holder, process))
 
 
 def take(file: int) -> str:

@@ -164,7 +164,7 @@ class Evaluating:
         asked, ranks = self._asked, self._ranks
         if (batches := asked.standing_statistics) is None:
             return
-        seed, statistics = self._seed(trained), trained.state.statistics
+        seed = self._seed(trained)
 
         def compute() -> None:
             set_standing_statistics(
@@ -179,7 +179,8 @@ class Evaluating:
             )
 
         on_all(compute, ranks, "the standing statistics", names_rank=True)
-        statistics.write(ranks.broadcast_array(statistics.read()))  # the last bits may differ between devices
+        # The last bits may differ between devices.
+        ranks.broadcast([*trained.state.statistics().values()])
 
     def _comparison(self, trained: TrainedNetworks, sources: tuple[Samples, Samples | None]) -> Comparison:
         asked, recipe, ranks, config = self._asked, trained.recipe, self._ranks, trained.config

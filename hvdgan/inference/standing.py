@@ -39,7 +39,7 @@ def set_standing_statistics(
     starts = recipe.shows_data or recipe.data.conditions
     inputs = data_inputs(trained, data, seed, axes) if starts else blank_inputs(recipe.data)
     values = trained.state.sampling_values() if weights == "averaged" else {}
-    state = trained.state.recipe_state.seen_in_samples()
+    state = trained.state.declared_state.seen_in_samples()
     nets = Nets(networks, frozen=trained.state.frozen, training=True, values=values, shared=calls, state=state)
     drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
     layers = [layer for network in networks.values() for layer in layers_of(network)]

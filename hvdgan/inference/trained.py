@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
@@ -19,13 +20,13 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import refuse_foreign
 from hvdgan.settings.types import Weights
 from hvdgan.training.command import parse_saved
+from hvdgan.training.declared_state import DeclaredState
 from hvdgan.training.frozen import digest_of_network, frozen_network
-from hvdgan.training.recipe_state import RecipeState
-from hvdgan.training.state import TrainState, build_state, prepare_keras
+from hvdgan.training.train_state import TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
-USED = ("networks/", "ema/")
+USED = (f"{NETWORKS}/", f"{EMA}/")
 """folders of the tensors that are restored"""
 
 
@@ -75,7 +76,9 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
         prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
         shared = {name: each for name, each in state_of(recipe, stages_of(recipe)).items() if not each.per_sample}
-        state = dataclasses.replace(state, recipe_state=RecipeState(shared, Ranks(), command.config.global_batch_size))
+        state = dataclasses.replace(
+            state, declared_state=DeclaredState(shared, Ranks(), command.config.global_batch_size)
+        )
     for name, network in state.frozen.items():  # which no checkpoint holds
         what = frozen_network(name)
         if manifest.get("frozen", {}).get(what) != digest_of_network(network):
@@ -83,5 +86,5 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.restore(found, manifest, used | state.recipe_state.shared(), only=(*USED, *state.recipe_state.shared()))
+    checkpoint.load(found, manifest, used | state.declared_state.shared(), only=(*USED, *state.declared_state.shared()))
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)

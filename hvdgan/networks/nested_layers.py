@@ -1,7 +1,7 @@
 """Reaches the layers nested in a network, and changes their classes.
 
 No other module walks the layers of a network, reads their private lists, or changes the class of a layer or an
-optimizer.
+optimizer, except for that of BatchNorm in hvdgan/distributed/batch_norm.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

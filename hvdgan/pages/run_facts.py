@@ -27,8 +27,9 @@ class RunFacts:
     journal: events.Journal
     checkpoints: list[tuple[int, int]]  # step and bytes, the newest first; 0 bytes: it cannot be read
     grids: list[tuple[int, str]]  # step and name of the file
-    holder: str | None  # process that holds the lock; empty if none does; None if there is no lock
-    other_host: str  # the last to lock the folder, if it is not this one: the lock may not be seen here
+    holder: str | None  # process that holds the lock; empty if none does; None if the file system has no locks
+    may_be_held_elsewhere: bool  # a process that no lock shows may write into it, or into the folder that it copies
+    is_locked_anew: bool  # the lock was taken after the last event
 
     def setting(self, name: str, kind: type) -> Any:
         """Return a setting if it has the kind; None if not."""
@@ -91,7 +92,8 @@ def read(path: Path) -> RunFacts:
     folder = Folder(path)
     # Before the events: a run that ends meanwhile has written its last one before its lock is released.
     has_lock = folder.find(".lock") is not None
-    holder = lock.held_by(path) if has_lock else None
+    holder = lock.held_by(path) if has_lock else ""
+    is_locked_anew = has_lock and _modified(path / ".lock") > _modified(path / events.FILE)
     journal = events.read(folder)
     measured = metrics.read(folder, journal.resumptions)
     measured.add_evaluations(list(evaluation_log.read(folder)))
@@ -105,8 +107,17 @@ def read(path: Path) -> RunFacts:
         checkpoints=[(files.step_of(each), _size(folder, f"checkpoints/{each.name}")) for each in saved],
         grids=sorted(grids),
         holder=holder,
-        other_host=lock.other_host(path) if has_lock else "",
+        may_be_held_elsewhere=holder == "" and (not has_lock or lock.may_be_held_elsewhere(path)),
+        is_locked_anew=is_locked_anew,
     )
+
+
+def _modified(path: Path) -> int:
+    """Return the time at which a file was written last (ns); 0 if there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _size(folder: Folder, name: str) -> int:

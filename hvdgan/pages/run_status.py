@@ -36,12 +36,16 @@ def duration(seconds: float) -> str:
 
 
 def _state(run: RunFacts) -> State:
-    if run.holder:
+    # A process that ends after a lost rank holds its lock for a moment longer, while the last page is made. If the run
+    # is resumed, its lock is newer than that event, and its start comes when all is restored.
+    end = run.journal.end
+    if run.holder and (end is None or not end.is_of_lost_rank or run.is_locked_anew):
         return "running"
-    if run.journal.end and run.journal.end.state in ("finished", "stopped", "failed"):
-        return run.journal.end.state  # type: ignore[return-value]
-    is_known = run.journal.start and run.holder is not None and not run.other_host
-    return "failed" if is_known else "unknown"
+    if end is not None and end.state in ("finished", "stopped", "failed"):
+        return end.state  # type: ignore[return-value]
+    # After a lost rank, the process that the lock file names may also live on for a moment without its lock.
+    is_elsewhere = run.may_be_held_elsewhere and not run.journal.loss
+    return "failed" if run.journal.start and run.holder is not None and not is_elsewhere else "unknown"
 
 
 def _sentence(run: RunFacts, state: State) -> str:
@@ -55,8 +59,7 @@ def _sentence(run: RunFacts, state: State) -> str:
         return f"Running at step {step:,}{of}" + (f", about {duration(left)} left" if left > 0 else "")
     why = f"{FILE} has no start of the run"
     if run.journal.start:
-        is_elsewhere = f"its lock was taken on host {run.other_host}"
-        why = is_elsewhere if run.other_host else "it has no lock file, or its file system has no locks"
+        why = "its last process was on another host, this folder is a copy, or its file system has no locks"
     return {
         "finished": f"Finished at step {step:,}{of}",
         "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),

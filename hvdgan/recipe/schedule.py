@@ -85,8 +85,8 @@ class Schedule:
         """The state of the schedule for a checkpoint, as JSON can express it."""
         return {"ended": dict(self._ended)}
 
-    def restore(self, progress: dict[str, Any]) -> None:
-        """Restore the state that progress() returned, after it was read from JSON."""
+    def resume(self, progress: dict[str, Any]) -> None:
+        """Continue from what progress() returned, after it was read from JSON."""
         self._ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
 
     @property

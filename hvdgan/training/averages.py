@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from hvdgan.settings.config import Config
-from hvdgan.training.state import TrainState, averaged_variables
+from hvdgan.training.train_state import TrainState, averaged_variables
 
 RAMP_UP = 0.05
 """largest half-life as a fraction of the images seen"""

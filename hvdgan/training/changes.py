@@ -1,6 +1,5 @@
 """What may differ between a checkpoint and the run that resumes it; the rest is refused by name."""
 
-import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,9 @@ import keras
 from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.errors import UserError
 from hvdgan.networks.nested_layers import layers_of
-from hvdgan.recipe.schedule import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.build import Run
 from hvdgan.training.frozen import differing, refuse_other_frozen
-from hvdgan.training.resume_point import ResumePoint
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
@@ -22,41 +19,12 @@ from hvdgan.values.value_map import ValueMap
 # Settings that may differ without changing the results, except for the last bits. The data may be named differently or
 # have moved: its fingerprint is compared.
 _MAY_CHANGE = {
-    "accumulate",
-    "best_metric",
-    "best_mode",
-    "channels",
-    "check_ranks_every",
-    "checkpoint_every",
-    "compression",
-    "condition_order",
-    "data",
-    "data_options",
-    "deterministic",
-    "eval_every",
-    "eval_features",
-    "eval_held_out",
-    "eval_real_samples",
-    "eval_resize",
-    "eval_samples",
-    "fit",
-    "gpu_memory_limit",
-    "image_size",
-    "inception",
-    "keep",
-    "log_every",
-    "logger",
-    "max_bad_fraction",
-    "max_bad_steps",
-    "max_steps",
-    "other_data",
-    "peer_timeout",
-    "pipeline",
-    "report",
-    "run_dir",
-    "sample_every",
-    "share_gpu",
-    "stall_timeout",
+    *("data", "data_options", "other_data", "image_size", "fit", "channels", "condition_order"),
+    *("run_dir", "max_steps", "log_every", "logger", "report", "sample_every", "checkpoint_every", "keep"),
+    *("best_metric", "best_mode", "eval_every", "eval_features", "eval_held_out", "eval_real_samples", "eval_resize"),
+    *("eval_samples", "inception", "accumulate", "compression", "deterministic", "pipeline"),
+    *("gpu_memory_limit", "share_gpu", "max_bad_fraction", "max_bad_steps"),
+    *("check_ranks_every", "peer_timeout", "stall_timeout"),
 }
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}
@@ -69,9 +37,11 @@ _MAP_FLAGS = {
 _ANEW = "start anew in another --run-dir, or allow it with --allow-changed"
 
 
-def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
-    """Refuse to resume a checkpoint of another run than this one; returns lines about what may differ and does."""
-    lines = _settings(run, source, manifest["config"], allowed, manifest["stage_index"])
+def compare(
+    run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Refuse a checkpoint of another run; returns what this run can use of its progress, and lines on what differs."""
+    lines = _settings(run, source, manifest, allowed)
     if not {"stages", *_changed(run, manifest["config"])} & {*allowed, *run.recipe.may_change}:
         _check_stages(run, source, manifest["stages"])
     lines += [*_code(run, source, manifest), *_versions(manifest)]
@@ -86,19 +56,16 @@ def check_checkpoint(run: Run, source: Path, manifest: Mapping[str, Any], allowe
     ):
         lines += _class_names(source, saved.get("class_names", ()), now.class_names)
         lines += [each for each in _value_maps(source, saved.get("values"), now.values, allowed) if each not in lines]
-    return lines
+    progress, dropped = _comparable(run, manifest)
+    return progress, [*lines, *dropped]
 
 
-def _settings(
-    run: Run, source: Path, before: Mapping[str, Any], allowed: Collection[str], stage_index: int
-) -> list[str]:
-    """Refuse settings with which the resumed run would compute something else than the interrupted one.
-
-    stage_index: number of the stage in which the checkpoint was made.
-    """
+def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Collection[str]) -> list[str]:
+    """Refuse settings with which the resumed run would compute something else than the interrupted one."""
+    before = manifest["config"]
     now, free = run.settings(), _MAY_CHANGE | set(run.recipe.may_change)
     refused, lines = list[str](), list[str]()
-    of_places = [name for name, state in run.state.recipe_state.declared.items() if state.per_sample]
+    of_places = [name for name, state in run.state.declared_state.declared.items() if state.per_sample]
     if of_places and before.get("global_batch_size") != now["global_batch_size"]:
         raise UserError(
             f"--resume: {source} was made with --global-batch-size {before.get('global_batch_size')}, and this run has "
@@ -113,14 +80,14 @@ def _settings(
             lines.append(f"warning: {key} was {before[key]!r}, and there is no such option any more")
         elif key in _WITH_WARNING or key in allowed:
             lines.append(f"warning: {difference}")
-        elif (stages := _stages_with(run, key, before)) and _only_last_differs(*stages):
-            lines += _about_last_stage(run, key, difference, stages[1][-1], begun=len(stages[1]) - 1 == stage_index)
+        elif _is_length_of_last(run, manifest, key):
+            lines += _about_last_stage(run, key, difference, manifest["stage_index"])
         else:
             refused.append(key)
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
-        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, key, before)}, {_ANEW}"
+        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, manifest['stages'])}, {_ANEW}"
         if key not in before:
             was, keep = f"before there was an option {key}", _ANEW
         raise UserError(
@@ -129,9 +96,14 @@ def _settings(
     return lines
 
 
-def stage_steps(stages: Sequence[Stage]) -> str:
-    """Write stages in the form of --stages."""
-    return ",".join(f"{stage.name}={stage.steps}" for stage in stages)
+def named_steps(stages: Sequence[Stage]) -> list[list[Any]]:
+    """The name and the number of steps of each stage, as a manifest has them."""
+    return [[stage.name, stage.steps] for stage in stages]
+
+
+def stage_steps(stages: Sequence[Sequence[Any]]) -> str:
+    """Write stages, as [name, steps], in the form of --stages."""
+    return ",".join(f"{name}={steps}" for name, steps in stages)
 
 
 def _changed(run: Run, before: Mapping[str, Any]) -> list[str]:
@@ -139,66 +111,46 @@ def _changed(run: Run, before: Mapping[str, Any]) -> list[str]:
     return [key for key in {**now, **before} if now.get(key) != before.get(key)]
 
 
-def _stages_with(run: Run, key: str, before: Mapping[str, Any]) -> tuple[Sequence[Stage], Sequence[Stage]] | None:
-    """The stages with a setting's earlier value, and with its present one; None if they do not depend on it."""
-    recipe = run.recipe
-    try:
-        value = before[key]
-        if key == "stages":
-            earlier = checked_stages(recipe.stages(), list(run.state.networks), value, frozen=run.state.frozen)
-            return earlier, run.schedule.stages
-        if key not in {field.name for field in dataclasses.fields(recipe.options)} or isinstance(value, dict):
-            return None
-        options = dataclasses.replace(recipe.options, **{key: tuple(value) if isinstance(value, list) else value})
-        return type(recipe)(options, recipe.data).stages(), recipe.stages()
-    except Exception:  # the recipe's code may raise anything for a value that it did not ask for
-        return None
+def _is_length_of_last(run: Run, manifest: Mapping[str, Any], key: str) -> bool:
+    """Check that a setting was, and is, the number of steps of the last stage, and that the others are as before."""
+    before, now = manifest["stages"], named_steps(run.schedule.stages)
+    values = manifest["config"].get(key), run.settings().get(key)
+    return _only_last_differs(before, now) and (key == "stages" or values == (before[-1][1], now[-1][1]))
 
 
-def _only_last_differs(before: Sequence[Stage], now: Sequence[Stage]) -> bool:
-    """Check that the stages differ in nothing but the number of steps of the last one."""
-    steps, steps_now = [stage.steps for stage in before], [stage.steps for stage in now]
-    same = [_facts(stage) for stage in before] == [_facts(stage) for stage in now]
-    return same and steps[:-1] == steps_now[:-1] and steps != steps_now
+def _only_last_differs(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> bool:
+    """Check that stages, as [name, steps], differ in nothing but the number of steps of the last one."""
+    return before[:-1] == now[:-1] and before[-1][0] == now[-1][0]
 
 
-def _facts(stage: Stage) -> tuple[Any, ...]:
-    updates = [(u.name, list(u.owns), u.every, u.learning_rate, u.betas, u.clip_norm, u.reduce) for u in stage.updates]
-    return stage.name, stage.reset_optimizers, stage.until, stage.size, stage.level, updates
-
-
-def _about_last_stage(run: Run, key: str, difference: str, last: Stage, *, begun: bool) -> Iterator[str]:
-    """Yield lines about the changed number of steps of the last stage."""
-    if key != "stages" and run.config.stages is not None:
-        yield f"{difference}: without effect on the steps, which --stages gives"
-        return
-    read = f"; a loss that reads {key} differs from before, too" if key != "stages" else ""
-    yield f"{difference}: of the stages, it changes only the number of steps of the last one, {last.name}{read}"
+def _about_last_stage(run: Run, key: str, difference: str, stage_index: int) -> Iterator[str]:
+    """Yield lines about the changed number of steps of the last stage; the checkpoint is of stage `stage_index`."""
+    last = run.schedule.stages[-1]
+    read = f"; what else reads {key} differs from before" if key != "stages" else ""
+    yield f"{difference}: the last stage, {last.name}, has {last.steps} steps now{read}"
     rates = {f"learning rate of {update.name}": update.learning_rate for update in last.updates}
     moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
     moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
-    if begun and moving:
+    if stage_index == len(run.schedule.stages) - 1 and moving:
         yield f"warning: {', '.join(moving)}: moves over all steps of stage {last.name}, so differs from before"
 
 
-def _hint(run: Run, key: str, before: Mapping[str, Any]) -> str:
-    """Suggest how to give only the last stage more steps, where an option changes those of other stages too."""
-    stages = None if key == "stages" or before.get("stages") is not None else _stages_with(run, key, before)
-    if not stages or stage_steps(stages[0]) == stage_steps(stages[1]):
+def _hint(run: Run, before: Sequence[Sequence[Any]]) -> str:
+    """Suggest how to give only the last stage more steps, where an option changes those of other stages, too."""
+    now = named_steps(run.schedule.stages)
+    if before == now or [name for name, _ in before] != [name for name, _ in now]:
         return ""
-    return f", and give the last stage alone more steps with --stages {stage_steps([*stages[0][:-1], stages[1][-1]])}"
+    return f", and give the last stage alone more steps with --stages {stage_steps([*before[:-1], now[-1]])}"
 
 
 def _check_stages(run: Run, source: Path, before: Sequence[Sequence[Any]]) -> None:
     """Refuse other stages than a checkpoint was made with, even if only the recipe's code has changed."""
-    now = [[stage.name, stage.steps] for stage in run.schedule.stages]
-    if before[:-1] == now[:-1] and before[-1][0] == now[-1][0]:
-        return
-    was = ",".join(f"{name}={steps}" for name, steps in before)
-    raise UserError(
-        f"--resume: {source} was made with the stages {was}, and this run has {stage_steps(run.schedule.stages)}; only "
-        f"the steps of the last may change: keep the others, {_ANEW} stages"
-    )
+    now = named_steps(run.schedule.stages)
+    if not _only_last_differs(before, now):
+        raise UserError(
+            f"--resume: {source} was made with the stages {stage_steps(before)}, and this run has {stage_steps(now)}; "
+            f"only the steps of the last may change: keep the others, {_ANEW} stages"
+        )
 
 
 def _micro_batches(run: Run, difference: str) -> Iterator[str]:
@@ -289,19 +241,19 @@ def _numbers(value_map: ValueMap) -> dict[str, Any]:
     return {**value_map.to_json(), "channels": len(value_map.channels), "units": []}
 
 
-def drop_incomparable(run: Run, resume_point: ResumePoint) -> None:
-    """Drop saved distances that those of this run cannot be compared with; every rank calls this."""
-    progress, step = resume_point.progress, resume_point.step
-    before = progress.get("scale")
+def _comparable(run: Run, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Drop saved distances that those of this run cannot be compared with; returns the progress, and a line."""
+    progress = dict(manifest["progress"])
+    before, step = progress.get("scale"), manifest["step"]
     if run.comparison is None or not before or before == (now := run.comparison.scale()):
-        return
+        return progress, []
     if progress["best"] and progress["best"]["metric"] in run.comparison.names:
         progress["best"] = None
-    until = run.schedule.at(max(step - 1, 0)).stage.until
+    until = run.schedule.stages[min(manifest["stage_index"], len(run.schedule.stages) - 1)].until
     if until is not None and until.metric in run.comparison.names:
         progress["ranks"] = [{**each, "watch": None} for each in progress["ranks"]]
     changed = ", ".join(sorted(name for name in before | now if before.get(name) != now.get(name)))
-    resume_point.remarks.append(
+    return progress, [
         f"warning: samples are compared in another way than before ({changed}), so the distances up to step {step} "
         "have another scale than those after it; the best checkpoint and a plateau by them are sought anew"
-    )
+    ]

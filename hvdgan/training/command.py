@@ -21,10 +21,9 @@ from hvdgan.settings.types import Count, Positive, Words
 
 if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
-    from hvdgan.training.loggers import LoggerChoice
 
 _HELP = {"--help", "-h", "--help-all"}
-_COMMAND = Parameter(group=Group("Command", sort_key=2))
+_COMMAND = Group("Command", sort_key=2)
 _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
   python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
@@ -54,6 +53,22 @@ _METRICS = {"fid50k_full": {"eval_samples": 50_000, "eval_real_samples": 0, "eva
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked for besides training, which is not saved in config.json."""
+
+    dry_run: bool = False
+    """print the networks, stages and ranks; write nothing"""
+    as_if_ranks: Count | None = None
+    """with --dry-run: also what this many ranks would have to do, and whether they could"""
+    print_config: bool = False
+    """print all settings as TOML, for --config, and do nothing else"""
+    expect_size: Count | None = None
+    """number of ranks; refuse to start with any other"""
+    time_budget: Positive | None = None
+    """time from the start of the process until the run is saved and ends with exit code 75 (minutes)"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Resume:
     """Settings for the start of a run, which are not saved in config.json."""
 
@@ -75,36 +90,19 @@ class Elastic:
     """steps between two copies of the state in memory, from which an elastic run resumes when a rank is lost"""
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Request):
     """The contents of a command line."""
 
     config: Config
     recipe: "type[Recipe]"
     options: Any
     resume: Resume
-    dry_run: bool
-    as_if_ranks: int | None
-    print_config: bool
-    expect_size: int | None
-    time_budget: float | None
     elastic: Elastic
-    loggers: "tuple[LoggerChoice, ...]" = ()
-    """loggers for rank 0 to open"""
 
 
-_OTHERS = [field.name for kind in (Resume, Elastic) for field in dataclasses.fields(kind)]
-_OTHERS += [
-    "config",
-    "dry_run",
-    "as_if_ranks",
-    "print_config",
-    "expect_size",
-    "time_budget",
-    "metrics",
-    "help",
-    "help_all",
-]
+_OTHERS = [field.name for kind in (Request, Resume, Elastic) for field in dataclasses.fields(kind)]
+_OTHERS += ["config", "metrics", "help", "help_all"]
 
 
 def parse(arguments: Sequence[str]) -> Command | None:
@@ -157,7 +155,7 @@ def check_flags(arguments: Sequence[str]) -> None:
     # In which forms a list may be given depends on its type, which the imported recipe alone has.
     kinds = [get_args(field.type)[0] for field in dataclasses.fields(Options)]
     if not any(get_origin(kind) is tuple for kind in kinds):
-        _run(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
+        _checked(recipe, None, Options(), arguments, without_replaced(saved, arguments), source)
 
 
 def _saved(arguments: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -199,7 +197,7 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
     from hvdgan.recipe import recipe_errors
     from hvdgan.recipe.loading import load_recipe
     from hvdgan.recipe.options import default_options, without_commas
-    from hvdgan.training.state import seed_generators
+    from hvdgan.training.train_state import seed_generators
 
     name, seed = (
         saved.get(key, default) if (given := _peek(arguments, f"--{key}")) is None else given
@@ -215,14 +213,16 @@ def _parse(arguments: Sequence[str], saved: dict[str, Any], source: str, *, as_f
         words = without_commas(arguments, recipe.Options)
     with recipe_errors.of(recipe):  # its Options may refuse a value
         command: Command = recipe_errors.call(
-            lambda: _run(str(name), recipe, default, words, saved, source), what="Options"
+            lambda: _checked(str(name), recipe, default, words, saved, source), what="Options"
         )
     if policy not in (before, precision := command.config.precision):
         warn_once(f"warning: {name}: its file sets Keras' policy to {policy}, which --precision {precision} replaces")
     return command
 
 
-def _run(name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str) -> Command:
+def _checked(
+    name: str, recipe: Any, default: Any, words: Sequence[str], saved: Mapping[str, Any], source: str
+) -> Command:
     """Check all flags and settings, and return them as a command."""
     words = _with_other_data(words)
     if not hasattr(default, "steps"):
@@ -265,13 +265,9 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
 
     def command(
         *,
-        config_file: Annotated[Path | None, Parameter(name="--config"), _COMMAND] = None,
+        config_file: Annotated[Path | None, Parameter(name="--config", group=_COMMAND)] = None,
         resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),
-        dry_run: Annotated[bool, _COMMAND] = False,
-        as_if_ranks: Annotated[Count | None, _COMMAND] = None,
-        print_config: Annotated[bool, _COMMAND] = False,
-        expect_size: Annotated[Count | None, _COMMAND] = None,
-        time_budget: Annotated[Positive | None, _COMMAND] = None,
+        request: Annotated[Request, Parameter(name="*", group=_COMMAND)] = Request(),
         metrics: Annotated[Literal["fid50k_full"] | None, EVALUATION] = None,
         elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=8))] = Elastic(),
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
@@ -283,23 +279,13 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         ----------
         config_file:
             settings (.toml, .yaml, .json); flags override them
-        dry_run:
-            print the networks, stages and ranks; write nothing
-        as_if_ranks:
-            with --dry-run: also what this many ranks would have to do, and whether they could
-        print_config:
-            print all settings as TOML, for --config, and do nothing else
-        expect_size:
-            number of ranks; refuse to start with any other
-        time_budget:
-            time from the start of the process until the run is saved and ends with exit code 75 (minutes)
         metrics:
             fid50k_full: FID of 50,000 samples to all real ones
         """
-        if as_if_ranks is not None and not dry_run:
-            raise UserError(f"--as-if-ranks {as_if_ranks}: is for --dry-run; add it")
-        others = dry_run, as_if_ranks, print_config, expect_size, time_budget
-        return Command(config, recipe, options, resume, *others, elastic)
+        if request.as_if_ranks is not None and not request.dry_run:
+            raise UserError(f"--as-if-ranks {request.as_if_ranks}: is for --dry-run; add it")
+        others = {"resume": resume, "elastic": elastic, **vars(request)}
+        return Command(config=config, recipe=recipe, options=options, **others)
 
     return command
 

@@ -2,26 +2,30 @@
 
 import gc
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hvdgan.checkpoints import files
 from hvdgan.distributed import devices
 from hvdgan.distributed.collective_errors import failures_in_words
 from hvdgan.distributed.joining import Membership
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.files.lock import lock
-from hvdgan.training import session
 from hvdgan.training.build import folder_of
 from hvdgan.training.command import Command
+from hvdgan.training.loggers import LoggerChoice
+from hvdgan.training.loop import Reached
 from hvdgan.training.report import Page
 from hvdgan.training.resume_point import Commits, HostsChanged
+from hvdgan.training.session import Session, train, watch
 from hvdgan.training.stopping import Stopping
 
 _TRIES = 3
 """number of times that a run may resume from the same commit before another loss is an error"""
 
 
-def train(command: Command, page: Page) -> bool:
+def train_elastic(command: Command, page: Page, loggers: Sequence[LoggerChoice]) -> Reached:
     """Train to the last step, with other ranks whenever one is lost or hosts come in; the result is session.train()'s.
 
     Everything is built anew for each set of ranks, because the traced steps hold a rank's slice of the batch.
@@ -36,13 +40,13 @@ def train(command: Command, page: Page) -> bool:
             "--peer-timeout 0: an elastic run needs heartbeats to tell a failed rank from a lost one; give a value "
             "above 0"
         )
-    with Membership(command.config.accumulate, share_gpu=command.config.share_gpu) as membership:
+    config = command.config
+    with Membership(config.accumulate, share_gpu=config.share_gpu, deterministic=config.deterministic) as membership:
         commits = Commits(command.elastic.commit_every, membership.hosts_changed)
-        ranks = membership.join()
-        stop_file = folder_of(command.config) / "stop"
-        with Stopping(ranks, stop_file, command.time_budget) as stopping:
+        with Stopping(membership.join(), folder_of(config) / "stop", command.time_budget) as stopping:
+            session = Session(command=command, stopping=stopping, page=page, loggers=loggers, commits=commits)
             tries: dict[int, int] = {}
-            while (reached := _train_with(command, membership, commits, stopping, page)) is None:
+            while (reached := _train_with(session, membership.ranks)) is None:
                 step = commits.last.step if commits.last else -1
                 tries[step] = tries.get(step, 0) + 1
                 if tries[step] > _TRIES:
@@ -53,32 +57,28 @@ def train(command: Command, page: Page) -> bool:
         return reached
 
 
-def _train_with(
-    command: Command, membership: Membership, commits: Commits, stopping: Stopping, page: Page
-) -> bool | None:
+def _train_with(session: Session, ranks: Ranks) -> Reached | None:
     """Train with these ranks to the end; returns None if other ranks are to continue."""
-    ranks = membership.ranks
+    config, page = session.command.config, session.page
     try:
-        watch = session.watch(command, ranks, elastic=True)
+        heartbeat = watch(session.command, ranks, elastic=True)
     except LostPeer:  # a rank was lost before the watch began
         return None
     # A rank that leaves this block without an error is not taken for one that has failed.
-    with watch as heart:
-        run = None
+    with heartbeat as heart:
         try:
             with failures_in_words(heart.explanation):
-                devices.check(devices.everyones_devices(ranks), share_gpu=command.config.share_gpu)
-                run, resume_point = session.build_and_restore(command, ranks, commits)
-                return session.train(run, resume_point, heart, stopping, commits, page, loggers=command.loggers)
+                devices.check(devices.everyones_devices(ranks), share_gpu=config.share_gpu)
+                return train(session, ranks, heart)
         except HostsChanged:
             pass
         except LostPeer as lost:
             if heart.has_failed():
                 raise
-            if ranks.is_root and run is None:  # later, session.train() has logged it
+            if ranks.is_root and page.run_dir is None:  # else the record of the run has it
                 print(f"hvdgan: {lost}", file=sys.stderr, flush=True)
     page.run_dir = None  # the run may continue without this process
-    _write_last_commit(folder_of(command.config) / "checkpoints", commits)
+    _write_last_commit(folder_of(config) / "checkpoints", session.commits)
     return None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
 from hvdgan.networks.layer_state import is_seed
-from hvdgan.training.state import TrainState, copy_of
+from hvdgan.training.train_state import TrainState, copy_of
 
 Digests = Mapping[str, str]
 """the SHA-256 in hex of each frozen network and of all that is read outside of the networks, by a description"""

@@ -21,7 +21,7 @@ from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.record import Record
 from hvdgan.training.repeatable import refuse_unrepeatable
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 _GRID = 64
 _FIXED_STEP = -1  # not a training step, so that nothing else has the same draws

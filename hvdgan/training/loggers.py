@@ -21,12 +21,12 @@ import numpy as np
 from hvdgan.errors import UserError, in_one_line
 from hvdgan.runs.events import Event, LostLogger
 from hvdgan.settings.own_code import refuse_borrowed, search_working_folder
+from hvdgan.training.trackers import MLflow, TensorBoard, WeightsAndBiases
 
 MOST_CALLS = 1000
 """calls that may wait for a logger"""
 SOON, PATIENCE = 5.0, 60.0
 """seconds that the end of a run waits for a logger before it says so, and in all"""
-_CLASSES = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
 _METHODS = ("settings", "scalars", "pictures", "close")
 
 
@@ -82,14 +82,29 @@ class LoggerChoice:
     repeats: bool = False
 
 
+_KNOWN: Mapping[str, Callable[[Path, int], Logger]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
+
+
+def chosen_loggers(names: Sequence[str], own: Sequence[LoggerChoice] = ()) -> list[LoggerChoice]:
+    """Find the loggers of --logger before data are read; `own` are those that Python code has given."""
+    given, chosen = {each.name: each for each in own}, [name for name in names if name != "none"]
+    if len({*chosen}) < len(chosen):
+        raise UserError(f"--logger {','.join(chosen)}: one is named twice")
+    return [given.get(name) or find(name) for name in chosen]
+
+
 def find(name: str) -> LoggerChoice:
     """Find a logger by a name of --logger; a UserError says that there is none, or that its library is missing."""
     module, _, attribute = name.partition(":")
-    if name in _CLASSES:
+    if name in _KNOWN:
         if importlib.util.find_spec(name) is None:
             raise UserError(f"--logger {name}: {name} is not installed for this Python; pip install {name}")
-        return LoggerChoice(name, functools.partial(_make_known, _CLASSES[name]), repeats=name == "tensorboard")
-    expected = f"expected none, {', '.join(_CLASSES)}, or a class of your own as my_module:MyLogger"
+        return LoggerChoice(name, _KNOWN[name], repeats=name == "tensorboard")
+    expected = f"expected none, {', '.join(_KNOWN)}, or a class of your own as my_module:MyLogger"
     if not attribute or not module or module.endswith(".py"):
         raise UserError(f"--logger {name}: {expected}")
     search_working_folder()
@@ -108,7 +123,7 @@ def choice_of(logger: Any, name: str = "") -> LoggerChoice:
     missing = [method for method in _METHODS if not callable(getattr(logger, method, None))]
     if missing and (is_one or isinstance(logger, type) or not callable(logger)):
         raise UserError(
-            f"--logger {name}: it has no {', '.join(missing)}(); a subclass of hvdgan.train.Logger needs only the "
+            f"--logger {name}: it has no {', '.join(missing)}(); a subclass of hvdgan.Logger needs only the "
             "methods that it uses"
         )
     return LoggerChoice(name, lambda run_dir, _: logger if is_one else logger(run_dir))
@@ -120,13 +135,6 @@ def name_of(thing: Any) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
-def _make_known(kind: str, run_dir: Path, step: int) -> Logger:
-    from hvdgan.training import trackers
-
-    made: Logger = getattr(trackers, kind)(run_dir, step)
-    return made
-
-
 def _log(logger: Logger, step: int, values: dict[str, float]) -> None:
     logger.scalars(step, values)
 
@@ -135,14 +143,9 @@ class _Feed:
     """Calls a logger in a thread: makes it at the first call, and drops it after an error."""
 
     def __init__(
-        self,
-        choice: LoggerChoice,
-        make: Callable[[], Logger],
-        tell: Callable[[Event], None],
-        stop: Callable[[str], None],
+        self, choice: LoggerChoice, run_dir: Path, step: int, tell: Callable[[Event], None], stop: Callable[[str], None]
     ) -> None:
-        self.choice = choice
-        self._make, self._tell, self._stop = make, tell, stop
+        self.choice, self._run_dir, self._step, self._tell, self._stop = choice, run_dir, step, tell, stop
         self._calls: queue.Queue[Callable[[Logger], None] | None] = queue.Queue(MOST_CALLS)
         self._is_lost = False
         # A daemon thread: a logger that hangs does not keep the process.
@@ -166,7 +169,7 @@ class _Feed:
     def _work(self) -> None:
         logger = None
         try:
-            logger = self._make()
+            logger = self.choice.make(self._run_dir, self._step)
             while (call := self._calls.get()) is not None and not self._is_lost:
                 try:
                     call(logger)
@@ -200,7 +203,7 @@ class Loggers:
         stop: Callable[[str], None],
     ) -> None:
         self._repeated = repeated
-        self._feeds = [_Feed(each, functools.partial(each.make, run_dir, step), tell, stop) for each in choices]
+        self._feeds = [_Feed(each, run_dir, step, tell, stop) for each in choices]
         for feed in self._feeds:
             feed.put(lambda logger: logger.settings(dict(settings)))
 

@@ -11,7 +11,7 @@ from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.recipe_errors import check
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 Before = Sequence[tuple[keras.Variable, tf.Tensor]]
 """variables with their earlier values"""

@@ -71,62 +71,57 @@ class Record:
         self._is_root, self._run_dir, self._start_step = is_root, run_dir, start_step
         self._unwritten: set[str] = set()
         self._loggers: Loggers | None = None
-        if not is_root:
-            return
-        run_dir.mkdir(parents=True, exist_ok=True)
-        self._repeated = _drop_after(run_dir, start_step)
-        # The name of a file, which a line may hold, need not be UTF-8.
-        self._jsonl, self._events, self._log = (
-            open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
-            for name in (metrics.FILE, events.FILE, events.LOG)
-        )
-        self._progress = Progress(start_step, total_steps)
+        if is_root:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            self._repeated = _drop_after(run_dir, start_step)
+            # The name of a file, which a line may hold, need not be UTF-8.
+            self._files = {
+                name: open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
+                for name in (metrics.FILE, events.FILE, events.LOG)
+            }
+            self._progress = Progress(start_step, total_steps)
 
     def open_loggers(
         self, choices: Sequence[LoggerChoice], settings: Mapping[str, Any], stop: Callable[[str], None]
     ) -> None:
         """Open the loggers of a run that has steps to do; they may stop it, with a reason."""
         if self._is_root:
-            facts = self._run_dir, self._start_step, self._repeated, settings
-            self._loggers = Loggers(choices, *facts, tell=self.tell, stop=stop)
+            self._loggers = Loggers(
+                choices, self._run_dir, self._start_step, self._repeated, settings, tell=self.tell, stop=stop
+            )
 
     def tell(self, event: Event) -> None:
         """Write an event to events.jsonl, and its line to log.txt and, unless it need not be shown, to the terminal."""
         self.write_event(event)
-        self._write_line(event.line)
-        if event.is_shown:
-            self._print_line(event.line)
+        self._log(event.line, is_shown=event.is_shown)
 
     def say(self, text: str) -> None:
         """Log a line, on the terminal and in log.txt; one that begins with `warning: ` is an event."""
         if text.startswith("warning: "):
             self.tell(Caution(text=text.removeprefix("warning: ")))
         else:
-            self._write_line(text)
-            self._print_line(text)
+            self._log(text)
 
     def write_event(self, event: Event) -> None:
         """Write an event to events.jsonl alone."""
-        if self._is_root:
-            with self.tolerant(events.FILE):
-                self._events.write(events.as_json(event))
-                self._events.flush()
+        self._append(events.FILE, events.as_json(event))
 
-    def _write_line(self, text: str) -> None:
-        """Write a line to log.txt alone."""
-        if self._is_root:
-            with self.tolerant(events.LOG):
-                self._log.write(events.dated(text))
-                self._log.flush()
-
-    def _print_line(self, text: str) -> None:
-        """Print a line on the terminal alone."""
-        if self._is_root:
+    def _log(self, text: str, *, is_shown: bool = True) -> None:
+        """Write a line to log.txt and, if it is shown, to the terminal."""
+        self._append(events.LOG, events.dated(text))
+        if is_shown and self._is_root:
             self._progress.print(text)
             failure = getattr(sys.stderr, "failure", None)
             if failure and "stderr" not in self._unwritten:
                 self._unwritten.add("stderr")
                 self._warn(f"standard error cannot be written: {failure}; the run continues")
+
+    def _append(self, name: str, text: str) -> None:
+        """Append a text to a file of the run."""
+        if self._is_root:
+            with self.tolerant(name):
+                self._files[name].write(text)
+                self._files[name].flush()
 
     @contextlib.contextmanager
     def tolerant(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
@@ -148,27 +143,19 @@ class Record:
 
     def write(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
         """Write one record of training metrics."""
-        if not self._is_root:
-            return
-        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        line = self._progress.show(step, stage, values)
-        self._write_line(line)
-        if not self._progress.has_bar:
-            self._print_line(line)
+        if self._is_root:
+            self._write_metrics({"step": step, "stage": stage, "stage_step": stage_step, **values})
+            line = self._progress.show(step, stage, values)
+            self._log(line, is_shown=not self._progress.has_bar)
 
-    def write_evaluation(
-        self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str = "held out"
-    ) -> None:
+    def write_evaluation(self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str) -> None:
         """Write one record of the metrics of an evaluation."""
-        if not self._is_root:
-            return
-        self._append({"step": step, "stage": stage, "stage_step": stage_step, **values})
-        self.tell(Evaluation(step=step, what=what, values=_finite(values)))
+        if self._is_root:
+            self._write_metrics({"step": step, "stage": stage, "stage_step": stage_step, **values})
+            self.tell(Evaluation(step=step, what=what, values=_finite(values)))
 
-    def _append(self, record: dict[str, Any]) -> None:
-        with self.tolerant(metrics.FILE):
-            self._jsonl.write(json.dumps(_finite(record)) + "\n")
-            self._jsonl.flush()
+    def _write_metrics(self, record: dict[str, Any]) -> None:
+        self._append(metrics.FILE, json.dumps(_finite(record)) + "\n")
         if self._loggers:
             self._loggers.scalars(record["step"], _scalars(record))
 
@@ -184,15 +171,14 @@ class Record:
             self._progress.close()
             if self._loggers:
                 self._loggers.close()
-            files = {metrics.FILE: self._jsonl, events.FILE: self._events, events.LOG: self._log}
-            for what, file in files.items():
-                with self.tolerant(what):
+            for name, file in self._files.items():
+                with self.tolerant(name):
                     file.close()
 
     def _warn(self, text: str) -> None:
         """Warn in the files alone."""
         self.write_event(Caution(text=text))
-        self._write_line(f"warning: {text}")
+        self._log(f"warning: {text}", is_shown=False)
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:

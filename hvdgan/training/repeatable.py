@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvdgan.errors import UserError
 from hvdgan.launching.launched import warn_once
 from hvdgan.networks.layer_state import seeds_of
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 Handles = Mapping[int, tf.Tensor]
 """the outer tensor that a function has captured, by the id of the inner tensor that stands for it"""
@@ -115,7 +115,7 @@ def refuse_unrepeatable(
     What it reads outside of the networks is noted in state.outside. In a step, which has `scopes`, a variable that
     nothing would train is refused, and a call of Python, whose random numbers leave no trace in a graph, is warned of.
     """
-    kept = state.recipe_state.own()
+    kept = state.declared_state.own()
     saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
     frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     _note_outside(function, state, saved | frozen)

@@ -1,37 +1,42 @@
 """Restores a run on every rank: from its last commit in memory, from its folder, or from another checkpoint."""
 
+import contextlib
+import dataclasses
+import functools
 import itertools
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints.files import Snapshot
+from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
+from hvdgan.data.training_data import KnownMaps
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
-from hvdgan.files.outputs import write_json
 from hvdgan.settings.config import Config
-from hvdgan.settings.file import read_settings
 from hvdgan.training import run_folder
-from hvdgan.training.build import KnownMaps, Run, folder_of
-from hvdgan.training.changes import check_checkpoint, drop_incomparable
+from hvdgan.training.build import Run, folder_of
+from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
+from hvdgan.training.rank_state import Everyones
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.saving import snapshot
-from hvdgan.training.state import copies_of
 from hvdgan.values import sample_values
 
-# The fields that every rank needs, because any of them may be rank 0 of an elastic run later.
-_SHARED = ("step", "position", "run_id", "progress", "recovered")
-# For each setting that adds tensors to a checkpoint: their kind, its name in messages, and their first values in a run
-# whose checkpoint lacks them.
-_TENSORS_OF = {
-    "ema_decay": ("ema", "averages", "the weights"),
-    "precision": ("loss_scales", "loss scales", "their first value"),
-}
+_MAY_LACK = {"ema_decay": (EMA, "averages"), "precision": (LOSS_SCALES, "loss scales")}
+"""the kind of tensors, and its name in messages, that a checkpoint or the run may lack if this setting may change"""
+
+
+class Saved(NamedTuple):
+    """A checkpoint that was read and verified."""
+
+    path: Path
+    snapshot: Snapshot
 
 
 def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
@@ -43,39 +48,92 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
         UserError: the run cannot use the folder or the checkpoint.
         RunError: no checkpoint can be read, or the folder cannot be written.
     """
+    root, commit = _newest_commit(run.ranks, commits)
+
+    def on_root() -> tuple[ResumePoint, Everyones]:
+        if run.ranks.rank != root:
+            return ResumePoint(), {}
+        if commit is not None:
+            assign(run, Saved(Path("the last commit"), commit))
+            return ResumePoint.of(commit, commit.facts["progress"], recovered=True), commit.of_ranks()
+        _refuse_wrong_flags(run, resume)
+        with _released_if_refused(run, resume) as undo:
+            held = undo.enter_context(run_folder.lock(run) or contextlib.nullcontext())
+            candidates = run_folder.find(run, resume.resume)
+            saved, remarks = verify(candidates, resume)
+            progress = dict[str, Any]()
+            if saved is None:
+                remarks = _take_networks(run, resume)
+            else:
+                progress, differing = compare(run, saved.path, saved.snapshot.facts, resume.allow_changed)
+                remarks += [*differing, *assign(run, saved, resume.allow_changed)]
+            point = ResumePoint.of(saved.snapshot, progress) if saved else ResumePoint(run_id=uuid.uuid4().hex)
+            point = _begin(run, resume, undo, saved, dataclasses.replace(point, lock=held, remarks=remarks))
+        return point, {} if saved is None else saved.snapshot.of_ranks()
+
+    return broadcast(run, root, *shared_errors.on_all(on_root, run.ranks, "restore"))
+
+
+def verify(candidates: Sequence[Path], resume: Resume) -> tuple[Saved | None, list[str]]:
+    """Read the first checkpoint that is not damaged, and verify its tensors; returns lines about the damaged ones."""
+    damaged = list[str]()
+    for path in candidates:
+        try:
+            saved = Saved(path, files.read(path))
+        except files.DamagedCheckpoint as error:
+            damaged.append(error.what)
+            continue
+        remarks = [f"warning: {each}; resuming from {path.name} instead" for each in damaged]
+        if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
+            remarks.append(
+                f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
+                f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
+            )
+        return saved, remarks
+    if damaged:
+        raise RunError(
+            f"no checkpoint in {candidates[0].parent} can be used: {'; '.join(damaged)}; bring one back, or start anew "
+            "in another --run-dir"
+        )
+    return None, []
+
+
+def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[str]:
+    """Give this rank's variables their values; returns lines about tensors that only the run or the checkpoint has."""
+    path, snapshot = saved
+    tensors, values, remarks = run.state.tensors(), snapshot.of_root(), list[str]()
+    for kind, what in (_MAY_LACK[setting] for setting in allow_changed if setting in _MAY_LACK):
+        theirs, own = ({name for name in names if kind_of(name) == kind} for names in (values, tensors))
+        if not (theirs and own):
+            values = {name: value for name, value in values.items() if name not in theirs}
+            tensors = {name: variable for name, variable in tensors.items() if name not in own}
+            then = "are dropped" if theirs else "are not there, and begin as in a new run"
+            remarks += [f"warning: the {what} of {path} {then}"] * bool(theirs or own)
+    run.rank_state.check_fits(snapshot, str(path))
+    checkpoint.assign(tensors, values, path)
+    if not any(kind_of(name) == EMA for name in values):
+        _begin_averages(run, run.state.ema)
+    run.schedule.resume(snapshot.facts["progress"])
+    return remarks
+
+
+def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> ResumePoint:
+    """Give all ranks what the root has restored: its resume point, its variables, and their parts of `everyones`."""
     ranks = run.ranks
-    mine = -1 if commits.last is None else commits.last.step
-    steps = ranks.gather(mine, "commits") if commits.every else [-1]
-    root = steps.index(max(steps))  # rank 0 if no rank has a commit
-    resume_point = ResumePoint()
-
-    def read() -> dict[str, Any] | None:
-        nonlocal resume_point
-        if ranks.rank != root:
-            return None
-        resume_point = from_disk(run, resume) if steps[root] < 0 else _from_commit(run, commits)
-        saved_by = 1 if resume_point.statistics is None else len(resume_point.statistics)
-        return {**{name: getattr(resume_point, name) for name in _SHARED}, "saved_by": saved_by}
-
-    shared = shared_errors.from_all(read, ranks, "restore")[root]
-    for name in _SHARED:
-        setattr(resume_point, name, shared[name])
-    run.schedule.restore(resume_point.progress)
-    drop_incomparable(run, resume_point)
+    # Every rank needs all of it, because any of them may be rank 0 of an elastic run later.
+    facts = {field.name: getattr(point, field.name) for field in dataclasses.fields(point) if field.name != "lock"}
+    facts = ranks.gather(facts if ranks.rank == root else None, "the resume point")[root]
+    if ranks.rank != root:
+        point = ResumePoint(**facts)
+        run.schedule.resume(point.progress)
     ranks.broadcast(list(run.state.tensors().values()), root)
-    if resume_point.step:
-        run.state.recipe_state.take(resume_point.rank_parts, root)
-        run.state.local.take(resume_point.rank_parts, root)
-    if ranks.size > 1 and shared["saved_by"] == ranks.size:  # else all ranks resume with the means
-        own = run.state.statistics.read()
-        everyones = np.zeros((ranks.size, len(own)), own.dtype)
-        if resume_point.statistics is not None:  # on the root
-            everyones = resume_point.statistics.astype(own.dtype)
-        run.state.statistics.write(ranks.broadcast_array(everyones, root)[ranks.rank])
-    if resume_point.recovered:
+    if point.saved_by:
+        run.rank_state.scatter(everyones, point.saved_by, root)
+    if point.recovered:
         # The previous rank 0, which may have run on this host, may still be about to end.
-        shared_errors.from_root(lambda: run_folder.lock(run, resume_point, living=True), ranks, "run folder")
-    return resume_point
+        work = functools.partial(run_folder.take, run, living=True) if ranks.is_root else lambda: None
+        point = dataclasses.replace(point, lock=shared_errors.on_all(work, ranks, "run folder"))
+    return point
 
 
 def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
@@ -96,8 +154,25 @@ def saved_maps(config: Config, resume: str, ranks: Ranks) -> KnownMaps | None:
     return None if found is None else KnownMaps(found[0], [sample_values.of_json(each) for each in found[1]])
 
 
-def from_disk(run: Run, resume: Resume) -> ResumePoint:
-    """Take the run folder and restore its checkpoint, or the one that the command names; only one rank calls this."""
+def _newest_commit(ranks: Ranks, commits: Commits) -> tuple[int, Snapshot | None]:
+    """The first rank with the newest commit, and this rank's own; rank 0 if none has one. Every rank calls this."""
+    mine = -1 if commits.last is None else commits.last.step
+    steps = ranks.gather(mine, "commits") if commits.every else [-1]
+    return steps.index(max(steps)), commits.last if max(steps) >= 0 else None
+
+
+@contextlib.contextmanager
+def _released_if_refused(run: Run, resume: Resume) -> Iterator[contextlib.ExitStack]:
+    """Release the lock that the block takes if it fails; it is held until the run ends otherwise."""
+    with contextlib.ExitStack() as undo:
+        try:
+            yield undo
+        except OSError as error:
+            raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
+        undo.pop_all()
+
+
+def _refuse_wrong_flags(run: Run, resume: Resume) -> None:
     if unknown := set(resume.allow_changed) - run.settings().keys() - {"frozen"}:
         raise UserError(
             f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
@@ -105,164 +180,74 @@ def from_disk(run: Run, resume: Resume) -> ResumePoint:
         )
     if resume.init_networks and resume.init_from is None:
         raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
-    resume_point = ResumePoint(run_id=uuid.uuid4().hex)
-    try:
-        _from_disk(run, resume, resume_point)
-    except BaseException as error:
-        if resume_point.lock is not None:
-            resume_point.lock.close()
-        if isinstance(error, OSError):
-            raise UserError(f"--run-dir {run.run_dir}, --resume {resume.resume}: {error}") from error
-        raise
-    return resume_point
 
 
-def _from_disk(run: Run, resume: Resume, resume_point: ResumePoint) -> None:
-    # A folder that exists is locked before it is read. A new one is made only when nothing is refused any more.
-    is_new = run_folder.is_new(run)
-    if not is_new:
-        run_folder.lock(run, resume_point)
-        files.remove_partial(run.checkpoints)
-    named = run_folder.named_checkpoint(run, resume.resume)
-    if named is not None:
-        _restore(run, named, resume, resume_point)
-    elif candidates := files.newest_first(run.checkpoints):
-        _restore_newest(run, candidates, resume, resume_point)
-    elif run.config_path.is_file() and read_settings(run.config_path).get("recipe") != run.config.recipe:
+def _begin(
+    run: Run, resume: Resume, undo: contextlib.ExitStack, saved: Saved | None, point: ResumePoint
+) -> ResumePoint:
+    """Write to the run folder that this run begins there, unless it has nothing to do."""
+    is_from_elsewhere = saved is not None and saved.path.parent.resolve() != run.checkpoints.resolve()
+    if point.step > run.schedule.total_steps:
+        what = f"{resume.resume}: it" if is_from_elsewhere else f"the newest checkpoint of {run.run_dir}"
         raise UserError(
-            f"{run.config_path} is not of this recipe, {run.config.recipe}, and there is no checkpoint; name another "
-            "--run-dir"
-        )
-    if not resume_point.step and resume.init_from is not None:
-        resume_point.remarks.append(_take_networks(run, resume.init_from, resume.init_networks))
-    is_from_elsewhere = named is not None and named.parent.resolve() != run.checkpoints.resolve()
-    if resume_point.step > run.schedule.total_steps:
-        what = f"--resume {named}: it" if named is not None else f"--resume: the newest checkpoint of {run.run_dir}"
-        raise UserError(
-            f"{what} is of step {resume_point.step}, and this run ends at step {run.schedule.total_steps}; "
+            f"--resume {what} is of step {point.step}, and this run ends at step {run.schedule.total_steps}; "
             f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
         )
-    if is_from_elsewhere or resume_point.step < run.last_step:
-        if is_new:
-            run_folder.lock(run, resume_point)
-        run_folder.check_progress(run.run_dir, resume_point.step)
-        run_folder.note_launch(run.run_dir, new=is_new)
-        write_json(run.config_path, run.settings(), indent=2)
-    if named is not None:
+    held = point.lock
+    if is_from_elsewhere or point.step < run.last_step:
+        held = held or undo.enter_context(run_folder.take(run))
+        run_folder.claim(run, point.step, new=point.lock is None)
+    if resume.resume not in ("auto", "never"):
         # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
-        run_folder.note_checkpoint(run.run_dir, named)
-    if is_from_elsewhere:
-        _begin_own_folder(run, resume_point)
+        run_folder.note_checkpoint(run.run_dir, Path(resume.resume))
+    if saved is not None and is_from_elsewhere:  # the run no longer needs the other folder
+        point = dataclasses.replace(point, run_id=uuid.uuid4().hex)
+        everyones, size = saved.snapshot.of_ranks(), point.saved_by
+        files.write(run.checkpoints, snapshot(run, point, point.step, everyones, point.progress, size))
+    return dataclasses.replace(point, lock=held, remarks=[*(held.remarks if held else ()), *point.remarks])
 
 
-def _restore_newest(run: Run, candidates: list[Path], resume: Resume, resume_point: ResumePoint) -> None:
-    """Restore the newest checkpoint that is not damaged, and log the damaged ones."""
-    damaged = []
-    for candidate in candidates:
-        try:
-            _restore(run, candidate, resume, resume_point)
-        except files.DamagedCheckpoint as error:
-            damaged.append(error.what)
-        else:
-            break
-    else:
-        raise RunError(
-            f"no checkpoint in {run.checkpoints} can be used: {'; '.join(damaged)}; bring one back, or start anew in "
-            "another --run-dir"
-        )
-    resume_point.remarks += [f"warning: {each}; resuming from {candidate.name} instead" for each in damaged]
-    if resume.resume not in ("auto", "never") and candidates[0].name != Path(resume.resume).name:
-        resume_point.remarks.append(
-            f"--resume {resume.resume}: the run of this folder began there, and resumes at its newest "
-            f"checkpoint, {candidates[0].name}; to go back, name another --run-dir"
-        )
-
-
-def _restore(run: Run, source: Path, resume: Resume, resume_point: ResumePoint) -> None:
-    manifest = files.read_manifest(source)
-    remarks = check_checkpoint(run, source, manifest, resume.allow_changed)
-    rank_parts = {**run.state.recipe_state.whole_variables(), **run.state.local.whole_variables(manifest["tensors"])}
-    resume_point.statistics, of_tensors = _restore_tensors(run, source, manifest, resume.allow_changed, rank_parts)
-    saved = {name: each for name, each in rank_parts.items() if name in manifest["tensors"]}
-    resume_point.rank_parts = copies_of(saved)
-    resume_point.remarks += [*remarks, *of_tensors]
-    resume_point.step, resume_point.position = manifest["step"], manifest["samples_seen"]
-    resume_point.run_id, resume_point.progress = manifest["run_id"], manifest["progress"]
-    run.schedule.restore(resume_point.progress)
-
-
-def _restore_tensors(
-    run: Run, source: Path, manifest: dict[str, Any], allow_changed: Iterable[str], rank_parts: checkpoint.Tensors
-) -> tuple[np.ndarray | None, list[str]]:
-    """Restore all tensors, except for kinds that only the checkpoint or only the run has, where that is allowed."""
-    tensors = {**run.state.tensors(), **rank_parts}
-    theirs, own = ({_kind(name) for name in names} for names in (manifest["tensors"], tensors))
-    skipped, remarks = set(), []
-    for setting, (kind, what, first) in _TENSORS_OF.items():
-        if setting in allow_changed and kind in theirs ^ own:
-            skipped |= {kind, f"local/{kind}"}
-            then = "are dropped" if kind in theirs else f"are not there, and begin at {first}"
-            remarks.append(f"warning: the {what} of {source} {then}")
-    only = tuple(f"{kind}/" for kind in sorted((theirs | own) - skipped))
-    wanted = {name: variable for name, variable in tensors.items() if name.startswith(only)}
-    saved = checkpoint.restore(source, manifest, wanted, only)
-    statistics = saved
-    if saved is not None and saved.shape[1] != len(run.state.statistics.read()):
-        statistics = None
-        remarks.append(
-            f"warning: {source} was made with other statistics of each rank; all ranks resume with their means"
-        )
-    if "ema" in skipped:
-        _begin_averages(run, run.state.ema)
-    return statistics, remarks
-
-
-def _kind(name: str) -> str:
-    """What a tensor is, by its name: networks, optimizers, ema, ...; local/ema, ... if each rank has one of its own."""
-    words = name.split("/")
-    return "/".join(words[:2]) if words[0] == "local" else words[0]
-
-
-def _take_networks(run: Run, source: Path, names: tuple[str, ...]) -> str:
-    """Give networks of a new run, and their averages, the values of another run's networks."""
-    where = f"--init-from {source}"
+def _take_networks(run: Run, resume: Resume) -> list[str]:
+    """Give networks of a new run, and their averages, the values of another run's networks, if the command names it."""
+    if resume.init_from is None:
+        return []
+    where, names = f"--init-from {resume.init_from}", resume.init_networks
     try:
-        source = files.find(source)
+        source = files.find(resume.init_from)
     except UserError as error:
         raise UserError(f"--init-from {error}") from error
-    manifest = files.read_manifest(source)
-    theirs = {name.split("/")[1] for name in manifest["tensors"] if name.startswith("networks/")}
+    saved = files.read(source, only=(f"{NETWORKS}/", f"{EMA}/")).of_root()
+    theirs = {owner_of(name) for name in saved if kind_of(name) == NETWORKS}
     chosen = set(names) or theirs & run.state.networks.keys()
     if not chosen or chosen - (theirs & run.state.networks.keys()):
         raise UserError(
             f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
             f"{', '.join(run.state.networks)}; name some that both have"
         )
-    own, saved, moved = run.state.tensors(), manifest["tensors"], dict[str, str]()
-    for kind in ("networks", "ema"):
-        wanted = dict[str, Any]()
-        for name in sorted(chosen):
-            wanted |= _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
-        if kind == "ema":
+    own, moved = run.state.tensors(), dict[str, str]()
+    for kind in (NETWORKS, EMA):
+        if kind == EMA:
             _begin_averages(run, chosen & run.state.ema.keys())  # which stay where the other run has none
-        checkpoint.restore(source, manifest, wanted, only=tuple(wanted))
+        for name in sorted(chosen):
+            wanted = _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
+            checkpoint.assign(wanted, {name: saved[name] for name in wanted}, source)
     run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
     remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
-    return f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"
+    return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"]
 
 
 def _by_their_names(
-    where: str, own: checkpoint.Tensors, saved: Mapping[str, Any], folder: str, moved: dict[str, str]
+    where: str, own: checkpoint.Tensors, saved: Mapping[str, np.ndarray], folder: str, moved: dict[str, str]
 ) -> checkpoint.Tensors:
     """The variables of a folder by their names in another run, where Keras may have numbered the layers otherwise."""
     mine, theirs = ([key for key in some if key.startswith(folder)] for some in (own, saved))
     if not (mine and theirs):
         return {}
     if mine != theirs:
-        moved[folder.split("/")[1]], mine = ("in order", mine) if {*mine} ^ {*theirs} else ("by name", theirs)
+        moved[owner_of(folder)], mine = ("in order", mine) if {*mine} ^ {*theirs} else ("by name", theirs)
     for here, there in itertools.zip_longest(mine, theirs, fillvalue=""):
         now = here and f"{own[here].dtype} {tuple(own[here].shape)}"
-        was = there and f"{saved[there]['dtype']} {tuple(saved[there]['shape'])}"
+        was = there and f"{saved[there].dtype} {saved[there].shape}"
         words = [re.sub(r"_\d+$", "", key.rpartition("/")[2]) for key in (here, there)]  # such as kernel
         if now != was or words[0] != words[1]:
             it = f"it has {there or 'nothing'} {was} where this run has {here or 'nothing'} {now}"
@@ -275,30 +260,3 @@ def _begin_averages(run: Run, networks: Iterable[str]) -> None:
     pairs = run.state.sampling_values()
     for variable, average in (pair for name in networks for pair in pairs[name]):
         average.assign(variable)
-
-
-def _begin_own_folder(run: Run, resume_point: ResumePoint) -> None:
-    """Write the restored checkpoint to the run's own folder, so that the run no longer needs the other one."""
-    resume_point.run_id = uuid.uuid4().hex
-    everyones = run.state.statistics.read()[None] if resume_point.statistics is None else resume_point.statistics
-    files.write(
-        run.checkpoints,
-        snapshot(
-            run,
-            resume_point.step,
-            resume_point.position,
-            resume_point.run_id,
-            (everyones, resume_point.rank_parts),
-            resume_point.progress,
-        ),
-    )
-
-
-def _from_commit(run: Run, commits: Commits) -> ResumePoint:
-    """Give this rank's variables the values of its last commit."""
-    assert commits.last is not None
-    statistics = checkpoint.put_back(run.state.tensors(), commits.last)
-    facts = commits.last.facts
-    position, run_id, progress = facts["samples_seen"], facts["run_id"], facts["progress"]
-    rank_parts = {name: commits.last.values[name] for name in (*run.state.recipe_state.own(), *run.state.local.own())}
-    return ResumePoint(commits.last.step, position, run_id, statistics, progress, recovered=True, rank_parts=rank_parts)

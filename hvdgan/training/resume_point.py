@@ -5,13 +5,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from hvdgan.checkpoints.files import Snapshot
 from hvdgan.files.lock import Lock
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class ResumePoint:
     """The point from which a run resumes; step 0 in a new run."""
 
@@ -19,8 +17,8 @@ class ResumePoint:
     position: int = 0
     """number of samples seen, which is the position of the next one in the order of all samples"""
     run_id: str = ""
-    statistics: np.ndarray | None = None
-    """(size, n) statistics of each rank; None if the checkpoint has none"""
+    saved_by: int = 0
+    """number of ranks that the run had; 0 if it is new"""
     progress: dict[str, Any] = dataclasses.field(default_factory=dict)
     """state of the loop, as it was given to saving.snapshot()"""
     remarks: list[str] = dataclasses.field(default_factory=list)
@@ -29,9 +27,12 @@ class ResumePoint:
     """lock of the run folder; None on the ranks that do not write"""
     recovered: bool = False
     """whether the run resumes from a commit of an elastic run"""
-    rank_parts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """the recipe's state per sample of the whole global batch, and the local networks of every rank; empty on the ranks
-    that do not read it"""
+
+    @staticmethod
+    def of(snapshot: Snapshot, progress: dict[str, Any], *, recovered: bool = False) -> "ResumePoint":
+        """Where a snapshot was taken, with what a run can use of its progress."""
+        position, run_id, saved_by = (snapshot.facts[name] for name in ("samples_seen", "run_id", "ranks"))
+        return ResumePoint(snapshot.step, position, run_id, saved_by, progress, recovered=recovered)
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""
@@ -45,7 +46,7 @@ class HostsChanged(Exception):
 class Commits:
     """The last commit of this rank; it outlives the set of ranks that made it.
 
-    It is complete on every rank, with the statistics of all ranks, so that any remaining rank can restore the run.
+    It is complete on every rank, with the values of all ranks, so that any remaining rank can restore the run.
 
     every: number of steps between two commits; 0: none, because the run is not elastic.
     hosts_changed: function that checks whether hosts come or go, the same on every rank; every rank calls it.

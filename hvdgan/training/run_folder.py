@@ -9,12 +9,12 @@ from typing import Any
 from hvdgan.checkpoints import files
 from hvdgan.errors import RunError, UserError
 from hvdgan.files.in_place import check_regular
-from hvdgan.files.lock import wait_for_lock
+from hvdgan.files.lock import Lock, wait_for_lock
 from hvdgan.files.outputs import write_json
 from hvdgan.launching.launched import VAIN_REQUEUES, requeued
 from hvdgan.runs import events
+from hvdgan.settings.file import read_settings
 from hvdgan.training.build import Run
-from hvdgan.training.resume_point import ResumePoint
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"
@@ -25,18 +25,46 @@ def is_new(run: Run) -> bool:
     return not (run.config_path.exists() or run.checkpoints.exists())
 
 
-def lock(run: Run, resume_point: ResumePoint, *, living: bool = False) -> None:
+def lock(run: Run) -> Lock | None:
+    """Lock a folder that holds a run, before it is read; a new one is made when nothing is refused any more."""
+    if is_new(run):
+        return None
+    held = take(run)
+    files.remove_partial(run.checkpoints)
+    return held
+
+
+def take(run: Run, *, living: bool = False) -> Lock:
     """Take the lock of the run folder; another rank 0 of this elastic launch may still be `living` and about to end."""
     try:
-        resume_point.lock = wait_for_lock(run.run_dir, living=living or of_this_launch(run.run_dir))
+        taken = wait_for_lock(run.run_dir, living=living or of_this_launch(run.run_dir))
         for name in _WRITTEN_IN_PLACE:
             check_regular(run.run_dir / name)
     except OSError as error:
         raise UserError(f"--run-dir {run.run_dir}: {error}") from error
-    resume_point.remarks += resume_point.lock.remarks
+    return taken
 
 
-def named_checkpoint(run: Run, resume: str) -> Path | None:
+def find(run: Run, resume: str) -> list[Path]:
+    """Find the checkpoints to resume from, the first choice first: the one that --resume names, or the run's own."""
+    named = _named_checkpoint(run, resume)
+    found = files.newest_first(run.checkpoints) if named is None else [named]
+    if not found and run.config_path.is_file() and read_settings(run.config_path).get("recipe") != run.config.recipe:
+        raise UserError(
+            f"{run.config_path} is not of this recipe, {run.config.recipe}, and there is no checkpoint; name another "
+            "--run-dir"
+        )
+    return found
+
+
+def claim(run: Run, step: int, *, new: bool) -> None:
+    """Write to the locked folder that this run begins there at a step."""
+    _check_progress(run.run_dir, step)
+    _note_launch(run.run_dir, new=new)
+    write_json(run.config_path, run.settings(), indent=2)
+
+
+def _named_checkpoint(run: Run, resume: str) -> Path | None:
     """Return the checkpoint that --resume names; None if the run begins anew or resumes from its folder."""
     if resume == "auto":
         return None
@@ -69,7 +97,7 @@ def note_checkpoint(run_dir: Path, checkpoint: Path) -> None:
     write_json(run_dir / _FILE, {**record, "checkpoints": [*others, path]})
 
 
-def note_launch(run_dir: Path, *, new: bool) -> None:
+def _note_launch(run_dir: Path, *, new: bool) -> None:
     """Record the Slurm job that began the run of a folder, and the elastic launch that works on it."""
     before = _read(run_dir)
     after = {**before, "job": _job() if new else before["job"], "launch": _launch()}
@@ -96,7 +124,7 @@ def of_this_launch(run_dir: Path) -> bool:
     return _launch() is not None and _read(run_dir)["launch"] == _launch()
 
 
-def check_progress(run_dir: Path, step: int) -> None:
+def _check_progress(run_dir: Path, step: int) -> None:
     """Refuse to begin once more where a requeued job has begun three times: something ends it before a checkpoint.
 
     Raises:

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-import numpy as np
-
-from hvdgan.checkpoints.checkpoint import snapshot_of, versions
+from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.saver import Best, Saver
+from hvdgan.checkpoints.tensor_names import named_of_ranks
 from hvdgan.errors import shared_errors
 from hvdgan.training.build import Run
+from hvdgan.training.changes import named_steps
+from hvdgan.training.rank_state import Everyones
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.state import copies_of
+from hvdgan.training.train_state import copies_of
 
 
 class Saving:
@@ -59,7 +60,7 @@ class Saving:
         """Check whether an evaluation after `done` steps has given the best value so far; the same on every rank."""
         return self._best is not None and self._best.after(done, self._evaluated_at(done)) != self._best
 
-    def save(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+    def save(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
         """Copy the run to memory, from where a thread writes it; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
@@ -68,15 +69,14 @@ class Saving:
                 self._warn_of_nan(done, value)
             self._best = self._best.after(done, value)
         self._measured, self._evaluated = {}, None
-        rank_parts = self._whole()
         if self._run.ranks.is_root:
             begin = time.perf_counter()
-            self.saver.save(self._snapshot(done, statistics, rank_parts, progress), begin)
+            self.saver.save(self._snapshot(done, everyones, progress), begin)
 
-    def commit(self, done: int, statistics: np.ndarray, progress: dict[str, Any]) -> None:
+    def commit(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         progress = {**progress, "measured": self._measured}
-        self._commits.take(self._snapshot(done, statistics, self._whole(), progress))
+        self._commits.take(self._snapshot(done, everyones, progress))
 
     def finish(self) -> None:
         """Wait until the last checkpoint is written; every rank calls this."""
@@ -95,36 +95,28 @@ class Saving:
         """The best metric as an evaluation after `done` steps has measured it; None if none has."""
         return self._evaluated[1] if self._evaluated is not None and self._evaluated[0] == done else None
 
-    def _whole(self) -> dict[str, np.ndarray]:
-        """What each rank has a part of, of all ranks; every rank calls this."""
-        return {**self._run.state.recipe_state.whole(), **self._run.state.local.whole()}
-
-    def _snapshot(
-        self, done: int, statistics: np.ndarray, rank_parts: dict[str, np.ndarray], progress: dict[str, Any]
-    ) -> Snapshot:
-        position = self._resume_point.samples_seen(done, self._run.config.global_batch_size)
+    def _snapshot(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> Snapshot:
         progress = {**progress, "best": self._best and dataclasses.asdict(self._best)}
-        return snapshot(self._run, done, position, self._resume_point.run_id, (statistics, rank_parts), progress)
+        return snapshot(self._run, self._resume_point, done, everyones, progress)
 
 
 def snapshot(
     run: Run,
+    resume_point: ResumePoint,
     step: int,
-    position: int,
-    run_id: str,
-    of_ranks: tuple[np.ndarray, dict[str, np.ndarray]],
+    everyones: Everyones,
     progress: dict[str, Any],
+    saved_by: int | None = None,
 ) -> Snapshot:
-    """Copy what a checkpoint holds; `of_ranks` are the statistics of all ranks, and what each has a part of."""
-    statistics, rank_parts = of_ranks
+    """Copy what a checkpoint holds; `everyones`, of `saved_by` ranks, is what RankState.gather() has returned."""
     at = run.schedule.at(max(step - 1, 0))
     facts = {
-        "run_id": run_id,
+        "run_id": resume_point.run_id,
         "stage": at.stage.name,
         "stage_index": at.index,
         "stage_step": at.stage_step + 1,
-        "stages": [[stage.name, stage.steps] for stage in run.schedule.stages],
-        "samples_seen": position,
+        "stages": named_steps(run.schedule.stages),
+        "samples_seen": resume_point.samples_seen(step, run.config.global_batch_size),
         "data": {
             "source": run.source.name,
             "fingerprint": run.source.fingerprint,
@@ -135,11 +127,12 @@ def snapshot(
         "code": dict(run.code),
         "frozen": dict(run.frozen),
         "seed": run.config.seed,
-        "ranks": run.ranks.size,
+        "ranks": saved_by or run.ranks.size,
         "config": run.settings(),
         "best": progress.get("best"),
         "progress": progress,
         "versions": versions(),
     }
-    with run.state.statistics.set_to_means(statistics):
-        return snapshot_of(step, {**copies_of(run.state.tensors()), **rank_parts}, statistics, facts)
+    one = {name: each for name, each in run.state.tensors().items() if name not in run.rank_state.local}
+    values = copies_of(one) | run.rank_state.means(everyones) | named_of_ranks(everyones)
+    return Snapshot(step, values, facts)

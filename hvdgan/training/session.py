@@ -1,6 +1,7 @@
 """Trains a run on one set of ranks: watches them, builds, restores, trains, and words each known error in one line."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -12,23 +13,31 @@ from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, unwritable
-from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe import recipe_errors
 from hvdgan.runs.events import End, Event
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
-from hvdgan.training.loop import Loop
+from hvdgan.training.loop import Loop, Reached
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
-from hvdgan.training.observations import Observations
-from hvdgan.training.pending import PendingSteps
-from hvdgan.training.periodic import PeriodicTasks
 from hvdgan.training.record import Record
 from hvdgan.training.report import Page
 from hvdgan.training.restore import restore, saved_maps
-from hvdgan.training.resume_point import Commits, HostsChanged, ResumePoint
+from hvdgan.training.resume_point import Commits, HostsChanged
 from hvdgan.training.stopping import Stopping
-from hvdgan.training.summary import announce
+from hvdgan.training.summary import announce, end_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Session:
+    """What a command is trained with, on whichever ranks."""
+
+    command: Command
+    stopping: Stopping
+    page: Page
+    loggers: Sequence[LoggerChoice] = ()
+    """loggers for rank 0 to open"""
+    commits: Commits = dataclasses.field(default_factory=Commits)
 
 
 def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat:
@@ -46,61 +55,48 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
         )
 
 
-def build_and_restore(command: Command, ranks: Ranks, commits: Commits) -> tuple[Run, ResumePoint]:
-    """Build a run and restore it; every rank calls this."""
-    known = saved_maps(command.config, command.resume.resume, ranks)
-    run = build(command.config, command.recipe, command.options, ranks, known)
-    return run, restore(run, command.resume, commits)
+def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
+    """Build the run of a command, restore it and train to its last step; every rank calls this.
 
-
-def train(
-    run: Run,
-    resume_point: ResumePoint,
-    heart: Heartbeat,
-    stopping: Stopping,
-    commits: Commits,
-    page: Page,
-    *,
-    loggers: Sequence[LoggerChoice] = (),
-) -> bool:
-    """Train to the last step of the schedule or of --max-steps; every rank calls this.
-
-    Returns False if the run has stopped on request, and is saved. The lock of the resume point is released at the end.
+    A run that stops on request is saved. The lock of the run folder is released at the end.
 
     Raises:
         RunError: a checkpoint cannot be written; data or losses fail; LostPeer: a collective has failed.
         HostsChanged: other ranks are to take part in an elastic run.
     """
-    stopping.take_interrupts()
-    is_root, first = run.ranks.is_root, resume_point.step
-    guard = MemoryGuard(run)
+    command, page = session.command, session.page
+    known = saved_maps(command.config, command.resume.resume, ranks)
+    run = build(command.config, command.recipe, command.options, ranks, known)
+    resume_point = restore(run, command.resume, session.commits)
+    session.stopping.take_interrupts()
+    first, guard = resume_point.step, MemoryGuard(run)
     with resume_point.lock or contextlib.nullcontext():
         with _in_words(run, heart, guard):
-            record = Record(run.run_dir, is_root=is_root, start_step=first, total_steps=run.last_step)
-        page.run_dir = run.run_dir if is_root else None
+            record = Record(run.run_dir, is_root=ranks.is_root, start_step=first, total_steps=run.last_step)
+        page.run_dir = run.run_dir if ranks.is_root else None
         with contextlib.closing(record), _in_words(run, heart, guard, record.tell):
             announce(run, resume_point, record)
             page.is_finished = first >= run.last_step
             if page.is_finished:
-                return True
-            record.open_loggers(loggers, run.settings(), stopping.ask)
-            observations = Observations(run, resume_point, record)
-            tasks = PeriodicTasks(run, resume_point, record, commits, observations)
-            pending = PendingSteps(observations, cpu_or_gpu.chosen().steps_behind)
-            loop = Loop(run, resume_point, stopping, pending, tasks)
-            with _open_batches(run, resume_point) as batches:
-                page.is_finished = loop.train(batches, guard)
-    return page.is_finished
+                return Reached(first, is_finished=True)
+            record.open_loggers(session.loggers, run.settings(), session.stopping.ask)
+            loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits)
+            with _open_batches(run, resume_point.position) as batches:
+                reached = loop.do_steps(batches, guard)
+            reason = None if reached.is_finished else session.stopping.reason
+            record.tell(end_of(run, first, reached.step, reason))
+            page.is_finished = reached.is_finished
+    return reached
 
 
-def _open_batches(run: Run, resume_point: ResumePoint) -> Batches:
+def _open_batches(run: Run, position: int) -> Batches:
     config, ranks = run.config, run.ranks
     return Batches(
         run.source,
         seed=config.seed,
         global_batch_size=config.global_batch_size,
         places=ranks.slice_of(config.global_batch_size),
-        position=resume_point.position,
+        position=position,
         threads=reading_threads(config.pipeline.threads, ranks),
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,

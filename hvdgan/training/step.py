@@ -29,7 +29,7 @@ from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.optimizers import apply_gradients, apply_if, changed_by, global_norm, values_of
-from hvdgan.training.state import TrainState
+from hvdgan.training.train_state import TrainState
 
 Metrics = dict[str, tf.Tensor]
 """scalars by name"""
@@ -132,7 +132,7 @@ class StageStep:
                 is_wanted = self._is_wanted(update, measured)
             apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, self.stage, config)
             applied = apply_if(is_finite, is_wanted, apply, before, changed_by(state, update))
-            state.recipe_state.assign(new_values, is_finite)
+            state.declared_state.assign(new_values, is_finite)
             if scale or update.only_if is not None:
                 measured["applied"] = tf.cast(applied, tf.float32)
             if scale:
@@ -156,7 +156,7 @@ class StageStep:
 
         def compute(update: Update) -> Computed:
             with shared.recorded(list(tapes.values())):
-                loss, metrics, state = self._loss(update, batch, self._stage_state.recipe_state.values(), shared)
+                loss, metrics, state = self._loss(update, batch, self._stage_state.declared_state.values(), shared)
             for name in update.owns:  # its optimizer is about to change them
                 shared.forget(name)
             return Computed(self._gradients(update, tapes.pop(update.name), loss), metrics, state)
@@ -192,7 +192,7 @@ class StageStep:
         """Compute an update on one micro-batch of this rank's slice, a scalar int32, with forward passes of its own."""
         count = self.micro_batches
         data = {name: tf.reshape(value, (count, -1, *value.shape[1:]))[number] for name, value in data.items()}
-        batch, values = self.batch_at(step, data, number), self._stage_state.recipe_state.values(number, count)
+        batch, values = self.batch_at(step, data, number), self._stage_state.declared_state.values(number, count)
         with self._scope(update):
             with self._tape(update) as tape:
                 loss, metrics, state = self._loss(update, batch, values)
@@ -243,7 +243,7 @@ class StageStep:
             averages=self._run_state.sampling_values(),
         )
         loss, measured, new = loss_of(update.loss, nets, batch, where)
-        declared = state.recipe_state.declared
+        declared = state.declared_state.declared
         new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
         if of_networks := self._network_losses(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
@@ -326,7 +326,7 @@ class StageStep:
         if self.stage.level is not None:
             first, last = self.stage.level
             done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
-            self._stage_state.recipe_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
+            self._stage_state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
 
     def _is_wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """What the update's only_if decides, given the metrics of all ranks."""
@@ -336,7 +336,7 @@ class StageStep:
 
     def _control(self, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""
-        kept, config = self._stage_state.recipe_state, self._config
+        kept, config = self._stage_state.declared_state, self._config
         reported = None if config.ada is None else ada.sign_of(self.stage.updates, metrics)
         controls = type(self._recipe).control is not Recipe.control
         if not (controls or reported):

@@ -31,11 +31,11 @@ from hvdgan.launching.launched import allocated, requeued
 from hvdgan.launching.programs import git_state
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, UpdateFacts
-from hvdgan.settings.config import Config
+from hvdgan.settings.config import Config, to_json
+from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_micro_batches, check_packs, make_parts
-from hvdgan.training.changes import stage_steps
-from hvdgan.training.command import to_json
+from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
+from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.step import StageStep
@@ -113,7 +113,7 @@ def _check_slice(run: Run, count: int, size: int) -> None:
     config = dataclasses.replace(run.config, global_batch_size=count)
     try:
         with recipe_errors.of(run.recipe):
-            for step in make_parts(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
+            for step in make_trainable(config, type(run.recipe), run.recipe.options, run.recipe.data, Ranks()).steps:
                 step.trace(run.source)
                 if size > 1 and step.of_several:
                     raise step.of_several[0]
@@ -145,7 +145,7 @@ def _how_to_continue(run: Run) -> str:
     more = 2 * last.steps
     if not others and run.config.stages is None and getattr(run.recipe.options, "steps", 0) == last.steps:
         return f"for more, give --steps {more}"
-    longer = stage_steps([*others, dataclasses.replace(last, steps=more)])
+    longer = stage_steps([*named_steps(others), [last.name, more]])
     return f"give the last stage, {last.name}, more than {last.steps} steps to continue, such as --stages {longer}"
 
 
@@ -243,7 +243,7 @@ def _code(recipe: Recipe) -> str:
 
 def _state(run: Run) -> Iterator[str]:
     """What the recipe keeps besides its networks."""
-    if declared := run.state.recipe_state.declared:
+    if declared := run.state.declared_state.declared:
         shapes = (
             f"{name} {tuple(each.initial.shape)}{' per sample' * each.per_sample}" for name, each in declared.items()
         )
@@ -362,25 +362,14 @@ def _evaluations(run: Run) -> Iterator[str]:
 
 def changed_flags(config: Config, options: Any) -> list[str]:
     """Write each setting that differs from its default as a flag, quoted for a shell."""
-    defaults = to_json(Config(), type(options)())
-    return [" ".join(map(shlex.quote, words)) for words in _changed(to_json(config, options), defaults, "--")]
+    changed = _changed(to_json(config, options), to_json(Config(), type(options)()))
+    return [shlex.quote(word) for word in as_words(changed)]
 
 
-def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any], start: str) -> Iterator[list[str]]:
-    for name, value in values.items():
-        flag, default = start + name.replace("_", "-"), defaults.get(name)
-        if isinstance(value, dict):
-            yield from _changed(value, default if isinstance(default, dict) else {}, f"{flag}.")
-        elif value != default and value is not None:  # no flag sets None
-            yield from _words(flag, value)
-
-
-def _words(flag: str, value: Any) -> Iterator[list[str]]:
-    if isinstance(value, bool):
-        yield [flag if value else f"--no-{flag[2:]}"]
-    elif isinstance(value, list):
-        yield [flag, ",".join(map(str, value))]
-    else:
-        text = str(value)
-        # The parser would take a value such as -0.5 for a flag.
-        yield [f"{flag}={text}"] if text.startswith("-") else [flag, text]
+def _changed(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that differ from the defaults, also those of settings within settings."""
+    return {
+        name: _changed(value, defaults[name]) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value != defaults[name]
+    }

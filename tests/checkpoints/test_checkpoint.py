@@ -20,8 +20,6 @@ from hvdgan.train import main
 from saved import latest, steps
 from tiny import TinyOptions
 
-ALONE = np.zeros((1, 0), np.float32)
-
 
 @pytest.fixture
 def trained():
@@ -35,11 +33,11 @@ def trained():
 
 def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_path):
     saved = values_of(trained)
-    path = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    path = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
     manifest = files.read_manifest(path)
-    checkpoint.restore(path, manifest, other.state.tensors())
+    checkpoint.load(path, manifest, other.state.tensors())
     assert not changed(saved, values_of(other))
     assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
     assert newest(tmp_path) == path == tmp_path / "step-00000003.safetensors"
@@ -54,7 +52,7 @@ def test_a_manifest_that_was_edited_is_damaged_and_its_fields_are_named(tmp_path
     edited = copy.deepcopy(FACTS) | {"versions": [], "stages": ["adversarial", ["a", 8]]}
     edited["data"]["spec"] |= {"values": 3, "shape": [8, None], "domains": None}
     edited["progress"] = {"ended": [], "bad_files": {}, "ranks": [{}, 3]}
-    path = write_checkpoint(tmp_path, 3, {}, ALONE, edited)
+    path = write_checkpoint(tmp_path, 3, {}, edited)
     with pytest.raises(files.DamagedCheckpoint) as caught:
         files.read_manifest(path)
     assert "of another type: versions, stages, data/spec/shape, data/spec/domains, data/spec/values and 3 more" in str(
@@ -63,14 +61,14 @@ def test_a_manifest_that_was_edited_is_damaged_and_its_fields_are_named(tmp_path
 
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
-    path = write_checkpoint(tmp_path, 3, trained.state.tensors(), ALONE, FACTS)
+    path = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
     manifest = files.read_manifest(path)
     with pytest.raises(RunError, match="this run has no .*batch_normalization"):
-        checkpoint.restore(path, manifest, tiny_run().state.tensors())
+        checkpoint.load(path, manifest, tiny_run().state.tensors())
     wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
     said = r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"
     with pytest.raises(RunError, match=said):
-        checkpoint.restore(path, manifest, wider.state.tensors())
+        checkpoint.load(path, manifest, wider.state.tensors())
 
 
 def test_an_array_that_is_not_contiguous_is_written_as_it_is(tmp_path):

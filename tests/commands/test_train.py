@@ -18,21 +18,11 @@ from PIL import Image
 
 from hvdgan import inspect
 from hvdgan.diagnostics.installation import package_version
-from hvdgan.runs.metrics import OF_SPEED
 from launching import EACH_CONTROLLER, HAS_MPI, ROOT, SECONDS, environment, launcher, run, train
-from saved import latest, manifest, records, tensors
+from saved import latest, manifest, measured, records, state, tensors
 
 TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16"]
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
-
-
-def state(run_dir: Path) -> dict[str, np.ndarray]:
-    """The tensors of a run's latest checkpoint."""
-    return tensors(run_dir, latest(run_dir))
-
-
-def files(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(tmp_path):
@@ -68,18 +58,17 @@ def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):
 def test_a_run_folder_holds_what_the_readme_says(tmp_path):
     train(tmp_path, *TINY, "--steps", "6", "--log-every", "2", "--sample-every", "3", "--checkpoint-every", "3")
     run_dir = tmp_path / "runs" / "tiny.Tiny"
-    events = {name for name in files(run_dir) if name.startswith("tensorboard/events")}
-    assert len(events) == 1
+    found = {path.relative_to(run_dir).as_posix() for path in run_dir.rglob("*") if path.is_file()}
+    (events,) = [name for name in found if name.startswith("tensorboard/events")]
     checkpoints = {f"checkpoints/step-0000000{step}.safetensors" for step in (3, 6)}
     samples = {f"samples/{name}.png" for name in ("real", "step-00000000", "step-00000003", "step-00000006")}
     rest = {"config.json", "metrics.jsonl", "log.txt", "events.jsonl", ".lock", "checkpoints/latest"}
-    assert files(run_dir) - events == {*checkpoints, *samples, *rest}
-    assert [record["step"] for record in records(run_dir)] == [2, 4, 6]
+    assert found == {events, *checkpoints, *samples, *rest}
+    assert [(each["step"], each["stage"], each["stage_step"]) for each in records(run_dir)] == [
+        (step, "adversarial", step) for step in (2, 4, 6)
+    ]
     for record in records(run_dir):
-        assert record["stage"] == "adversarial" and record["stage_step"] == record["step"]
-        seconds = ["step_seconds", "wait_seconds", "between_seconds"]
-        numbers = ["images_per_sec", *seconds, "judge/loss", "judge/real", "fool/loss"]
-        assert all(np.isfinite(record[name]) for name in numbers)
+        assert all(np.isfinite(record[name]) for name in ("between_seconds", "judge/loss", "judge/real", "fool/loss"))
         assert 0 <= record["wait_seconds"] <= record["step_seconds"]
         assert record["images_per_sec"] == pytest.approx(16 / record["step_seconds"], rel=1e-3)
     line = r" step (\d)/6 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, "
@@ -98,7 +87,7 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, ca
     arguments = "--nf 4 --norm none --global-batch-size 16 --max-steps 20 --log-every 10 --run-dir".split()
     train(tmp_path, *arguments, "one")
     train(tmp_path, *arguments, "two", ranks=2, controller=controller)
-    one, two = state(tmp_path / "one"), state(tmp_path / "two")
+    one, two = (tensors(tmp_path / name, 20) for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:
         if name.startswith(("networks/", "ema/")):
@@ -132,9 +121,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", str(stop), ranks=ranks)
     done = train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", "40", ranks=ranks)
     assert f"resuming at step {stop} of 40" in done.stderr
-    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
-    assert whole.keys() == parts.keys()
-    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+    assert state(tmp_path / "whole", 40) == state(tmp_path / "parts", 40)
     # A stage changes nothing of what it does not own, also through samples and checkpoints, and where the mean of three
     # equal numbers need not be that number.
     first, later = tensors(tmp_path / "whole", 14), tensors(tmp_path / "whole", 28)
@@ -146,25 +133,19 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
     last = "samples/step-00000040.png"
     assert (tmp_path / "whole" / last).read_bytes() == (tmp_path / "parts" / last).read_bytes()
     if stop % 10 == 0:
-        metrics = [
-            [
-                {key: value for key, value in record.items() if key not in OF_SPEED}
-                for record in records(tmp_path / name)
-            ]
-            for name in ("whole", "parts")
-        ]
-        assert metrics[0] == metrics[1] and [record["step"] for record in metrics[0]] == [10, 20, 30, 40]
+        whole = measured(tmp_path / "whole")
+        assert whole == measured(tmp_path / "parts") and [record["step"] for record in whole] == [10, 20, 30, 40]
 
 
 def test_another_number_of_ranks_continues_with_the_same_samples(tmp_path):
     """The mean label of every batch tells which images it has; equal weights tell that latents are the same."""
     arguments = ["--recipe", "tiny:Labelled", *TINY[2:], "--steps", "12", "--log-every", "1"]
     train(tmp_path, *arguments, "--run-dir", "whole")
-    for steps, ranks in (("6", 2), ("12", 1)):
-        train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", steps, ranks=ranks)
+    for last, ranks in (("6", 2), ("12", 1)):
+        train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", last, ranks=ranks)
     labels = [[record["judge/label"] for record in records(tmp_path / name)] for name in ("whole", "parts")]
     assert len(labels[0]) == 12 and labels[0] == pytest.approx(labels[1], abs=1e-5)
-    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
+    whole, parts = (tensors(tmp_path / name, 12) for name in ("whole", "parts"))
     for name, value in whole.items():
         if name.startswith("networks/"):
             assert np.linalg.norm(parts[name] - value) <= 1e-4 * np.linalg.norm(value), name
@@ -174,16 +155,13 @@ def test_stages_are_chosen_on_the_command_line(tmp_path):
     staged = ["--recipe", "tiny:Resetting", *TINY[2:], "--stages", "joint=2,generator=3,joint=4", "--log-every", "1"]
     train(tmp_path, *staged, "--run-dir", "whole")
     stages = [(record["stage"], record["stage_step"]) for record in records(tmp_path / "whole")]
-    assert stages == [*(("joint", step) for step in (1, 2)), *(("generator", step) for step in (1, 2, 3))] + [
-        ("joint", step) for step in (1, 2, 3, 4)
-    ]
+    chosen = {"joint": 2, "generator": 3}, {"joint": 4}
+    assert stages == [(name, step + 1) for part in chosen for name, count in part.items() for step in range(count)]
     # The last stage has begun with new optimizers, also where the run was stopped just before it.
-    assert state(tmp_path / "whole")["optimizers/generator/iteration"] == 4
     train(tmp_path, *staged, "--run-dir", "parts", "--max-steps", "5")
-    assert state(tmp_path / "parts")["optimizers/generator/iteration"] == 5
     train(tmp_path, *staged, "--run-dir", "parts")
-    whole, parts = state(tmp_path / "whole"), state(tmp_path / "parts")
-    assert not [name for name in whole if whole[name].tobytes() != parts[name].tobytes()]
+    iterations = [tensors(tmp_path / "parts", step)["optimizers/generator/iteration"] for step in (5, 9)]
+    assert iterations == [5, 4] and state(tmp_path / "whole", 9) == state(tmp_path / "parts", 9)
 
 
 def test_only_rank_0_writes_and_speaks(tmp_path):

@@ -144,3 +144,6 @@ def test_a_limit_replaces_growth_and_ranks_that_share_a_gpu_share_its_memory(mac
     devices.claim(0)
     devices.limit_memory(None, shared=True)
     assert [each.memory_limit for each in machine.limits["GPU:0"]] == [36701]
+    machine.is_open = True
+    with pytest.raises(UserError, match="--gpu-memory-limit 4000: this process has opened .*, in an earlier run, or"):
+        devices.limit_memory(4000)

@@ -1,5 +1,5 @@
 """Evaluations in training: held-out images, each once, with the same draws; errors of them.
-Modules: evaluation.held_out, training.periodic"""
+Modules: evaluation.held_out, training.loop"""
 
 import numpy as np
 import pytest

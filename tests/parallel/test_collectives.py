@@ -11,6 +11,7 @@ from hvdgan.errors import RankFailed, RunError
 from hvdgan.errors.shared_errors import from_root
 from hvdgan.evaluation.moments import Moments
 from hvdgan.training.observations import BadFiles
+from reading import numbered
 
 
 def test_gather_keeps_the_order_of_the_ranks_and_any_length(ranks):
@@ -64,7 +65,7 @@ def test_each_file_is_sent_once(ranks):
     theirs = [range(500), [*range(400, 500), *range(600, 800)]]
     met = [BadFile(f"{number:06d}.png", "truncated") for number in theirs[ranks.rank]]
     said = []
-    bad_files = BadFiles("photos", [BadFile("text.png", "empty")], 10**6, 0.5, said.append, saved={})
+    bad_files = BadFiles(numbered(5000, bad_files=[("text.png", "empty")]), 0.5, said.append, {})
     for _ in range(2):
         bad_files.add(ranks.gather(bad_files.new(met), "bad files"))
         assert len(bad_files.known) == 701 == len(said) == len(set(said))
@@ -87,7 +88,7 @@ def test_any_failure_of_rank_0_ends_the_wait_of_the_others(ranks):
 
 
 def test_too_many_over_all_ranks_are_refused_by_all(ranks):
-    bad_files = BadFiles("photos", [], 10, 0.5, lambda event: None, saved={})
+    bad_files = BadFiles(numbered(10), 0.5, lambda event: None, {})
     bad_files.add(ranks.gather([BadFile(f"{ranks.rank} {number}", "cut") for number in range(2)], "bad files"))
     with pytest.raises(RunError, match="6 of 10 samples cannot be read"):
         bad_files.add(ranks.gather([BadFile(f"{ranks.rank} 2", "cut")], "bad files"))

@@ -9,10 +9,7 @@ import pytest
 from building import data_of, tiny_run
 from hvdgan.errors import RunError
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.loop import Loop
-from hvdgan.training.observations import Observations
-from hvdgan.training.pending import PendingSteps
-from hvdgan.training.periodic import PeriodicTasks, check_ranks
+from hvdgan.training.loop import Loop, check_ranks
 from hvdgan.training.record import Record
 from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
@@ -37,17 +34,16 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
 
     run, found = tiny_run(OnRank1, ranks=ranks, max_bad_steps=2), ResumePoint()
     record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
-    observations = Observations(run, found, record)
-    between = PeriodicTasks(run, found, record, Commits(), observations)
-    loop = Loop(run, found, Stopping(ranks, tmp_path / "stop", None), PendingSteps(observations, 1), between)
+    stopping = Stopping(ranks, tmp_path / "stop", None)
+    loop = Loop(run, found, record=record, stopping=stopping, commits=Commits())
     stage = run.schedule.stages[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0))
-    loop.read_all(0)
-    assert observations.state()["bad_updates"] == {"adversarial/judge": 1}
+    loop.pending.read_all()
+    assert loop.observations.state()["bad_updates"] == {"adversarial/judge": 1}
     with pytest.raises(RunError, match=r"step 1, stage adversarial, update judge: .*\(rank 1: loss, discriminator/"):
         loop.step(batches, 1, Position(0, stage, 1))
-        loop.read_all(1)
+        loop.pending.read_all()
 
 
 def test_a_signal_to_one_rank_stops_both_after_the_same_step(ranks, tmp_path, monkeypatch):

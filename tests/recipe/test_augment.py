@@ -158,7 +158,7 @@ def test_the_probability_grows_by_the_images_of_all_steps_wherever_the_sign_is_r
     seen, before = {}, 0.0
     for step in range(12):
         metrics, _ = stage_step(run)(step, step, data_of(run, step))
-        p = float(run.state.recipe_state.shared()["state/ada"].numpy()[0])
+        p = float(run.state.declared_state.shared()["state/ada"].numpy()[0])
         seen |= {} if p == before else {step + 1: p}
         before = p
     assert seen == pytest.approx(moves) and "ada/p" in metrics

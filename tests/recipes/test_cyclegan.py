@@ -1,4 +1,4 @@
-"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan"""
+"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan, data.training_data"""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ WORDS = (
     f"--recipe cyclegan --data pictures --image-size 16 --global-batch-size {G} --nf 2 --blocks 1 --pool {POOL} "
     "--learning-rate 1e-6 --steps 5 --decay-steps 2 --holdout 0.3 --eval-every 7 --sample-every 0 --run-dir run"
 ).split()
-KEPT = ("state/pool_A", "state/pool_B", "state/pooled")
+KEPT = ("ranks/state/pool_A", "ranks/state/pool_B", "ranks/state/pooled")
 
 
 def write_pictures(folder, counts=(14, 9)):
@@ -62,7 +62,10 @@ def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool
     for ranks, last in ((1, 2), (2, 7)):
         train(tmp_path, *WORDS, "--max-steps", str(last), ranks=ranks)
     found, (expected, measured) = tensors(tmp_path / "run", 7), whole
-    assert expected["state/pool_A"].shape == (G, POOL, 16, 16, 3) and list(expected["state/pooled"]) == [POOL] * G
+    assert (
+        expected["ranks/state/pool_A"].shape == (G, POOL, 16, 16, 3)
+        and list(expected["ranks/state/pooled"]) == [POOL] * G
+    )
     for name in KEPT:
         np.testing.assert_allclose(found[name], expected[name], atol=2e-3, err_msg=name)
     means = {name: value for name, value in expected.items() if name.endswith("/momentum")}

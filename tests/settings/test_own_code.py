@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import saved
-from hvdgan import complete, evaluate, export, sample, slurm, train, translate
+from hvdgan import api, complete, evaluate, export, sample, slurm, train, translate
 from hvdgan.data import open_source
 from hvdgan.errors import UserError
 from hvdgan.inference.trained import load_trained
@@ -124,7 +124,7 @@ def test_no_command_imports_the_recipe_that_a_stranger_names(folder, capsys, rec
     with pytest.raises(UserError, match=f"give --recipe {recipe}"):
         load_trained(folder / "run")
     with pytest.raises(UserError, match=f"give --recipe {recipe}"):
-        train.TrainedRun(folder / "run", True, 2, {}).sample(2)
+        api.TrainedRun(folder / "run", True, 2, {}).sample(2)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,7 @@ def test_a_run_of_this_process_samples_whatever_its_code_is(folder):
     """A class of a notebook has no file, and data of an installed package are named by the call."""
     plant(folder)
     (folder / "pwned").touch()
-    run = train.train(
-        recipe="planted_package:Shown", data="planted_package:photos", run_dir="run", steps=2, report=None
-    )
+    run = api.fit(recipe="planted_package:Shown", data="planted_package:photos", run_dir="run", steps=2, report=None)
     assert run.sample(3).shape == (3, 8, 8, 1)
 
 

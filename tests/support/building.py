@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.data.domains import named
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe import Batch, Random, Recipe
@@ -16,8 +16,8 @@ from hvdgan.recipe.batch import unpack
 from hvdgan.settings.config import Config
 from hvdgan.settings.evaluation import EvaluationConfig
 from hvdgan.training.build import Run, build
-from hvdgan.training.state import copies_of
 from hvdgan.training.step import StageStep
+from hvdgan.training.train_state import copies_of
 from tiny import Tiny, TinyOptions
 
 _OF_EVALUATIONS = {field.name for field in dataclasses.fields(EvaluationConfig)}
@@ -42,7 +42,9 @@ def tiny_run(
     defaults = {"recipe": "tiny:Tiny", "image_size": 8, "global_batch_size": 16, "run_dir": Path("never-written")}
     evaluation = {name: settings.pop(name) for name in _OF_EVALUATIONS & settings.keys()}
     defaults["evaluation"] = EvaluationConfig(**evaluation)
-    return build(Config(**{**defaults, **settings}), recipe, options or TinyOptions(), ranks or Ranks())
+    config = Config(**{**defaults, **settings})
+    ranks = dataclasses.replace(ranks or Ranks(), deterministic=config.deterministic)
+    return build(config, recipe, options or TinyOptions(), ranks)
 
 
 def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageStep:
@@ -52,9 +54,9 @@ def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageSte
     )
 
 
-def write_checkpoint(folder: Path, step: int, tensors, statistics, facts: dict) -> Path:
+def write_checkpoint(folder: Path, step: int, tensors, facts: dict) -> Path:
     """A checkpoint on the disk."""
-    return files.write(folder, checkpoint.snapshot_of(step, copies_of(tensors), statistics, facts))
+    return files.write(folder, files.Snapshot(step, copies_of(tensors), facts))
 
 
 def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:

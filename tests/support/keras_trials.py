@@ -19,7 +19,8 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, in_one_line
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
-from hvdgan.training.periodic import check_ranks
+from hvdgan.training.loop import check_ranks
+from hvdgan.training.resume_point import ResumePoint
 from hvdgan.training.saving import snapshot
 from keras_cases import Case
 
@@ -98,7 +99,7 @@ def _trained(recipe: type[Trial], ranks: Ranks) -> dict[str, np.ndarray]:
     """The variables of a run after all steps."""
     run = tiny_run(recipe, ranks=ranks)
     _train(run, 0, STEPS)
-    with run.state.statistics.set_to_means(ranks.stack(run.state.statistics.read())):
+    with run.rank_state.averaged(run.rank_state.gather()):
         return values_of(run)
 
 
@@ -128,12 +129,12 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
 def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The variables of a run on one rank, and those of the same run after a resume from its middle."""
     _train(run, 0, HALF)
-    saved = snapshot(run, HALF, 0, "trial", (run.state.statistics.read()[None], {}), {})
+    saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), {})
     with tempfile.TemporaryDirectory() as folder:
         path = files.write(Path(folder), saved)
         _train(run, HALF, STEPS)
         resumed = tiny_run(recipe)
-        checkpoint.restore(path, files.read_manifest(path), resumed.state.tensors())
+        checkpoint.load(path, files.read_manifest(path), resumed.state.tensors())
     _train(resumed, HALF, STEPS)
     return values_of(run), values_of(resumed)
 

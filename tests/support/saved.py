@@ -16,10 +16,10 @@ from safetensors.numpy import load_file, save_file
 from building import FACTS, write_checkpoint
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import digests_of_files, load_recipe
-from hvdgan.settings.config import Config
+from hvdgan.runs.metrics import OF_SPEED
+from hvdgan.settings.config import Config, to_json
 from hvdgan.train import main
-from hvdgan.training.command import to_json
-from hvdgan.training.state import build_state
+from hvdgan.training.train_state import build_state
 
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 8 --steps 8 --log-every 2".split()
 
@@ -93,6 +93,11 @@ def records(run_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
+def measured(run_dir: Path) -> list[dict]:
+    """What a run has logged, without what is about its speed."""
+    return [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
+
+
 def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = None, scale=0.02, **settings) -> None:
     """Write a checkpoint as after two steps of a recipe, each number of which is another than at the beginning."""
     keras.utils.clear_session()
@@ -106,4 +111,4 @@ def untrained(folder: Path, name: str, options=None, spec: DataSpec | None = Non
     config = Config(recipe=name, image_size=spec.shape[0], run_dir=folder, **settings)
     facts = {**FACTS, "config": to_json(config, options), "data": {**FACTS["data"], "spec": spec.to_json()}}
     facts["code"] = digests_of_files(made, name, config.data)
-    write_checkpoint(folder / "checkpoints", 2, tensors, np.zeros((1, 0), np.float32), facts)
+    write_checkpoint(folder / "checkpoints", 2, tensors, facts)

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import Stage, State, Update, losses
+from hvdgan.recipe import Plateau, Stage, State, Update, losses
 from tiny import Tiny
 
 PLACES = 3
@@ -59,10 +59,30 @@ class Averaged(Local):
     ema = ("discriminator",)
 
 
-class Reduced(Local):
+class Everything(Averaged):
+    """Statistics, networks of each rank and state per sample: all that differs between ranks."""
+
+    ema = ("generator", "discriminator")
+    state, judge = Pooled.state, Pooled.judge
+
+
+class Reduced(Everything):
     """The same with one discriminator for all ranks."""
 
     reduce = True
+
+
+class Ending(Tiny):
+    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        until = Plateau("judge/steady", window=2, patience=2)
+        return [Stage("first", 40, stage.updates, until=until), Stage("second", 3, stage.updates)]
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"steady": 1.0}
 
 
 def faulty(**methods):

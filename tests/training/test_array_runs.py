@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.train import main
 from launching import train as launch
-from saved import manifest, records, state
+from saved import manifest, measured, state
 from tiny_arrays import UNITS, pairs, volumes
 
 VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
@@ -29,8 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def metrics(run_dir):
-    logged = [{name: each[name] for name in each if name not in OF_SPEED} for each in records(run_dir)]
-    return [record for record in logged if "eval/distance" not in record]
+    return [record for record in measured(run_dir) if "eval/distance" not in record]
 
 
 @pytest.mark.parametrize("flags", [SEQUENCES, PAIRS], ids=["sequences", "pairs"])

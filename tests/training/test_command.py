@@ -7,8 +7,10 @@ import pytest
 
 from hvdgan.errors import UserError
 from hvdgan.recipes.dcgan import DCGANOptions
-from hvdgan.settings.config import Config
-from hvdgan.training.command import parse, parse_saved, to_json
+from hvdgan.settings.config import Config, to_json
+from hvdgan.training.command import parse, parse_saved
+
+ARRAYS = {"--values", "--axes"}
 
 
 def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
@@ -17,19 +19,18 @@ def test_a_saved_config_is_read_back_and_flags_override_it(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(to_json(command.config, command.options)))
     again = parse(["--config", str(path)])
-    assert (again.config, again.options, again.recipe) == (command.config, command.options, command.recipe)
+    assert again == command
     changed = parse([f"--config={path}", "--seed", "6", "--steps", "8", "--no-flip"])
     assert (changed.config.seed, changed.config.max_steps, changed.options.steps) == (6, 9, 8)
     assert (again.config.flip, changed.config.flip) == (True, False)
 
 
-def shown(capsys, words):
-    assert parse(words.split()) is None
-    return capsys.readouterr().out
+def test_the_help_fits_on_a_screen_and_has_what_most_runs_and_these_data_need(capsys):
+    def shown(words):
+        assert parse(words.split()) is None
+        return capsys.readouterr().out
 
-
-def test_the_help_fits_on_a_screen_and_has_what_most_runs_need(capsys):
-    screen = shown(capsys, "--help")
+    screen = shown("--help")
     lines = screen.splitlines()
     assert len(lines) <= 44 and max(map(len, lines)) <= 80
     basics = "recipe data image-size fit run-dir global-batch-size steps precision eval-samples config dry-run"
@@ -38,20 +39,10 @@ def test_the_help_fits_on_a_screen_and_has_what_most_runs_need(capsys):
     assert screen.count("  python -m hvdgan.train --") == 1 and "hvdgan launch -np 4 train" in screen
     for flag in ("--stages", "--tfrecord-image", "--values", "--pipeline.threads", "--max-bad-steps"):
         assert flag not in screen
-
-
-@pytest.mark.parametrize(
-    ("data", "flags"),
-    [("x/*.tfrecord", ["--tfrecord-image"]), ("f.h5:NAME", ["--values", "--axes"]), ("mine:source", ["--values"])],
-)
-def test_flags_of_arrays_and_tfrecords_show_with_such_data(capsys, data, flags):
-    screen = shown(capsys, f"--help --data {data}")
-    assert all(f"  {flag} " in screen for flag in flags)
-    assert ("--tfrecord-image" in screen) == ("tfrecord" in data)
-
-
-def test_help_all_tells_every_setting_its_unit_and_default(capsys):
-    screen = " ".join(shown(capsys, "--help-all").split())
+    for data, flags in (("x/*.tfrecord", {"--tfrecord-image"}), ("f.h5:NAME", ARRAYS), ("mine:source", ARRAYS)):
+        screen = shown(f"--help --data {data}")
+        assert {flag for flag in ("--tfrecord-image", *ARRAYS) if f"  {flag} " in screen} == flags
+    screen = " ".join(shown("--help-all").split())
     for flag in [*to_json(Config(), DCGANOptions()), "resume", "config", "dry_run", "expect_size"]:
         if flag != "pipeline":
             assert f"--{flag.replace('_', '-')} " in screen
@@ -98,7 +89,7 @@ def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, compl
     assert "\n" not in str(caught.value)
 
 
-ARRAYS = (
+FIELDS = (
     "--values log1p+standard --axes DHW --crop 8,16,4 --flip-axes depth,width --inputs lr --input-values none "
     "--input-axes HWC --constants ground --constant-values standard --conditions energy,theta "
     "--condition-values energy=log1p;theta=none"
@@ -109,7 +100,7 @@ ARRAYS = (
     ("flags", "expected"),
     [
         ("--recipe tiny:Conditional --widths 5 --widths 6 --weights a/b --learning-rate 0.5", {"ema_decay": 0.995}),
-        (ARRAYS, {"crop": [8, 16, 4], "flip_axes": ["depth", "width"], "condition_values": "energy=log1p;theta=none"}),
+        (FIELDS, {"crop": [8, 16, 4], "flip_axes": ["depth", "width"], "condition_values": "energy=log1p;theta=none"}),
         ("", {"crop": [], "image_size": None, "ema_half_life": None}),
         ("--image-size 64x96 --ema-decay 0", {"image_size": [64, 96], "ema_decay": 0.0}),
         ("--ema-half-life 5000", {"ema_decay": None, "ema_half_life": 5000.0}),

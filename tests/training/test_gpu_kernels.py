@@ -17,7 +17,7 @@ from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.fast.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
 from hvdgan.settings.config import Config
-from hvdgan.training.build import make_parts
+from hvdgan.training.build import make_trainable
 from hvdgan.values.sample_values import Layout, SampleValues
 from hvdgan.values.transforms import Range, Standard
 from hvdgan.values.value_map import ValueMap
@@ -57,7 +57,7 @@ def steps_of(recipe, spec=None, **settings):
     config = Config(recipe=name, global_batch_size=BATCH, **settings)
     number = tf.TensorSpec((), tf.int64)
     with cpu_or_gpu.computing_as(cpu_or_gpu.GPU):
-        for step in make_parts(config, kind, options, spec, Ranks()).steps:
+        for step in make_trainable(config, kind, options, spec, Ranks()).steps:
             yield step.function(step.stage.due(0)).get_concrete_function(number, number, batch_of(spec))
 
 

@@ -14,14 +14,14 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-import hvdgan.train
+import hvdgan
 import saved
 from hvdgan.training import loggers
 
 EVERY = ["--log-every", "2", "--sample-every", "2", "--checkpoint-every", "4"]
 MINE = """
 import json, os
-from hvdgan.train import Logger, StopRun
+from hvdgan import Logger, StopRun
 
 class Lines(Logger):
     def __init__(self, run_dir):
@@ -69,32 +69,27 @@ def events_of(run_dir, kind):
     return [each for each in lines(run_dir / "events.jsonl") if each["event"] == kind]
 
 
-def lose_newest(run_dir, step):
-    """As after a kill, a minute ago: the run has logged more than its newest checkpoint has; the last line is cut."""
-    saved.checkpoint(run_dir, step).unlink()
-    # TensorBoard reads files in the order of their names, in which stands the second in which each was begun.
-    for path in (run_dir / "tensorboard").glob("events.out.tfevents.*"):
-        *first, second, host = path.name.split(".", 4)
-        path.rename(path.with_name(".".join([*first, str(int(second) - 60), host])))
-    with (run_dir / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 8, "sta')
-
-
 def test_ones_own_gets_settings_numbers_and_pictures_and_nothing_twice_after_a_resumption(tmp_path):
     run = tmp_path / "run"
     assert saved.train(run, *EVERY, "--logger", "mine:Lines,tensorboard", "--max-steps", "6") == 0
-    lose_newest(run, 6)
+    # As after a kill, a minute ago: it has logged more than its newest checkpoint has, and the last line is cut.
+    saved.checkpoint(run, 6).unlink()
+    # TensorBoard reads files in the order of their names, in which stands the second in which each was begun.
+    for path in (run / "tensorboard").glob("events.out.tfevents.*"):
+        *first, second, host = path.name.split(".", 4)
+        path.rename(path.with_name(".".join([*first, str(int(second) - 60), host])))
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "sta')
     assert saved.train(run, *EVERY, "--logger", "mine:Lines,tensorboard") == 0
-    got = lines(run / "mine.jsonl")
-    assert [each[1] for each in got if each[0] == "settings"] == [None, 8, None, 8]
-    losses = [[record["step"], record["judge/loss"]] for record in lines(run / "metrics.jsonl")]
+    got, grid = lines(run / "mine.jsonl"), ["uint8", 78, 78, 3]
+    settings, scalars, pictures, closed = (
+        [each[1:] for each in got if each[0] == what] for what in ("settings", "scalars", "pictures", "close")
+    )
+    losses = [[record["step"], record["judge/loss"]] for record in saved.records(run)]
+    assert (settings, scalars, closed) == ([[None], [8], [None], [8]], losses, [[], []])
     assert [step for step, _ in losses] == [2, 4, 6, 8]
-    assert [each[1:] for each in got if each[0] == "scalars"] == losses
-    pictures = [(each[1], *each[2].items()) for each in got if each[0] == "pictures"]
-    grid = ["uint8", 78, 78, 3]
-    drawn = [(step, ("samples", grid)) for step in (0, 2, 4, 6, 8)]
-    assert sorted(pictures) == sorted([(0, ("real", grid)), *drawn])
-    assert [each for each in got if each[0] == "close"] == [["close"]] * 2
+    drawn = [[step, {"samples": grid}] for step in (0, 2, 4, 6, 8)]
+    assert sorted(pictures, key=str) == sorted([[0, {"real": grid}], *drawn], key=str)
     shown = EventAccumulator(str(run / "tensorboard")).Reload()
     in_tensorboard = [[event.step, tf.make_ndarray(event.tensor_proto)] for event in shown.Tensors("judge/loss")]
     np.testing.assert_allclose(in_tensorboard, losses, rtol=1e-6)
@@ -128,7 +123,7 @@ def test_one_that_hangs_keeps_nobody_waiting_for_long_nor_in_silence(tmp_path, m
 
     monkeypatch.setattr(loggers, "SOON", 0.1)
     monkeypatch.setattr(loggers, "PATIENCE", 0.3)
-    run = hvdgan.train("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
+    run = hvdgan.fit("tiny:Tiny", **TINY, run_dir=tmp_path / "run", logger=Hanging())
     said = capfd.readouterr().err
     assert run.is_finished and "hvdgan: waiting for the logger" in said
     assert "has failed (it has not finished within 0 s)" in events_of(tmp_path / "run", "lost_logger")[0]["text"]
@@ -142,19 +137,16 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
     assert saved.steps(run)[-1] < 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("wandb", "--logger wandb: wandb is not installed for this Python; pip install wandb"),
-        ("tensorbord", "--logger tensorbord: expected none, tensorboard, wandb, mlflow, or a class"),
-    ],
-)
-def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys, name, said):
+def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setattr("hvdgan.training.build.open_source", None)
-    assert saved.train(tmp_path / "run", "--logger", name) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"hvdgan: {said}") and error.count("\n") == 1
+    monkeypatch.setattr("hvdgan.data.training_data.open_source", None)
+    for name, said in (
+        ("wandb", "wandb is not installed for this Python; pip install wandb"),
+        ("tensorbord", "expected none, tensorboard, wandb, mlflow, or a class"),
+    ):
+        assert saved.train(tmp_path / "run", "--logger", name) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"hvdgan: --logger {name}: {said}") and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -178,7 +170,7 @@ TINY = {"image_size": 8, "global_batch_size": 8, "steps": 4, "log_every": 2, "re
 def twice(tmp_path, name, **settings):
     """Train to step 2, and on to the end."""
     for last in (2, 4):
-        hvdgan.train("tiny:Tiny", **TINY, **settings, max_steps=last, run_dir=tmp_path / "run", logger=name)
+        hvdgan.fit("tiny:Tiny", **TINY, **settings, max_steps=last, run_dir=tmp_path / "run", logger=name)
     assert not events_of(tmp_path / "run", "lost_logger")
 
 

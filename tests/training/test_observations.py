@@ -1,8 +1,9 @@
 """What a run observes: skipped updates and broken files, means between two log lines, plateaus, and a slow input.
-Modules: training.window"""
+Modules: training.speeds"""
 
 import json
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,19 +12,16 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages import run_facts
 from hvdgan.pages.run_status import status_of
 from hvdgan.recipe.stages import Plateau, Stage
-from hvdgan.runs.metrics import OF_SPEED
 from hvdgan.settings.config import Config
-from hvdgan.train import main
-from hvdgan.training import observations
-from hvdgan.training.observations import BadUpdates, input_speed, without_skipped
-from hvdgan.training.window import PlateauWatch
-from saved import TINY, latest, records, state, train
+from hvdgan.training import speeds
+from hvdgan.training.observations import BadUpdates, PlateauWatch, without_skipped
+from saved import TINY, latest, measured, records, state, train
 from tiny import Tiny
 
 
 def test_a_bottleneck_names_the_slowest_rank_both_rates_and_what_helps():
     config = Config(global_batch_size=64)
-    line = input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
+    line = speeds.input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
     assert line.startswith("warning: input is the bottleneck: rank 1 waits for images 75% of the time; ")
     assert "the pipeline reads 64 images/s, and the steps could take 256" in line
     assert "python -m hvdgan.prepare" in line and "--pipeline.cache" in line
@@ -36,21 +34,20 @@ def means(compute, wait=0.01, step=0.42):
 
 
 @pytest.fixture
-def speeds(monkeypatch):
+def compared(monkeypatch):
     """A function that makes Speeds of some weights, and the events that they tell."""
     told = []
-    monkeypatch.setattr(
-        observations, "everyones_devices", lambda ranks: [Device("n1", None, 0, "", "", 2)] * ranks.size
-    )
-    return lambda *weights: observations.Speeds(Ranks(size=len(weights)), weights, told.append), told
+    monkeypatch.setattr(speeds, "everyones_devices", lambda ranks: [Device("n1", None, 0, "", "", 2)] * ranks.size)
+    return lambda *weights: speeds.Speeds(Ranks(size=len(weights)), weights, told.append), told
 
 
-def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_recovered(speeds):
-    of, told = speeds
-    everyones = of(1, 1, 1, 1)
+def test_a_rank_that_is_1_2_times_slower_in_three_logs_in_a_row_is_named_once_until_it_has_recovered(compared):
+    of, told = compared
+    everyones, almost = of(1, 1, 1, 1), of(1, 1, 1)
     normal, slow = [means(0.3)] * 4, [means(0.3), means(0.32), means(0.3), means(0.4)]
     for step, each in enumerate([slow, slow, normal, slow, slow]):
         everyones.add(step, each)
+        almost.add(step, [means(0.3 * ratio, wait=0.0, step=0.357) for ratio in (1.0, 1.0, 1.19)])
     assert told == []
     for step in range(5, 9):
         found = everyones.add(step, slow)
@@ -62,20 +59,13 @@ def test_a_rank_that_is_slow_in_three_logs_in_a_row_is_named_once_until_it_has_r
     for step, each in enumerate([normal, slow, slow, slow, normal, normal, normal, slow, slow, slow], start=9):
         everyones.add(step, each)
     assert [event.step for event in told] == [5, 18]
+    for step in range(3):
+        almost.add(step, [means(0.3 * ratio, wait=0.0, step=0.363) for ratio in (1.0, 1.0, 1.21)])
+    assert [(event.step, event.rank, event.ratio) for event in told[2:]] == [(2, 2, 1.21)]
 
 
-def test_a_rank_is_named_from_1_2_times_the_median_on_and_in_the_third_log(speeds):
-    of, told = speeds
-    for ratio, logs in ((1.19, 6), (1.21, 3)):
-        everyones = of(1, 1, 1)
-        for step in range(logs):
-            assert told == []
-            everyones.add(step, [means(0.3 * each, wait=0.0, step=0.3 * ratio) for each in (1.0, 1.0, ratio)])
-    assert [(event.step, event.rank, event.ratio) for event in told] == [(2, 2, 1.21)]
-
-
-def test_nothing_is_told_of_more_samples_of_steps_that_only_exchange_or_of_waits_that_are_not_known(speeds):
-    of, told = speeds
+def test_nothing_is_told_of_more_samples_of_steps_that_only_exchange_or_of_waits_that_are_not_known(compared):
+    of, told = compared
     uneven, exchanging, on_gpus, alone = of(1.5, 0.75, 0.75), of(1, 1), of(1, 1), of(1)
     for step in range(4):
         uneven.add(step, [means(0.6, wait=0.02, step=0.7), means(0.3, step=0.7), means(0.3, step=0.7)])
@@ -126,18 +116,15 @@ def test_a_good_step_ends_a_row_of_bad_ones_and_a_lowered_loss_scale_counts_for_
     assert kept.keys() == metrics.keys() - {"judge/loss"}
 
 
-def test_the_means_of_the_first_log_after_a_resume_are_those_of_all_its_steps(tmp_path):
-    """Two of the four steps that it covers came before the resume."""
-    for name, stops in (("whole", ["8"]), ("parts", ["2", "8"])):
+def test_a_log_has_the_means_of_the_steps_since_the_last_one_also_of_those_before_a_resume(tmp_path):
+    for name, every, stops in (("each", "1", ["8"]), ("whole", "4", ["8"]), ("cut", "4", ["2", "8"])):
         for last in stops:
-            assert train(tmp_path / name, "--log-every", "4", "--max-steps", last) == 0
-    whole, parts = (
-        {each["step"]: {key: value for key, value in each.items() if key not in OF_SPEED} for each in logged}
-        for logged in (records(tmp_path / "whole"), records(tmp_path / "parts"))
-    )
-    assert [*whole] == [4, 8] and [*parts] == [2, 4, 8] and "judge/loss" in whole[4]
-    assert {step: parts[step] for step in whole} == whole
-    assert parts[2]["judge/loss"] != parts[4]["judge/loss"]
+            assert train(tmp_path / name, "--log-every", every, "--max-steps", last) == 0
+    each, whole, (first, *cut) = (measured(tmp_path / name) for name in ("each", "whole", "cut"))
+    assert cut == whole and [record["step"] for record in (first, *cut)] == [2, 4, 8]
+    losses = np.array([record["judge/loss"] for record in each])
+    expected = [losses[:2].mean(), losses[:4].mean(), losses[4:].mean()]
+    assert [record["judge/loss"] for record in (first, *cut)] == pytest.approx(expected)
 
 
 RULE = Plateau("fool/loss", window=2, patience=2)
@@ -178,20 +165,17 @@ class Ending(Tiny):
         return loss, {"steady": 1.0}
 
 
-def train_ending(tmp_path, name, *arguments):
-    flags = "--image-size 8 --global-batch-size 4 --log-every 1 --checkpoint-every 1".split()
-    return main(["--recipe", "test_observations:Ending", *flags, "--run-dir", str(tmp_path / name), *arguments])
-
-
 def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):
     """Windows of 2: the first is the best, two more are not better: 6 steps of 40."""
-    assert train_ending(tmp_path, "whole") == 0
+    flags = "--recipe test_observations:Ending --image-size 8 --global-batch-size 4".split()
+    flags += "--log-every 1 --checkpoint-every 1".split()
+    assert train(tmp_path / "whole", flags=flags) == 0
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
     log = (tmp_path / "whole" / "log.txt").read_text()
     assert "stage first ends after 6 of 40 steps: judge/steady no longer improves; this run ends at step 9" in log
     status = status_of(run_facts.read(tmp_path / "whole"))
     assert (status.sentence, status.resume) == ("Finished at step 9", "")
     for last in ("3", "7", "100"):  # within the first stage, and after its early end
-        assert train_ending(tmp_path, "cut", "--max-steps", last) == 0
+        assert train(tmp_path / "cut", "--max-steps", last, flags=flags) == 0
     assert [record["stage"] for record in records(tmp_path / "cut")] == ["first"] * 6 + ["second"] * 3
     assert state(tmp_path / "whole", 9) == state(tmp_path / "cut", 9)

@@ -1,5 +1,5 @@
 """The host never waits for the newest step between two logs, and the results are those of a host that does.
-Modules: training.loop, training.pending, training.periodic, training.step"""
+Modules: training.loop, training.step"""
 
 import dataclasses
 import threading
@@ -74,19 +74,14 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
     assert set(seen.by_loop) == {0, 8, 16} and seen.by_others == seen.begun == 16
 
 
-def step_with(run, branches):
-    """The step of the first stage, with branches or without, to be traced."""
-    with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=branches)):
-        return stage_step(run, ranks=run.ranks)
-
-
 def test_selection_gives_the_bits_of_a_branch():
     """Also in the third step, whose judge is not finite."""
 
     def trained(branches):
         run = tiny_run(Exploding, TinyOptions(norm="batch"), precision="mixed_float16", accumulate=2)
-        step = step_with(run, branches)
-        results = [step(number, number, data_of(run)) for number in range(4)]
+        with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=branches)):
+            step = stage_step(run, ranks=run.ranks)  # which is not traced yet
+            results = [step(number, number, data_of(run)) for number in range(4)]
         verdicts = [finite.numpy().tolist() for _, finite in results]
         metrics = [{name: float(value) for name, value in each.items()} for each, _ in results]
         kinds = {each.type for traced in step.traced.values() for each in traced.graph.get_operations()}
@@ -110,6 +105,7 @@ def test_a_run_whose_steps_wait_has_the_bits_of_one_whose_steps_do_not(tmp_path)
     for step in (16, 18, 24):
         assert saved.state(tmp_path / "waiting", step) == saved.state(tmp_path / "plain", step), step
     plain, waiting = (saved.records(tmp_path / name) for name in ("plain", "waiting"))
+    assert [each["step"] for each in plain if "eval/histogram" in each] == [7, 14, 21, 24]
     for step in (5, 7, 10, 14, 20, 21, 24):
         figures = [
             [{name: each[name] for name in each if "/" in name} for each in lines if each["step"] == step]

@@ -1,11 +1,10 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
-Modules: checkpoints.saver, training.periodic, training.loop, training.stopping, training.observations,
+Modules: checkpoints.saver, training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
 import os
 import shutil
 import signal
-import sys
 
 import keras
 import numpy as np
@@ -26,7 +25,6 @@ from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
-from launching import run
 from saved import TINY, checkpoint, damage, manifest, rewrite, state, steps, tensors, train, untrained
 from tiny import Tiny
 
@@ -91,45 +89,25 @@ def test_a_best_of_another_scale_is_sought_anew(tmp_path, monkeypatch, capsys):
     assert [manifest(tmp_path, step)["best"]["value"] for step in (4, 6)] == [3.0, 2.0]
 
 
-@pytest.fixture
-def signalled(monkeypatch):
-    """Sends a signal to this process at a step."""
-
-    def at(number, which, times=1):
-        step = StageStep.__call__
-
-        def call(self, reached, *others):
-            if reached == number:
-                for _ in range(times):
-                    os.kill(os.getpid(), which)
-            return step(self, reached, *others)
-
-        monkeypatch.setattr(StageStep, "__call__", call)
-
-    return at
-
-
-def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(tmp_path, signalled, monkeypatch, capsys):
-    which = signal.SIGTERM
+def test_a_signal_saves_and_ends_with_75_and_the_same_command_resumes_exactly(tmp_path, monkeypatch, capsys):
     assert train(tmp_path / "whole") == 0
-    before = signal.getsignal(which)
-    signalled(2, which)
-    monkeypatch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
-    assert train(tmp_path / "cut") == 75
-    monkeypatch.undo()
-    assert signal.getsignal(which) is before
+    before, step = signal.getsignal(signal.SIGTERM), StageStep.__call__
+
+    def signalled(self, number, *others):
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, number, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StageStep, "__call__", signalled)
+        patch.setattr("hvdgan.training.stopping.CHECK_SECONDS", 0.0)
+        assert train(tmp_path / "cut") == 75
+    assert signal.getsignal(signal.SIGTERM) is before
     (at,) = steps(tmp_path / "cut")
     assert at in (3, 4)
-    assert f"stopped after step {at} of 8 (rank 0: {which.name}) and saved" in capsys.readouterr().err
+    assert f"stopped after step {at} of 8 (rank 0: SIGTERM) and saved" in capsys.readouterr().err
     assert train(tmp_path / "cut") == 0
     assert state(tmp_path / "cut", 8) == state(tmp_path / "whole", 8)
-
-
-def test_a_request_that_comes_after_the_run_changes_nothing(tmp_path):
-    late = "import os, signal, sys; from hvdgan.train import main; code = main(sys.argv[1:]); "
-    late += "os.kill(os.getpid(), signal.SIGUSR2); sys.exit(code)"
-    done = run([sys.executable, "-c", late, *TINY, "--run-dir", "run", "--max-steps", "1"], tmp_path)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_stop_file_and_the_time_budget_do_the_same(tmp_path, monkeypatch, capsys):
@@ -216,21 +194,28 @@ class Moved(Tiny):
 
 
 class Named(Tiny):
-    """Two layers of the generator have names of their own."""
+    """The layers of the generator have names of their own."""
 
-    names, width = ("first", "second"), 16
+    sizes = (("first", 16), ("second", 64))
 
     def networks(self):
-        hidden, out = (layers.Dense(size, name=name) for size, name in zip((self.width, 64), self.names, strict=True))
-        pixels = [layers.Activation("tanh"), layers.Reshape((8, 8, 1))]
-        generator = keras.Sequential([keras.Input((8,)), hidden, layers.ReLU(), out, *pixels], name="generator")
-        return {**super().networks(), "generator": generator}
+        first, *others = (layers.Dense(size, name=name) for name, size in self.sizes)
+        parts = [keras.Input((8,)), first, layers.ReLU(), *others, layers.Activation("tanh"), layers.Reshape((8, 8, 1))]
+        return {**super().networks(), "generator": keras.Sequential(parts, name="generator")}
 
 
 class Narrow(Named):
-    """A layer has another size."""
+    sizes = (("first", 8), ("second", 64))
 
-    width = 8
+
+class Pair(Named):
+    """Two layers have one shape."""
+
+    sizes = (("first", 8), ("second", 8), ("last", 64))
+
+
+class Exchanged(Named):
+    sizes = (("second", 8), ("first", 8), ("last", 64))
 
 
 @pytest.fixture(scope="module")
@@ -240,53 +225,35 @@ def source(tmp_path_factory):
     return folder
 
 
-def beginning(folder, source, recipe):
-    """A new run with the generator of another one, and the remark on it."""
-    words = [recipe if word == "tiny:Tiny" else word for word in TINY]
+def taken(folder, source, recipe, count):
+    """What a new run takes of another one's generator and its averages: pairs of tensors, and the remark on it."""
+    words = [f"test_saving:{recipe}" if word == "tiny:Tiny" else word for word in TINY]
     command = parse([*words, "--run-dir", str(folder), "--init-from", str(source), "--init-networks", "generator"])
     built = build(command.config, command.recipe, command.options, Ranks())
     point = restore(built, command.resume, Commits())
     point.lock.close()
-    (remark,) = point.remarks
-    return built, remark
+    before, after = tensors(source, count), values_of(built)
+    names = [
+        [name for name in sorted(each) if name.startswith(("networks/generator/", "ema/generator/"))]
+        for each in (before, after)
+    ]
+    return {one: (before[one], after[other]) for one, other in zip(*names, strict=True)}, *point.remarks
 
 
 @pytest.mark.parametrize("recipe", ["Moved", "Named"])
 def test_a_network_whose_layers_have_other_names_is_taken_in_their_order(tmp_path, source, recipe):
-    built, remark = beginning(tmp_path / "run", source, f"test_saving:{recipe}")
+    pairs, remark = taken(tmp_path / "run", source, recipe, 8)
     assert remark.endswith("; the layers of generator have moved, and are taken in order")
-    saved, taken = tensors(source, 8), values_of(built)
-    for kind in ("networks", "ema"):
-        before, after = (
-            [each[name] for name in sorted(each) if name.startswith(f"{kind}/generator/")] for each in (saved, taken)
-        )
-        assert [each.tobytes() for each in after] == [each.tobytes() for each in before] and len(before) == 4
-    weights, averages = (saved[f"{kind}/generator/generator/dense/kernel"] for kind in ("networks", "ema"))
+    assert len(pairs) == 8 and all(before.tobytes() == after.tobytes() for before, after in pairs.values())
+    weights, averages = (pairs[f"{kind}/generator/generator/dense/kernel"][0] for kind in ("networks", "ema"))
     assert not np.array_equal(weights, averages)  # so that neither was taken for the other
-
-
-class Pair(Tiny):
-    """A generator with two layers of one shape."""
-
-    names = ("first", "second")
-
-    def networks(self):
-        hidden = [layers.Dense(8, name=name) for name in self.names]
-        parts = [keras.Input((8,)), *hidden, layers.Dense(64), layers.Reshape((8, 8, 1))]
-        return {**super().networks(), "generator": keras.Sequential(parts, name="generator")}
-
-
-class Exchanged(Pair):
-    names = ("second", "first")
 
 
 def test_layers_whose_names_were_exchanged_are_taken_by_name(tmp_path):
     untrained(tmp_path / "pair", "test_saving:Pair")
-    built, remark = beginning(tmp_path / "run", tmp_path / "pair", "test_saving:Exchanged")
+    pairs, remark = taken(tmp_path / "run", tmp_path / "pair", "Exchanged", 2)
     assert remark.endswith("; the layers of generator have moved, and are taken by name")
-    kept, taken = tensors(tmp_path / "pair", 2), values_of(built)
-    names = [name for name in kept if name.startswith(("networks/generator/", "ema/generator/"))]
-    assert len(names) == 12 and all(kept[name].tobytes() == taken[name].tobytes() for name in names)
+    assert len(pairs) == 12 and all(before.tobytes() == after.tobytes() for before, after in pairs.values())
 
 
 def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, capsys, source):

@@ -152,3 +152,14 @@ def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras
     for optimizer in optimizers:
         if type(optimizer) is keras.optimizers.Adam and not optimizer.amsgrad:
             change_class(optimizer, FusedAdam)
+
+
+def switch_off_remapper_if_it_fails(operations: Iterable[tf.Operation]) -> None:
+    """Switch TensorFlow's remapper off if it would fail on these operations of a graph; otherwise leave it on.
+
+    It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
+    the biased convolution: nothing is fused, and every rank prints an error. FastLeakyReLU's gradient reads the output;
+    those of tf.nn.leaky_relu and of the activation "leaky_relu" read the input.
+    """
+    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in operations):
+        tf.config.optimizer.set_experimental_options({"remapping": False})

@@ -6,20 +6,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.checkpoints.tensor_names import STATE
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.recipe.batch import State, StateValues
 
-_PREFIX = "state/"
 
-
-class RecipeState:
+class DeclaredState:
     """The state of a recipe on one rank, from arrays of initial values by name."""
 
     def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
         self.declared = declared
-        self._ranks, self._global_batch_size = ranks, global_batch_size
-        self._first, self._past = ranks.slice_of(global_batch_size)
-        self._variables = {name: _variable(name, state, self._past - self._first) for name, state in declared.items()}
+        first, past = ranks.slice_of(global_batch_size)
+        self._variables = {name: _variable(name, state, past - first) for name, state in declared.items()}
 
     def shared(self) -> dict[str, keras.Variable]:
         """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
@@ -51,28 +49,9 @@ class RecipeState:
             variable = self._variables[name].value
             variable.assign(tf.where(finite, value, variable.read_value()))
 
-    def whole(self) -> dict[str, np.ndarray]:
-        """The state per sample of the whole global batch, by the names of own(); every rank calls this."""
-        return {name: self._ranks.concatenate(variable.numpy()) for name, variable in self.own().items()}
-
-    def whole_variables(self) -> dict[str, keras.Variable]:
-        """New variables for the whole state per sample, to be read from a checkpoint."""
-        return {
-            f"{_PREFIX}{name}": _variable(name, state, self._global_batch_size)
-            for name, state in self.declared.items()
-            if state.per_sample
-        }
-
-    def take(self, whole: Mapping[str, np.ndarray], root: int) -> None:
-        """Take this rank's slice of what the root knows; the others pass nothing. Every rank calls this."""
-        for name, variable in self.own().items():
-            shape = (self._global_batch_size, *variable.shape[1:])
-            known = whole.get(name, np.zeros(shape, variable.dtype))
-            variable.assign(self._ranks.broadcast_array(known, root)[self._first : self._past])
-
     def _named(self, *, per_sample: bool) -> dict[str, keras.Variable]:
         return {
-            f"{_PREFIX}{name}": variable
+            f"{STATE}/{name}": variable
             for name, variable in self._variables.items()
             if self.declared[name].per_sample == per_sample
         }

@@ -1,17 +1,17 @@
-"""The variables of a run by the names that a checkpoint gives them, and those of them that differ between ranks."""
+"""The variables of a run by the names that a checkpoint gives them."""
 
 import collections
-import contextlib
 import dataclasses
-import math
+import itertools
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, owner_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.layer_state import is_float, is_frozen, other_state_of, statistics_of
 from hvdgan.networks.nested_layers import bare_variables
@@ -19,7 +19,7 @@ from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
-from hvdgan.training.recipe_state import RecipeState
+from hvdgan.training.declared_state import DeclaredState
 
 FIRST = 2.0**15
 """initial value of each scale"""
@@ -40,105 +40,9 @@ def copies_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
     return {name: copy_of(variable) for name, variable in variables.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """The statistics of all networks and their averages over time, which differ between the ranks."""
-
-    networks: Mapping[str, keras.Model]
-    ema: Mapping[str, Sequence[keras.Variable]]
-
-    def variables(self) -> list[keras.Variable]:
-        """Each network's statistics, followed by their averages over time."""
-        found = []
-        for name, network in self.networks.items():
-            some = statistics_of(network)
-            ids = {id(variable) for variable in some}
-            pairs = zip(averaged_variables(network), self.ema.get(name, []), strict=False)
-            found += [*some, *(average for variable, average in pairs if id(variable) in ids)]
-        return found
-
-    def read(self) -> np.ndarray:
-        """All statistics in one array (n,): float64 if any of them is, else float32."""
-        variables = self.variables()
-        dtype = np.float64 if any(variable.dtype == "float64" for variable in variables) else np.float32
-        values = [copy_of(variable).astype(dtype, copy=False).ravel() for variable in variables]
-        return np.concatenate([np.zeros(0, dtype), *values])
-
-    def write(self, values: np.ndarray) -> None:
-        """Set the statistics to the result of read(), of this rank or of another one."""
-        begin = 0
-        for variable in self.variables():
-            end = begin + math.prod(variable.shape)
-            variable.value.assign(values[begin:end].reshape(variable.shape))
-            begin = end
-
-    @contextlib.contextmanager
-    def set_to_means(self, everyones: np.ndarray) -> Iterator[None]:
-        """Set the statistics to their means over ranks, and restore this rank's own bits afterwards."""
-        if len(everyones) == 1:
-            yield
-            return
-        own = self.read()
-        # In double precision, so that the mean of equal numbers is exactly that number, for any number of ranks.
-        means = everyones.astype(np.float64).mean(axis=0).astype(own.dtype)
-        self.write(means)
-        try:
-            yield
-        finally:
-            self.write(own)
-
-
 def averaged_variables(network: keras.Model) -> list[keras.Variable]:
     """The variables that can be averaged over time: the floating-point ones."""
     return [variable for variable in network.variables if is_float(variable)]
-
-
-class LocalNetworks:
-    """The networks that each rank trains for itself: all their variables, slots and averages differ between the ranks.
-
-    A checkpoint holds those of every rank, one after another, (ranks, ...) each. A run that resumes on another number
-    of ranks gives rank r those of rank r modulo the number of ranks that saved.
-
-    Args:
-        names: names of the networks.
-        tensors: all variables of the run, by the names that a checkpoint gives them, which holds those of rank 0.
-        ranks: ranks of the run.
-    """
-
-    def __init__(self, names: Collection[str], tensors: Mapping[str, keras.Variable], ranks: Ranks) -> None:
-        self.names, self._ranks = names, ranks
-        of_networks = ("networks/", "optimizers/", "ema/")  # an update's loss scale may have the name of a network
-        self._own = {
-            f"local/{key}": variable
-            for key, variable in tensors.items()
-            if key.startswith(of_networks) and key.split("/")[1] in names
-        }
-
-    def own(self) -> dict[str, keras.Variable]:
-        """This rank's variables, by the names that a checkpoint gives those of all ranks."""
-        return self._own
-
-    def whole(self) -> dict[str, np.ndarray]:
-        """The values of all ranks, by the names of own(); every rank calls this."""
-        return {name: self._ranks.concatenate(variable.numpy()[None]) for name, variable in self._own.items()}
-
-    def whole_variables(self, saved: Mapping[str, Any]) -> dict[str, keras.Variable]:
-        """New variables for the values of all ranks, to be read from a checkpoint whose manifest has these tensors."""
-        shapes = {name: saved[name]["shape"] if name in saved else (1, *v.shape) for name, v in self._own.items()}
-        return {
-            name: keras.Variable(np.zeros(shapes[name]), trainable=False, dtype=variable.dtype)
-            for name, variable in self._own.items()
-        }
-
-    def take(self, whole: Mapping[str, np.ndarray], root: int) -> None:
-        """Take this rank's part of what the root knows; the others pass nothing. Every rank calls this."""
-        for name, variable in self._own.items():
-            rows = self._ranks.broadcast_array(np.array([len(whole.get(name, ()))]), root)[0]
-            known = whole.get(name, np.zeros((rows, *variable.shape), variable.dtype))
-            everyones = self._ranks.broadcast_array(known, root)
-            # An average that the checkpoint lacks (--allow-changed ema_decay) begins at this rank's weights.
-            weights = self._own[name.replace("local/ema/", "local/networks/")]
-            variable.assign(everyones[self._ranks.rank % rows] if rows else weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,22 +100,22 @@ class TrainState:
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
-    recipe_state: RecipeState = dataclasses.field(default_factory=lambda: RecipeState({}, Ranks(), 1))
+    declared_state: DeclaredState = dataclasses.field(default_factory=lambda: DeclaredState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
-    local: LocalNetworks = dataclasses.field(default_factory=lambda: LocalNetworks((), {}, Ranks()))
-    """networks that each rank trains for itself; none outside of training"""
+    local: Collection[str] = ()
+    """names of the networks that each rank trains for itself; none outside of training"""
 
     def tensors(self) -> dict[str, keras.Variable]:
         """All variables by the names that a checkpoint gives them, without state per sample, which differs by rank."""
         named: dict[str, keras.Variable] = {}
         for name, network in self.networks.items():
-            _add(named, f"networks/{name}", ((variable.path, variable) for variable in network.variables))
-            _add(named, f"optimizers/{name}", _slots(self.optimizers[name], network))
+            _add(named, f"{NETWORKS}/{name}", ((variable.path, variable) for variable in network.variables))
+            _add(named, f"{OPTIMIZERS}/{name}", _slots(self.optimizers[name], network))
         for name, pairs in self.sampling_values().items():
-            _add(named, f"ema/{name}", ((variable.path, average) for variable, average in pairs))
+            _add(named, f"{EMA}/{name}", ((variable.path, average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
-            _add(named, f"loss_scales/{name}", [("value", scale.value), ("held", scale.held)])
-        return {**named, **self.recipe_state.shared()}
+            _add(named, f"{LOSS_SCALES}/{name}", [("value", scale.value), ("held", scale.held)])
+        return {**named, **self.declared_state.shared()}
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
@@ -222,22 +126,31 @@ class TrainState:
             for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
                 variable.assign(initial)
 
-    @property
-    def statistics(self) -> Statistics:
-        """The variables that each rank estimates from its own samples, of the networks that all ranks train."""
-        shared = {name: network for name, network in self.networks.items() if name not in self.local.names}
-        return Statistics(shared, self.ema)
+    def statistics(self) -> dict[str, keras.Variable]:
+        """What each rank estimates from its own samples, of networks that all ranks train, and the averages of it."""
+        ids = {id(v) for name, net in self.networks.items() if name not in self.local for v in statistics_of(net)}
+        pairs = itertools.chain(*self.sampling_values().values())
+        ids |= {id(average) for variable, average in pairs if id(variable) in ids}
+        return {name: variable for name, variable in self.tensors().items() if id(variable) in ids}
+
+    def of_local(self) -> dict[str, keras.Variable]:
+        """The variables, slots and averages of the networks that each rank trains for itself."""
+        return {
+            name: variable
+            for name, variable in self.tensors().items()
+            if kind_of(name) in OF_NETWORKS and owner_of(name) in self.local
+        }
 
     def of_rank(self) -> list[keras.Variable]:
         """The variables that differ between the ranks, without state per sample."""
-        return [*self.statistics.variables(), *self.local.own().values()]
+        return [*self.statistics().values(), *self.of_local().values()]
 
     def other_state(self) -> dict[str, keras.Variable]:
         """The other state of layers, which must be the same on all ranks, by a description for messages."""
         return {
             f"network {name}, layer {layer.name}: {variable.path}": variable
             for name, network in self.networks.items()
-            if name not in self.local.names
+            if name not in self.local
             for layer, variable in other_state_of(network)
         }
 
@@ -255,7 +168,7 @@ class TrainState:
 
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
-        state, averages = self.recipe_state.seen_in_samples(), self.sampling_values()
+        state, averages = self.declared_state.seen_in_samples(), self.sampling_values()
         return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state, averages=averages)
 
 

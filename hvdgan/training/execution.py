@@ -1,0 +1,63 @@
+"""Executes a command of hvdgan.train: its ranks join, and describe the run or train it."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from hvdgan.distributed import joining
+from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.devices import everyones_devices, limit_memory
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.training.build import build, folder_of
+from hvdgan.training.command import Command
+from hvdgan.training.loggers import LoggerChoice, chosen_loggers
+from hvdgan.training.loop import Reached
+from hvdgan.training.report import page_at_end
+from hvdgan.training.session import Session, train, watch
+from hvdgan.training.stopping import Stopping
+from hvdgan.training.summary import as_if, describe
+
+
+def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: bool) -> Reached | None:
+    """Train as a command says, on every rank, and return where the run has ended; None if it is only described.
+
+    Args:
+        command: what hvdgan.train was asked for.
+        own: loggers that Python code has given, which `--logger` names.
+        is_process: False in a program, which goes on afterwards and may train again.
+    """
+    config, loggers = command.config, chosen_loggers(command.config.logger, own)
+    limit_memory(config.gpu_memory_limit, shared=config.share_gpu)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    with page_at_end(config.report) as page:
+        if joining.is_elastic() and not command.dry_run:
+            from hvdgan.training.elastic import train_elastic  # only elastic runs need it
+
+            return train_elastic(command, page, loggers)
+        with failures_in_words(lambda: None):
+            ranks = joining.start(command.expect_size, share_gpu=config.share_gpu, deterministic=config.deterministic)
+        with watch(command, ranks) as heart, failures_in_words(heart.explanation):
+            if command.dry_run:
+                _describe(command, ranks)
+                reached = None
+            else:
+                # Requests to stop are noticed from before the build on.
+                stop_file = folder_of(config) / "stop"
+                with Stopping(ranks, stop_file, command.time_budget, ends_process=is_process) as stopping:
+                    session = Session(command=command, stopping=stopping, page=page, loggers=loggers)
+                    reached = train(session, ranks, heart)
+            if is_process:
+                ranks.shutdown()
+            else:  # a program may train again, and Horovod's ring is there once
+                ranks.meet("the end of the run")
+        return reached
+
+
+def _describe(command: Command, ranks: Ranks) -> None:
+    run = build(command.config, command.recipe, command.options, ranks)
+    devices = everyones_devices(ranks)
+    if ranks.is_root:
+        print(describe(run, devices))
+        for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
+            print(line)
