@@ -28,6 +28,9 @@ def test_a_job_that_is_sent_away_again_and_again_ends_with_the_bits_of_one_left_
     cluster.slurm("scontrol", "update", f"JobId={job.number}", "TimeLimit=2")
     job.wait_for("requeueing, 1 of at most 2")
     assert "USR2" in job.said()
+    # The job keeps its limit, which would send it away once more while it starts on a slow machine.
+    wait_until(lambda: job.facts()["JobState"] in ("PENDING", "RUNNING"), 60, job.facts)
+    cluster.slurm("scontrol", "update", f"JobId={job.number}", "TimeLimit=10")
 
     # An administrator's hand.
     stopped = job.step()

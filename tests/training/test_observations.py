@@ -14,7 +14,7 @@ from hvdgan.pages.run_status import status_of
 from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.settings.config import Config
 from hvdgan.training import speeds
-from hvdgan.training.observations import BadUpdates, PlateauWatch, without_skipped
+from hvdgan.training.observations import PlateauWatch
 from saved import TINY, latest, measured, records, state, train
 from tiny import Tiny
 
@@ -104,16 +104,6 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "step 2, stage adversarial, update fool" in error and "3 step(s) in a row" in error
     assert "step 3, " not in error
-
-
-def test_a_good_step_ends_a_row_of_bad_ones_and_a_lowered_loss_scale_counts_for_none():
-    bad = BadUpdates({})
-    rows = [list(bad.add("fit", {}, {"judge": skipped})) for skipped in (True, True, False, True)]
-    assert rows == [[("judge", 1)], [("judge", 2)], [], [("judge", 1)]]
-    assert not list(bad.add("fit", {"judge/loss_scale": 2.0}, {"judge": True}))
-    metrics = {"judge/loss": 1.0, "judge/applied": 0.0, "judge/loss_scale": 2.0, "fool/loss": 1.0}
-    kept = without_skipped(metrics, {"judge": True, "fool": False})
-    assert kept.keys() == metrics.keys() - {"judge/loss"}
 
 
 def test_a_log_has_the_means_of_the_steps_since_the_last_one_also_of_those_before_a_resume(tmp_path):

@@ -9,10 +9,8 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan import sample
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.inference.trained import load_trained
-from hvdgan.recipe import State, UserError
+from hvdgan.recipe import UserError
 from hvdgan.train import main
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
@@ -47,24 +45,6 @@ def test_a_pool_and_a_controller_do_what_they_say(whole):
     assert list(whole["ranks/state/filled"]) == [4] * G
     assert len({picture.tobytes() for picture in whole["ranks/state/pool"].reshape(G * PLACES, -1)}) == G * PLACES
     assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5
-
-
-class Beginning(Pooled):
-    """A value of all ranks, whose name begins that of a pool."""
-
-    def state(self):
-        return {**super().state(), "p": State(0.5)}
-
-
-def test_a_run_can_be_used_if_the_name_of_a_state_begins_another(tmp_path):
-    words = ["--recipe", "test_rank_state:Beginning", *WORDS[2:-1], str(tmp_path / "run"), "--steps", "2"]
-    assert main(words) == 0
-    assert sample.main([str(tmp_path / "run"), "--samples", "4", "--out", str(tmp_path / "four.png")]) == 0
-    kept = load_trained(tmp_path / "run").state.declared_state.shared()
-    found = tensors(tmp_path / "run", 2)
-    assert {name: float(variable.numpy()) for name, variable in kept.items()} == {
-        name: float(found[name]) for name in ("state/p", "state/weight")
-    }
 
 
 def test_another_batch_size_has_other_places_and_is_refused_by_name(run_dir, capsys):
@@ -195,9 +175,3 @@ def test_two_ranks_take_the_networks_and_the_pool_of_one(tmp_path):
         np.testing.assert_array_equal(rows, np.repeat(local(before)[name], 2, axis=0), err_msg=name)
     for name, whole in of_ranks(after, "state").items():
         np.testing.assert_array_equal(whole, of_ranks(before)[name], err_msg=name)
-
-
-def test_other_networks_of_each_rank_are_refused_by_name(cut, tmp_path, capsys):
-    words = [*EVERYTHING.split()[:-1], str(shutil.copytree(cut, tmp_path / "copy") / "run"), "--ema-decay", "0"]
-    assert main([*words, "--max-steps", "4", "--allow-changed", "ema_decay"]) == 2
-    assert "ema/discriminator/discriminator/dense" in (error := capsys.readouterr().err) and "of all ranks is" in error
