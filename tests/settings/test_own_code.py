@@ -16,7 +16,6 @@ from hvdgan.data import open_source
 from hvdgan.errors import UserError
 from hvdgan.inference.trained import load_trained
 from hvdgan.settings.config import Config
-from hvdgan.settings.own_code import names_own_data
 
 MINE = """
 import functools
@@ -209,11 +208,3 @@ def test_a_function_of_the_standard_library_is_no_data_on_the_command_line_eithe
     with pytest.raises(UserError, match=data) as caught:
         open_source(Config(data=data, data_options=SHELL[1]))
     assert "\n" not in str(caught.value) and not os.path.exists("pwned")
-
-
-def test_a_file_of_arrays_that_is_not_there_yet_is_no_module_of_its_first_name(tmp_path, monkeypatch):
-    """As shapes.h5, which shapes.py is about to write."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shapes.py").write_text("raise SystemExit\n")
-    (tmp_path / "pack").mkdir()
-    assert not names_own_data("shapes.h5:x") and names_own_data("shapes:x") and names_own_data("pack.faces:Faces")

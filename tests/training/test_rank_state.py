@@ -1,7 +1,8 @@
-"""What differs between the ranks, and state of a recipe that belongs to no network: exact after a resume.
-Modules: recipe.batch, training.declared_state, checkpoints.tensor_names"""
+"""What differs between the ranks, and state of a recipe or of a layer beside the weights: exact after a resume.
+Modules: recipe.batch, training.declared_state, checkpoints.tensor_names, networks.nested_layers"""
 
 import shutil
+import sys
 
 import keras
 import numpy as np
@@ -17,7 +18,7 @@ from hvdgan.training.command import parse
 from hvdgan.training.rank_state import RankState
 from hvdgan.training.restore import restore
 from hvdgan.training.resume_point import Commits
-from launching import train
+from launching import CONTROLLERS, launcher, run, train
 from saved import tensors
 from stateful import PLACES, Pooled, faulty
 
@@ -175,3 +176,32 @@ def test_two_ranks_take_the_networks_and_the_pool_of_one(tmp_path):
         np.testing.assert_array_equal(rows, np.repeat(local(before)[name], 2, axis=0), err_msg=name)
     for name, whole in of_ranks(after, "state").items():
         np.testing.assert_array_equal(whole, of_ranks(before)[name], err_msg=name)
+
+
+KEEPS = ("--image-size", "8", "--global-batch-size", "16", "--norm", "batch", "--run-dir", "run")
+CONTROLLER = CONTROLLERS[-1]
+
+
+def test_state_that_is_the_same_on_all_ranks_is_saved_exactly_and_resumes_with_any_number_of_them(tmp_path):
+    for steps, ranks in ((2, 2), (4, 1)):
+        train(tmp_path, "--recipe", "tiny:Counting", *KEEPS, "--steps", str(steps), ranks=ranks, controller=CONTROLLER)
+        saved = tensors(tmp_path / "run", steps)
+        calls = 2 * steps  # real and fake, by the update that owns the network
+        for kind in ("whole", "wide"):
+            count = saved[f"networks/discriminator/judging/keeps/{kind}"]
+            assert count == 2**40 + 1 + calls and count.dtype == {"whole": np.int64, "wide": np.float64}[kind]
+        assert saved["networks/discriminator/judging/keeps/odd"].dtype == bool
+        if ranks == 2:  # BatchNorm's statistics and their averages, and nothing of the counter
+            everyones = {name: rows.shape for name, rows in saved.items() if name.startswith("ranks/")}
+            assert len(everyones) == 6 and set(everyones.values()) == {(2, 16)}, everyones
+
+
+def test_state_that_depends_on_the_samples_of_a_rank_is_refused_by_name_after_the_first_step(tmp_path):
+    command = [*launcher(2, CONTROLLER), sys.executable, "-m", "hvdgan.train", "--recipe", "tiny:Pooled", *KEEPS]
+    done = run(command, tmp_path, forked=True)
+    assert done.returncode in {1, 2}, done.stdout + done.stderr  # horovodrun over Gloo makes a 1 of a rank's 2
+    named = "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs between the"
+    said = [line for line in done.stderr.splitlines() if named in line]
+    assert said and all('aggregation="mean"' in line and "declare it in state()" in line for line in said), done.stderr
+    assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
+    assert not list(tmp_path.glob("run/checkpoints/step-*"))
