@@ -1,11 +1,12 @@
 """The one reader of a run's files: what a crash or another program has damaged is left out and named.
-Modules: runs.folder, runs.evaluation_log"""
+Modules: runs.folder, runs.evaluation_log, runs.events"""
 
 import json
 
 import pytest
 
-from hvdgan.runs import evaluation_log, folder
+from hvdgan.runs import evaluation_log, events, folder
+from hvdgan.runs.events import Checkpoint
 from hvdgan.runs.folder import Folder
 
 DAMAGED = b"[1, 2]\n\nnull\n" + b"[" * 100_000 + b'\n"step"\n{"step": \xff}\n{"step": ' + b"9" * 9000 + b"}\n"
@@ -55,6 +56,16 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path):
     assert [list(read.records(name)) for name in "abcd"] == [[], [{"step": 2}], [], []]
     assert read.names("samples") == [] and read.json_object("a") == {} and read.json_object("b") == {"step": 2}
     assert len(read.remarks) == 4 and all(each[0] in "acs" for each in read.remarks)
+
+
+@pytest.mark.parametrize("line", ['{"event": "resumed"}', '{"event": "end"}', '{"event": "checkpoint", "step": "5"}'])
+def test_an_event_without_its_facts_or_with_others_is_left_out(tmp_path, line):
+    whole = events.as_json(Checkpoint(step=5, waited=0.5, written=1.0))
+    (tmp_path / events.FILE).write_text(f"{whole}\n")
+    before = events.read(Folder(tmp_path))
+    assert before.waited == [0.5]
+    (tmp_path / events.FILE).write_text(f"{whole}\n{json.dumps({**json.loads(whole), **json.loads(line)})}\n")
+    assert events.read(Folder(tmp_path)) == before
 
 
 def test_a_record_that_a_crash_has_cut_off_spoils_no_other_and_the_latest_evaluation_counts(tmp_path):

@@ -1,5 +1,6 @@
 """What differs between the ranks, and state of a recipe or of a layer beside the weights: exact after a resume.
-Modules: recipe.batch, training.declared_state, checkpoints.tensor_names, networks.nested_layers"""
+Modules: recipe.batch, training.declared_state, checkpoints.tensor_names, networks.layer_state,
+networks.nested_layers"""
 
 import shutil
 import sys
