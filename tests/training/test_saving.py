@@ -1,5 +1,5 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
-Modules: checkpoints.saver, training.loop, training.stopping, training.observations,
+Modules: training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
 import os
@@ -14,7 +14,6 @@ from keras import layers
 
 from building import values_of
 from hvdgan.checkpoints import files
-from hvdgan.checkpoints.saver import Best
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 from hvdgan.evaluation.comparison import Comparison
@@ -22,7 +21,7 @@ from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
-from hvdgan.training.resume_point import Commits
+from hvdgan.training.saving import Best, Commits
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
 from saved import TINY, checkpoint, damage, manifest, rewrite, state, steps, tensors, train, untrained
@@ -254,6 +253,14 @@ def test_layers_whose_names_were_exchanged_are_taken_by_name(tmp_path):
     pairs, remark = taken(tmp_path / "run", tmp_path / "pair", "Exchanged", 2)
     assert remark.endswith("; the layers of generator have moved, and are taken by name")
     assert len(pairs) == 12 and all(before.tobytes() == after.tobytes() for before, after in pairs.values())
+
+
+def test_only_the_networks_that_are_taken_are_read(tmp_path, source):
+    saved = shutil.copytree(source, tmp_path / "first")
+    rewrite(
+        checkpoint(saved, 8), lambda values, _: [values.pop(name) for name in [*values] if "/discriminator" in name]
+    )
+    assert train(tmp_path / "run", "--init-from", str(saved), "--init-networks", "generator", "--max-steps", "1") == 0
 
 
 def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, capsys, source):
