@@ -178,11 +178,7 @@ def _own_words() -> str:
 
 
 def _may_be_lost(holder: str, process: str) -> bool:
-    """Return whether the process that a lock file names may be gone.
-
-    Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
-    may be missing.
-    """
+    """Whether the process that a lock file names may be gone; its pid counts only in the same pid namespace."""
     named = _HOLDER.fullmatch(holder)
     if named is None or named[1] != os.uname().nodename:
         return True

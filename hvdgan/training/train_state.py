@@ -276,19 +276,15 @@ def _copy(variable: keras.Variable) -> keras.Variable:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
-    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names.
-
-    Keras names a slot after the path of its variable, with "_" instead of "/". Adafactor has several of one name, which
-    are numbered.
-    """
+    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names."""
     seen: collections.Counter[str] = collections.Counter()
     prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
     for variable in optimizer.variables:
-        name = variable.path.rpartition("/")[2]
+        name = variable.path.rpartition("/")[2]  # the path of its variable, with "_" instead of "/", and the slot
         # The longest prefix is the right one: conv_1_kernel_momentum also begins with the name of a variable conv_1.
         prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
         name = f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name
-        seen[name] += 1
+        seen[name] += 1  # Adafactor has several of one name
         yield (f"{name}_{seen[name]}" if seen[name] > 1 else name), variable
 
 
