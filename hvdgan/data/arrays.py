@@ -15,9 +15,7 @@ from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.values import value_map
-from hvdgan.values.missing import Missing
-from hvdgan.values.missing import parse as parse_missing
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, parse_missing
 from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"

@@ -14,8 +14,7 @@ from hvdgan.data.store import DataRequest, DerivedStore, Store
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.launching import hosts
-from hvdgan.values.missing import Missing
-from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, of_pixels
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.errors import UserError
 from hvdgan.inference.inputs import blank_inputs, data_inputs
 from hvdgan.inference.trained import TrainedNetworks
-from hvdgan.networks.nested_layers import layers_of
+from hvdgan.networks.layers import layers_of
 from hvdgan.recipe.nets import Call, Nets, SharedForward
 from hvdgan.recipe.sampling import Drawing
 from hvdgan.settings.types import Weights

@@ -1,5 +1,5 @@
 """Grids of samples: pictures as they are, fields and volumes in colours with a scale in the units of the data.
-Modules: recipe.panels"""
+Modules: recipe.display"""
 
 import numpy as np
 import pytest
