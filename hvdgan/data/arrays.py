@@ -26,15 +26,9 @@ _LEAST_SPAN = 0.05
 
 
 def samples_of(request: DataRequest, container: Container, name: str) -> Samples:
-    """Samples of the arrays in a file, or in several.
+    """Samples of the arrays in files: of the one called `name`, or if it is "" of the one that can be meant.
 
-    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data: it distinguishes data
-    sets, not single numbers.
-
-    Args:
-        request: the settings, and what the samples are for.
-        container: the files.
-        name: name of the array with the samples; "" if --data gives none.
+    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data, not every number.
     """
     config = container.settings(request.config, paired=request.paired)
     request = dataclasses.replace(request, config=config)

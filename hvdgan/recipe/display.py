@@ -1,10 +1,9 @@
 """Turns what networks return into pictures, and into numbers in the units of the data."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,86 +15,49 @@ from hvdgan.values.value_map import ValueMap
 _ABREAST = 3
 _INCHES = 5.0
 _TICKS = 7
-_COLOURS = "viridis"
 _BINS = 24
 
 
-class Panel(Protocol):
-    """A part of a picture."""
-
-    @property
-    def title(self) -> str: ...
-
-    def draw(self, figure: Any, place: Any) -> None:
-        """Draw into a figure of matplotlib, at one of its axes."""
+Panel = tuple[str, Callable[[Any, Any], None]]
+"""title of a part of a picture, with a unit, and a function that draws it into a figure at one of its axes"""
 
 
-@dataclasses.dataclass(frozen=True)
-class Fields:
-    """Fields that share a scale, laid out in a grid; each keeps its real aspect.
+def fields_panel(
+    title: str, fields: np.ndarray, limits: tuple[float, float], value_map: ValueMap | None = None
+) -> Panel:
+    """Fields (N, H, W) of one scale in a grid, each with its aspect; the map spreads the colours over the numbers."""
 
-    Args:
-        title: name of the numbers, with their unit.
-        fields: numbers, (N, H, W).
-        limits: the least and the largest number of the scale.
-        forward, inverse: functions of an array (..., 1) between which the colours are spread evenly; None: evenly over
-            the numbers themselves.
-    """
-
-    title: str
-    fields: np.ndarray
-    limits: tuple[float, float]
-    forward: Callable[[np.ndarray], np.ndarray] | None = None
-    inverse: Callable[[np.ndarray], np.ndarray] | None = None
-
-    def draw(self, figure: Any, place: Any) -> None:
+    def draw(figure: Any, place: Any) -> None:
         place.set_axis_off()
-        picture = place.imshow(_mosaic(self.fields), cmap=_COLOURS, norm=_norm(self), interpolation="nearest")
+        picture = place.imshow(_mosaic(fields), cmap="viridis", norm=_norm(limits, value_map), interpolation="nearest")
         ticks = picture.norm.inverse(np.linspace(0, 1, _TICKS))  # evenly spread over the colours
         figure.colorbar(picture, ax=place, shrink=0.8, ticks=ticks, format="%.3g")
 
-
-@dataclasses.dataclass(frozen=True)
-class Curves:
-    """Sequences as curves over their places.
-
-    Args:
-        title: name of the numbers, with their unit.
-        sequences: numbers, (N, W).
-        limits: the least and the largest number of the axis.
-    """
-
-    title: str
-    sequences: np.ndarray
-    limits: tuple[float, float]
-
-    def draw(self, figure: Any, place: Any) -> None:
-        place.plot(self.sequences.T, linewidth=0.8)
-        low, high = self.limits
-        if low < high:
-            place.set_ylim(low, high)
+    return title, draw
 
 
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """One column of a table: its numbers beside those of the data.
+def _curves_panel(title: str, sequences: np.ndarray, limits: tuple[float, float]) -> Panel:
+    """Sequences (N, W) as curves over their places."""
 
-    Args:
-        title: name of the column, with its unit.
-        column: numbers, (N,).
-        data: numbers of the data, (M,).
-    """
+    def draw(_: Any, place: Any) -> None:
+        place.plot(sequences.T, linewidth=0.8)
+        if limits[0] < limits[1]:
+            place.set_ylim(*limits)
 
-    title: str
-    column: np.ndarray
-    data: np.ndarray
+    return title, draw
 
-    def draw(self, figure: Any, place: Any) -> None:
-        low, high = float(self.data.min()), float(self.data.max())
+
+def _histogram_panel(title: str, column: np.ndarray, data: np.ndarray) -> Panel:
+    """One column (N,) of a table, beside that of the data."""
+
+    def draw(_: Any, place: Any) -> None:
+        low, high = float(data.min()), float(data.max())
         bins = np.linspace(low, high, _BINS + 1) if low < high else _BINS
-        place.hist(self.data, bins, density=True, color="0.8", label="data")
-        place.hist(np.clip(self.column, low, high), bins, density=True, histtype="step", label="samples")
+        place.hist(data, bins, density=True, color="0.8", label="data")
+        place.hist(np.clip(column, low, high), bins, density=True, histtype="step", label="samples")
         place.legend(fontsize="small")
+
+    return title, draw
 
 
 def save_panels(path: Path, panels: Sequence[Panel]) -> None:
@@ -110,9 +72,9 @@ def save_panels(path: Path, panels: Sequence[Panel]) -> None:
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for place in axes[len(panels) :]:
         place.set_axis_off()
-    for place, panel in zip(axes, panels, strict=False):
-        panel.draw(figure, place)
-        place.set_title(panel.title, fontsize="medium")
+    for place, (title, draw) in zip(axes, panels, strict=False):
+        draw(figure, place)
+        place.set_title(title, fontsize="medium")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as partial:
         figure.savefig(partial, metadata={"Software": None})
@@ -129,19 +91,19 @@ def _mosaic(fields: np.ndarray) -> np.ma.MaskedArray:
     return np.ma.masked_invalid(grid.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1])
 
 
-def _norm(panel: Fields) -> Any:
+def _norm(limits: tuple[float, float], value_map: ValueMap | None) -> Any:
     from matplotlib.colors import FuncNorm, Normalize
 
-    low, high = panel.limits
+    low, high = limits
     if not low < high:
         low, high = low - 0.5, high + 0.5
-    if panel.forward is None or panel.inverse is None:
+    if value_map is None:
         return Normalize(low, high)
 
     def applied(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda numbers: function(np.asarray(numbers, np.float64)[..., None])[..., 0]
 
-    return FuncNorm((applied(panel.forward), applied(panel.inverse)), low, high)
+    return FuncNorm((applied(value_map.forward), applied(value_map.inverse)), low, high)
 
 
 _VOLUMES = 25
@@ -184,7 +146,7 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
     """One panel for each channel of sequences and fields, or column of vectors; three for each channel of volumes."""
     units = value_map.units or ("",) * len(value_map.channels)
     if samples.ndim == 2 and samples.shape[1] > _COLUMNS:
-        yield Fields("vectors, one a row", samples[None], (float(like.min()), float(like.max())))
+        yield fields_panel("vectors, one a row", samples[None], (float(like.min()), float(like.max())))
         return
     for place, (name, unit) in enumerate(zip(value_map.channels, units, strict=True)):
         one = value_map.channel(place)
@@ -193,12 +155,12 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
         title += f" [{unit}]" if unit else ""
         numbers, limits = samples[..., place], (float(np.nanmin(like[..., place])), float(np.nanmax(like[..., place])))
         if numbers.ndim == 1:
-            yield Histogram(title, numbers, like[..., place])
+            yield _histogram_panel(title, numbers, like[..., place])
         elif numbers.ndim == 2:
-            yield Curves(title, numbers[:_CURVES], limits)
+            yield _curves_panel(title, numbers[:_CURVES], limits)
         elif numbers.ndim == 3:
-            yield Fields(title, numbers, limits, one.forward, one.inverse)
+            yield fields_panel(title, numbers, limits, one)
         else:
             for axis, along in enumerate(("depth", "height", "width"), 1):
                 middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
-                yield Fields(f"{title}, middle slice along {along}", middle, limits, one.forward, one.inverse)
+                yield fields_panel(f"{title}, middle slice along {along}", middle, limits, one)

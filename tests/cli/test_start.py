@@ -53,8 +53,8 @@ from tiny import Tiny as Theirs
 DRAWS = """
 import pathlib, sys
 import numpy as np
-from hvdgan.recipe.display import Fields, save_panels
-save_panels(pathlib.Path(sys.argv[1]), [Fields("a", np.eye(8)[None], (0, 1))])
+from hvdgan.recipe.display import fields_panel, save_panels
+save_panels(pathlib.Path(sys.argv[1]), [fields_panel("a", np.eye(8)[None], (0, 1))])
 """
 
 
