@@ -54,9 +54,7 @@ class TrainedNetworks:
 def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    `named` is the recipe if the user names it in place of the run. A UserError says that the recipe cannot be found, is
-    no code of the user's or now makes other networks, or that a frozen network is another than in training; a RunError
-    that the checkpoint is damaged.
+    `named` is the recipe if the user names it in place of the run.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()

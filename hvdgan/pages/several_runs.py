@@ -8,10 +8,9 @@ from typing import Any
 from hvdgan.errors import UserError
 from hvdgan.pages import run_facts
 from hvdgan.pages.curves import Charts, Line, number
-from hvdgan.pages.embedded_images import EmbeddedImage, load
 from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.run_status import status_of
-from hvdgan.pages.template import fill
+from hvdgan.pages.template import EmbeddedImage, fill, load
 from hvdgan.runs.metrics import OF_SPEED, mode_of
 
 _MOST_CHARTS = 16

@@ -21,8 +21,8 @@ from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
-from hvdgan.networks.fast.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
-from hvdgan.networks.nested_layers import layers_of
+from hvdgan.networks.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
+from hvdgan.networks.layers import layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of

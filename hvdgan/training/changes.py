@@ -8,7 +8,7 @@ import keras
 
 from hvdgan.distributed.backend import versions
 from hvdgan.errors import UserError
-from hvdgan.networks.nested_layers import layers_of
+from hvdgan.networks.layers import layers_of
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.build import Run
 from hvdgan.training.digests import differing, refuse_other_frozen

@@ -13,7 +13,7 @@ import numpy as np
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
-from hvdgan.networks.layer_state import is_seed
+from hvdgan.networks.layers import is_seed
 from hvdgan.training.train_state import TrainState, copy_of
 
 Digests = Mapping[str, str]

@@ -17,7 +17,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import list_some
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.cpu_or_gpu import to_device
-from hvdgan.networks.layer_state import averages_of, moved_in_calls
+from hvdgan.networks.layers import averages_of, moved_in_calls
 from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrunk

@@ -22,8 +22,7 @@ from hvdgan.checkpoints.tensor_names import (
     owner_of,
 )
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.layer_state import is_float, is_frozen, other_state_of, statistics_of
-from hvdgan.networks.nested_layers import bare_variables
+from hvdgan.networks.layers import bare_variables, is_float, is_frozen, other_state_of, statistics_of
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of

@@ -1,7 +1,7 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them.
 
 A function becomes a command: its parameters are the flags; an error is one line and an exit code.
-Modules: cli.app, errors, settings.types, recipe.panels"""
+Modules: cli.app, errors, settings.types, recipe.display"""
 
 import json
 import os
@@ -53,8 +53,8 @@ from tiny import Tiny as Theirs
 DRAWS = """
 import pathlib, sys
 import numpy as np
-from hvdgan.recipe.panels import Fields, save_panels
-save_panels(pathlib.Path(sys.argv[1]), [Fields("a", np.eye(8)[None], (0, 1))])
+from hvdgan.recipe.display import fields_panel, save_panels
+save_panels(pathlib.Path(sys.argv[1]), [fields_panel("a", np.eye(8)[None], (0, 1))])
 """
 
 

@@ -1,5 +1,5 @@
 """State that layers keep beside their weights: averaged over the ranks, saved exactly, or refused.
-Modules: networks.nested_layers, training.train_state"""
+Modules: networks.layers, training.train_state"""
 
 import sys
 

@@ -1,5 +1,5 @@
 """Nothing that a run folder holds is executed: it is shown as text, or named where it cannot be read.
-Modules: runs.folder, pages.embedded_images, pages.template, pages.run_page"""
+Modules: runs.folder, pages.template, pages.run_page"""
 
 import base64
 import html
@@ -13,7 +13,7 @@ from PIL import Image
 import hostile_runs
 import run_folders
 from hvdgan import report
-from hvdgan.pages.embedded_images import load
+from hvdgan.pages.template import load
 from hvdgan.runs.folder import Folder
 from run_folders import record
 
