@@ -128,7 +128,8 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
 def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The variables of a run on one rank, and those of the same run after a resume from its middle."""
     _train(run, 0, HALF)
-    saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), {})
+    progress = {"ended": {}, "bad_files": {}, "bad_updates": {}, "ranks": []}
+    saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), progress)
     with tempfile.TemporaryDirectory() as folder:
         path = files.write(Path(folder), saved)
         _train(run, HALF, STEPS)
