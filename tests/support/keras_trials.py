@@ -14,14 +14,13 @@ import tensorflow as tf
 from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, in_one_line
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
-from hvdgan.training.loop import check_ranks
-from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.saving import snapshot
+from hvdgan.training.digests import check_ranks
+from hvdgan.training.saving import ResumePoint, snapshot
 from keras_cases import Case
 
 STEPS, HALF = 12, 6
@@ -135,7 +134,7 @@ def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[
         path = files.write(Path(folder), saved)
         _train(run, HALF, STEPS)
         resumed = tiny_run(recipe)
-        checkpoint.load(path, files.read_manifest(path), resumed.state.tensors())
+        files.assign(resumed.state.tensors(), files.read(path).of_root(), path)
     _train(resumed, HALF, STEPS)
     return values_of(run), values_of(resumed)
 
