@@ -1,4 +1,4 @@
-"""The examples, from outside the package, and a program of examples/data that converts the pictures of npm packages."""
+"""The examples, from outside the package."""
 
 import json
 import re
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import saved
 from launching import ROOT, run, train
 from saved import records
 
@@ -78,21 +77,6 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
     assert drawn.shape == (4, *shape) and np.isfinite(drawn).all()
     if name == "my_table_gan":
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
-
-
-KEEPING = ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"]
-
-
-@pytest.mark.parametrize("name", KEEPING)
-def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_path, monkeypatch, name):
-    """tests/parallel/test_reduction.py trains them on two ranks."""
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    flags = f"--recipe my_losses:{name} --image-size 8 --global-batch-size 8 --width 4 --steps 6".split()
-    for folder, words in (("whole", []), ("parts", ["--max-steps", "3"]), ("parts", [])):
-        assert saved.train(tmp_path / folder, *words, flags=flags) == 0
-    assert saved.state(tmp_path / "whole", 6) == saved.state(tmp_path / "parts", 6)
-    if name == "LearntWeights":
-        assert saved.tensors(tmp_path / "whole", 6)["networks/weights/weights/log_variance"].all()
 
 
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
