@@ -28,11 +28,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Hand over to the command that the first word names; its other words are the command's.
-
-    Returns:
-        The exit code: 0 done, 2 the user's mistake; the commands have more.
-    """
+    """Hand over to the command that the first word names; returns its exit code, or 2 for the user's mistake."""
     name, *words = sys.argv[1:] or [""]
     if name in ("-h", "--help"):
         lines = (f"  hvdgan {each:10}{what}" for each, what in COMMANDS.items())

@@ -101,7 +101,7 @@ import tensorflow as tf
 
 from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
 from hvdgan.inference.trained import TrainedNetworks, load_trained
-from hvdgan.networks.nested_layers import layers_of
+from hvdgan.networks.layers import layers_of
 from hvdgan.recipe import Recipe, recipe_errors
 
 

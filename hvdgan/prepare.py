@@ -65,14 +65,7 @@ class Request:
 
 @main_of(interrupted="interrupted; the same command resumes it")
 def main(words: list[str]) -> int | None:
-    """Pack samples, or verify packed ones.
-
-    Args:
-        words: words of the command line.
-
-    Returns:
-        The exit code: 0 success, 1 failure or damage, 2 a mistake of the user, 130 interrupted.
-    """
+    """Pack samples, or verify packed ones; the exit code is 1 for failure or damage, 130 if interrupted."""
 
     def command(
         src: str | None = None,

@@ -108,11 +108,7 @@ class Job:
     """Python on the nodes that has hvdgan; default: this one"""
 
     def check(self) -> None:
-        """Refuse settings with which the job would fail, or would ignore a flag.
-
-        Raises:
-            UserError: names the flag, what was expected and what to do.
-        """
+        """Refuse settings with which the job would fail, or would ignore a flag."""
         seconds = _seconds(self.time)
         if not self.signal_seconds <= 65535:
             raise UserError(f"--signal-seconds {self.signal_seconds}: Slurm takes at most 65535")
@@ -219,11 +215,7 @@ def _submit(text: str) -> None:
 
 
 def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
-    """Write the batch script of a job, whose arguments for hvdgan.train are followed by those given to sbatch.
-
-    Raises:
-        UserError: the settings, or the arguments, contradict each other.
-    """
+    """Write the batch script of a job, whose arguments for hvdgan.train are followed by those given to sbatch."""
     job.check()
     given = [word.partition("=")[0].replace("_", "-") for word in arguments]
     for flag, by, taken in (

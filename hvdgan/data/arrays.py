@@ -15,9 +15,7 @@ from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.values import value_map
-from hvdgan.values.missing import Missing
-from hvdgan.values.missing import parse as parse_missing
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, parse_missing
 from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"
@@ -28,15 +26,9 @@ _LEAST_SPAN = 0.05
 
 
 def samples_of(request: DataRequest, container: Container, name: str) -> Samples:
-    """Samples of the arrays in a file, or in several.
+    """Samples of the arrays in files: of the one called `name`, or if it is "" of the one that can be meant.
 
-    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data: it distinguishes data
-    sets, not single numbers.
-
-    Args:
-        request: the settings, and what the samples are for.
-        container: the files.
-        name: name of the array with the samples; "" if --data gives none.
+    The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data, not every number.
     """
     config = container.settings(request.config, paired=request.paired)
     request = dataclasses.replace(request, config=config)

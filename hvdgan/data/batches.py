@@ -29,21 +29,10 @@ Result = TypeVar("Result")
 
 
 class Batches:
-    """Iterator over a rank's slices of the global batches, without end.
+    """Iterator over a rank's slices of the global batches, without end: a function of data, seed and position.
 
-    A batch is a function of the data, the seed and the position. Nothing before the first position is read. Each thread
-    reads whole batches and copies them to the device.
-
-    Args:
-        source: the samples.
-        seed: seed of the run, >= 0.
-        global_batch_size: samples per step over all ranks.
-        places: this rank's slice of each global batch, (first place, one past the last).
-        position: place of the first batch in the order of all samples, >= 0.
-        threads: threads that read, >= 1.
-        prefetch: batches prepared ahead, besides those that the threads are reading, >= 1.
-        max_bad_fraction: largest allowed fraction of broken samples, in [0, 1].
-        device: device that batches are copied to, such as "gpu:0"; None: they stay on the host.
+    Each of the `threads` reads whole batches, `prefetch` of them ahead, and copies them to the device, if one is named.
+    A slice is (first place, one past the last) of each global batch; nothing before the first position is read.
     """
 
     def __init__(
@@ -82,15 +71,10 @@ class Batches:
         return self
 
     def __next__(self) -> dict[str, tf.Tensor]:
-        """The next step's batch; all is on the device, if one was named, except `index`.
+        """The next step's batch, on the device if one was named, except `index`.
 
-        Returns:
-            images: (B, *source.record_shape) of the source's type; index: int64 (B,), each sample's place in the
-            source; and the source's facts about them, such as labels (B,): int32, or int64 on a device. The same of
-            another domain, each name after that of the domain, such as B/images.
-
-        Raises:
-            RunError: too many samples are broken, or the data have changed.
+        `images` are (B, *source.record_shape), `index` int64 (B,) each sample's place in the source, and the others the
+        source's facts about them; those of another domain have its name before theirs, such as B/images.
         """
         if not self._finalizer.alive:
             raise ValueError("these batches are closed")
@@ -127,14 +111,9 @@ class SampleReader:
         self._source, self._threads = source, threads
 
     def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read ahead of the caller, each thread one batch.
+        """Read samples of these numbers, int64 (N, batch_size), ahead of the caller, each thread one batch.
 
-        Args:
-            indices: numbers of the samples, int64 (N, batch_size); a number >= len(source) is a place without a sample.
-
-        Yields:
-            Samples (batch_size, *source.record_shape), zeros for broken ones and for places without one; and a mask
-            (batch_size,), True for the samples that were read.
+        Yields the samples, zeros for broken ones and for numbers >= len(source), and a mask of those that were read.
         """
         with ThreadPoolExecutor(self._threads) as pool:
             yield from _ahead(pool, self._read, iter(indices), self._threads + 1)

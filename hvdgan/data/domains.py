@@ -24,11 +24,7 @@ T = TypeVar("T")
 
 
 def settings_of(config: Config, domains: Sequence[str], peers: Peers = ALONE) -> dict[str, Config]:
-    """The settings with which to open each domain, by its name; of a recipe without domains those given, under "".
-
-    Raises:
-        UserError: --data does not name data for each domain.
-    """
+    """The settings with which to open each domain, by its name; of a recipe without domains those given, under ""."""
     others = config.other_data
     if not domains:
         if others:

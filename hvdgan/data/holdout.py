@@ -14,18 +14,9 @@ _DEFAULT_FRACTION = 0.05
 
 
 def hold_out(source: Samples, fraction: float, peers: Peers = ALONE) -> "tuple[Samples, HeldOut | None]":
-    """Split a source into samples to train on and samples held out.
+    """Split a source into samples to train on and samples held out, None if fraction is 0, by hashes of their keys.
 
-    The hash of a sample's key decides where it goes: a file's name, the pixels of a picture in an array, or the place
-    of another sample in an array, see docs/data.md. By names and pixels, adding samples moves no other sample, and
-    equal pictures of an array stay together.
-
-    Returns:
-        The samples to train on, and those held out, or None if fraction is 0.
-
-    Raises:
-        UserError: one of the two would be empty.
-        RunError: the data cannot be read on some rank.
+    By names and pixels, adding samples moves no other sample, and equal pictures of an array stay together.
     """
     if not fraction:
         return source, None

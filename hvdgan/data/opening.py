@@ -44,12 +44,7 @@ _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 def open_source(
     config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, in_order: bool = False
 ) -> Samples:
-    """Open what `--data` names; the arguments are those of DataRequest.
-
-    Raises:
-        UserError: the data do not exist, hold no samples, are unclear, or too many are broken.
-        RunError: the ranks do not see the same files.
-    """
+    """Open what `--data` names; the arguments are those of DataRequest."""
     request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, in_order=in_order)
     source = _with_table(_opened(request), config, peers)
     if source.is_pictures and not unmapped:

@@ -13,25 +13,15 @@ LABELS = "labels"
 
 
 def sample_indices(seed: int, position: int, count: int, total: int, ends: np.ndarray | None = None) -> np.ndarray:
-    """The samples at consecutive positions of the order.
+    """The samples at consecutive positions of the order, int64 (count,) in [0, total).
 
     The batches cut one endless sequence of positions. Position p belongs to epoch p // total, and every epoch has its
     own permutation of all samples. A batch may therefore straddle two epochs, all batches have the same size, and no
     sample is left out.
 
-    With weights, an epoch has sample i floor or ceil(total * w_i) times, where the weights w sum to 1: its places
-    are cut into parts as long as these, beginning at a random fraction of a place (systematic resampling, Kitagawa
-    1996, appendix). Equal weights give the order without weights.
-
-    Args:
-        seed: seed of the run, >= 0.
-        position: first position, counted from 0.
-        count: number of positions; may exceed total.
-        total: number of samples in the data set, > 0.
-        ends: where each sample's part ends, as ends_of() computes it; None: all samples have the same weight.
-
-    Returns:
-        int64 (count,), indices in [0, total).
+    With weights, whose `ends` are those of ends_of(), an epoch has sample i floor or ceil(total * w_i) times, where the
+    weights w sum to 1: its places are cut into parts as long as these, beginning at a random fraction of a place
+    (systematic resampling, Kitagawa 1996, appendix). Equal weights give the order without weights.
     """
     positions = np.arange(position, position + count, dtype=np.int64)
     epochs, places = np.divmod(positions, total)
@@ -54,16 +44,8 @@ def ends_of(weights: np.ndarray) -> np.ndarray:
 
 
 def balanced(source: Samples, balance: str) -> Samples:
-    """The samples with weights: every class equally often, or as a file says.
-
-    The fingerprint covers the weights, so that a run does not resume with others.
-
-    Args:
-        source: samples to train on.
-        balance: "labels", or the path of a .npy file of one number for each sample of the data, in their order.
-
-    Raises:
-        UserError: there are no classes; or the file cannot be read, or does not fit the data.
+    """The samples with weights, which the fingerprint then covers: every class equally often ("labels"), or as the
+    .npy file of this path says, with one number for each sample of the data.
     """
     flag = f"--balance {balance}"
     if balance == LABELS:

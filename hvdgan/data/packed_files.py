@@ -45,11 +45,7 @@ def is_packed(folder: str) -> bool:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What the folder says about its files and how they were made.
-
-    Raises:
-        UserError: it is damaged, or of another version.
-    """
+    """What the folder says about its files and how they were made."""
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_text())
         version = index["format"]

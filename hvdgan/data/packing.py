@@ -76,15 +76,9 @@ class Plan:
 
 
 def pack(plan: Plan, source: Samples, executor: Executor | None) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Write the files that are missing, then the index.
+    """Write the files that are missing, by the executor or in this process, then the index.
 
-    Args:
-        plan: the request.
-        source: SRC, as plan.opened() returns it.
-        executor: processes or ranks that write the files; None: this process.
-
-    Yields:
-        For each file its number of samples and None; at last 0 and the index, or the index alone if DST was finished.
+    Yields for each file its number of samples and None; at last 0 and the index, alone if DST was finished.
     """
     folder = plan.folder
     with _locked(folder):
@@ -141,10 +135,9 @@ def damages(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def executor_of(workers: int) -> Iterator[tuple[bool, Any]]:
-    """Processes of this machine, or the ranks that an MPI launcher has started.
+    """Processes of this machine, or the ranks that an MPI launcher has started, or None for this process.
 
-    Yields:
-        True on the one rank that gives out the work, and its executor; None to do all work in this process.
+    The first value is True on the one rank that gives out the work.
     """
     launcher, size, _ = launched()
     if size > 1:

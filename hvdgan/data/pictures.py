@@ -41,16 +41,10 @@ _UNPAIRED = "unpaired data, such as CycleGAN's trainA and trainB, is not support
 def open_pictures(request: DataRequest) -> Samples:
     """The pictures of a folder and of all folders below it, or of a zip archive, in the order of their paths.
 
-    Hidden names, what operating systems leave, run folders, and files without one of the suffixes of hvdgan.data.pixels
-    are passed over. Symbolic links to folders are followed, and each folder counts once. Rank 0 lists the names, and no
-    file is read but 64, for their sizes: a broken one is found when it is read.
-
-    If all pictures lie in subfolders, the first folder of a picture's path is its class. Classes are numbered in the
-    order of their names. A folder that holds all pictures of an archive is left out of their paths.
-
-    A pair is two files of the same path, apart from the suffix, in the subfolders `A` (inputs) and `B` (images), if no
-    pictures lie elsewhere. Otherwise each file holds the input in its left half and the image in its right half, and
-    must be twice as wide as high.
+    Rank 0 lists the names, and no file is read but 64, for their sizes: a broken one is found when it is read. If all
+    pictures lie in subfolders, the first folder of a picture's path is its class. A pair is two files of the same path,
+    apart from the suffix, in the subfolders `A` (inputs) and `B` (images), if no pictures lie elsewhere; otherwise each
+    file holds the input in its left half and the image in its right half.
     """
     name, peers = request.config.data, request.peers
     place = on_all(lambda: _Folder(name) if os.path.isdir(name) else _Archive(name), peers, f"--data {name}")

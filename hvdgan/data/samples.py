@@ -14,8 +14,7 @@ from hvdgan.data.store import DataRequest, DerivedStore, Store
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.launching import hosts
-from hvdgan.values.missing import Missing
-from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, of_pixels
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8
@@ -131,18 +130,7 @@ class Samples:
         return self.fetch_batch(np.array([index]))[0]
 
     def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        """Read several samples; safe to call from several threads.
-
-        Args:
-            indices: numbers of the samples, int64 (B,).
-
-        Returns:
-            An array (B, *record_shape) of `dtype`; of a pair, the numbers of the input come first.
-
-        Raises:
-            BadImage: one of them is broken, or has a number that is not finite once it is mapped.
-            RunError: the data have changed since they were opened.
-        """
+        """Read several samples (B, *record_shape); safe to call from several threads; a BadImage if one is broken."""
         stored = [store.read(self.numbers(indices)) for store in self.stores]
         if self.is_mapped and not self.is_pictures:
             stored = self._seen(indices, stored)
@@ -176,11 +164,7 @@ class Samples:
         return self.images.digest(self._number(index))
 
     def stamp(self) -> list[Any] | None:
-        """Facts, as JSON types, that prove with the fingerprint that no sample and no label has changed; None: none do.
-
-        Raises:
-            OSError: a file is missing.
-        """
+        """Facts, as JSON types, that prove with the fingerprint that no sample and no label has changed, or None."""
         if self.paths is None:
             return None
         found = (os.stat(os.path.join(self.folder, path)) for path in self.paths)
@@ -199,11 +183,7 @@ class Samples:
         return self.replace(indices=self.numbers(indices), classes=self.num_classes, **some)
 
     def mapped(self, values: SampleValues) -> "Samples":
-        """The samples as networks see them, by maps that have all their statistics.
-
-        Raises:
-            UserError: a condition or a constant cannot be mapped to a finite number.
-        """
+        """The samples as networks see them, by maps that have all their statistics."""
         constants = self._mapped_part(values, "constants")
         field = None if self.missing is None else self.missing.field
         if field is not None:
@@ -314,11 +294,7 @@ def _reason(sample: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> str:
 
 
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
-    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch.
-
-    Raises:
-        UserError: the samples do not fit into the memory of a host; raised on every rank.
-    """
+    """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch."""
     if kind == "none" or all(store.in_memory for store in source.stores):
         return source
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")

@@ -180,9 +180,7 @@ class Store(abc.ABC):
     def read(self, indices: np.ndarray) -> np.ndarray:
         """Read some samples, (B, ...) of `dtype`, in any order; safe to call from several threads.
 
-        Raises:
-            BadImage: a file of one sample cannot be read, or an integer is missing or not valid.
-            RunError: the file has changed or the disk has failed.
+        A BadImage says that one sample cannot be read, a RunError that the file has changed or the disk has failed.
         """
 
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:

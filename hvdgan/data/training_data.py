@@ -32,16 +32,8 @@ def open_domains(
 ) -> tuple[Samples, Samples | None, Samples | None]:
     """Open the data of each domain and split them; the samples to train on alone determine the maps.
 
-    Args:
-        config: settings of the data.
-        domains: names of the recipe's domains; empty: it has one.
-        peers: the ranks; each calls this, and they share the work.
-        paired: True if each sample must come with an input.
-        is_evaluated: True if the recipe evaluates held-out samples.
-        known: maps whose statistics serve if the data are the same.
-
-    Returns:
-        The samples to train on, mapped; those held out; and those of them that evaluations use, mapped.
+    Returns the samples to train on, mapped; those held out; and those of them that evaluations use, mapped. Statistics
+    of `known` maps serve if the data are the same.
     """
     sources = dict[str, Samples]()
     for name, settings in settings_of(config, domains, peers).items():

@@ -34,12 +34,7 @@ _LARGEST_BATCH = 64
 class Comparison:
     """Compares a set of samples with real ones, over all ranks; a UserError if there are too few.
 
-    Args:
-        chosen: samples to measure.
-        reals: real samples.
-        plan: sums over both sets.
-        folder: folder that keeps the sums over the real samples; None: they are not kept.
-        ranks: ranks that share the work.
+    `folder` keeps the sums over the real samples; None: they are not kept.
     """
 
     def __init__(self, chosen: SampleSet, reals: RealSet, plan: Plan, folder: Path | None, ranks: Ranks) -> None:
@@ -94,10 +89,7 @@ class Comparison:
             )
 
     def __call__(self, say: Say) -> dict[str, float]:
-        """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this.
-
-        A RunError on every rank says that a sample or a feature is not finite, or that too few samples can be read.
-        """
+        """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this."""
         # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
         with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):
             return self._compared(say)

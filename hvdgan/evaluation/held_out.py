@@ -32,12 +32,7 @@ _FIRST_STEP = -2
 class Evaluator:
     """Runs a recipe's evaluate() over held-out images, each once, with the same draws every time.
 
-    Args:
-        recipe: recipe with evaluate().
-        nets: networks of the run in inference mode.
-        source: held-out images; of several domains, as many as the smallest has are looked at, the k-th ones together.
-        ranks: ranks that share the images.
-        config: settings of the run.
+    Of several domains, as many as the smallest has are looked at, the k-th ones together.
     """
 
     def __init__(self, recipe: Recipe, nets: Nets, source: Samples, ranks: Ranks, config: Config) -> None:

@@ -54,15 +54,9 @@ class Reading(NamedTuple):
 
 
 class RealSet:
-    """Samples of a source, in an order that does not depend on the run; broken ones are left out.
+    """Samples of a mapped source, in an order that does not depend on the run; broken ones are left out.
 
-    Args:
-        source: mapped samples.
-        spec: facts about the data.
-        reading: batch size and threads.
-        count: number of samples to take; 0, or more than the source has: all.
-        mirrored: names of the axes along which the set also holds each sample mirrored.
-        max_bad_fraction: largest fraction of the samples to take that may be broken, in [0, 1].
+    `count` samples are taken, or all for 0; `mirrored` are axes along which the set also holds each sample mirrored.
     """
 
     def __init__(

@@ -29,13 +29,7 @@ COLLECTED_BYTES = 2**25
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is summed over both sets.
-
-    Args:
-        spec: facts about the data.
-        features: features in which samples are compared.
-        classes: number of classes of the data, if both sets have them; else 0.
-    """
+    """What is summed over both sets; `classes` is 0 unless both have labels."""
 
     spec: DataSpec
     features: Features

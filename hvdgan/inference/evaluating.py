@@ -48,10 +48,7 @@ class Evaluating:
         self._code: dict[str, str] | None = None
 
     def __call__(self, checkpoint: Path) -> dict[str, Any]:
-        """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one.
-
-        On every rank, a RunError says that the checkpoint is damaged, or that a sample is not finite.
-        """
+        """Evaluate a checkpoint, unless its figures are in the run folder; returns the record, also an earlier one."""
         self._on_files(self._take_lock, "the lock of the evaluations")
 
         try:

@@ -163,11 +163,10 @@ def _channels(value_map: ValueMap | None) -> tuple[str, ...]:
 
 
 def given_conditions(text: str | None, path: Path | None, spec: DataSpec) -> np.ndarray | None:
-    """The conditions of samples as networks see them, float32 (N, k); the samples take the rows in turn.
+    """The conditions of samples as networks see them, float32 (N, k), whose rows the samples take in turn, or None.
 
     They are given in the units of the data: as --condition energy=50,theta=1.57 or as --conditions, a CSV table whose
-    header names them all or an .npy array (N, k); None if they are not. A line on stderr warns of numbers outside of
-    the declared range; a UserError names those that do not fit.
+    header names them all or an .npy array (N, k).
     """
     if text is None and path is None:
         return None

@@ -28,10 +28,9 @@ Tensors = Mapping[str, tf.Tensor]
 
 
 class Serving:
-    """Samples of a recipe, as a SavedModel computes them: of sample(), or of generate() if the recipe has one.
+    """Samples of sample(), or generate() if the recipe has one, as a SavedModel computes them, in any number.
 
-    They are in the units of the data and pictures uint8 if `in_units`, else as networks see them. A Mistake says that
-    the recipe cannot compute any number of them.
+    If `in_units`, they are in the units of the data and pictures uint8, else as networks see them.
     """
 
     def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool) -> None:

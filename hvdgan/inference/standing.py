@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdgan.errors import UserError
 from hvdgan.inference.inputs import blank_inputs, data_inputs
 from hvdgan.inference.trained import TrainedNetworks
-from hvdgan.networks.nested_layers import layers_of
+from hvdgan.networks.layers import layers_of
 from hvdgan.recipe.nets import Call, Nets, SharedForward
 from hvdgan.recipe.sampling import Drawing
 from hvdgan.settings.types import Weights
@@ -28,10 +28,8 @@ def set_standing_statistics(
 ) -> list[str]:
     """Set the BatchNorm statistics of the networks that sample() calls to those of generated batches, in memory.
 
-    The mean over the batches' means, and that of their variances, replace the moving averages of the weights in use.
-    The batches start from the data (--data, --axes) if the recipe does or has conditions, else from noise and all
-    classes in turn. Equal arguments give equal bits, and no sample that is drawn afterwards has the same random
-    numbers. Returns the names of the networks; a UserError says that none has BatchNorm.
+    The mean over the batches' means, and that of their variances, replace the moving averages of the weights in use. No
+    sample that is drawn afterwards has the same random numbers. Returns the names of the networks.
 
     Reference: Brock et al. 2019, arXiv:1809.11096, section C.1.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
@@ -20,9 +20,8 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import refuse_foreign
 from hvdgan.settings.types import Weights
 from hvdgan.training.command import parse_saved
-from hvdgan.training.declared_state import DeclaredState
-from hvdgan.training.frozen import digest_of_network, frozen_network
-from hvdgan.training.train_state import TrainState, build_state, prepare_keras
+from hvdgan.training.digests import digest_of_network, frozen_network
+from hvdgan.training.train_state import DeclaredState, TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
@@ -55,9 +54,7 @@ class TrainedNetworks:
 def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
-    `named` is the recipe if the user names it in place of the run. A UserError says that the recipe cannot be found, is
-    no code of the user's or now makes other networks, or that a frozen network is another than in training; a RunError
-    that the checkpoint is damaged.
+    `named` is the recipe if the user names it in place of the run.
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
@@ -86,5 +83,6 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.load(found, manifest, used | state.declared_state.shared(), only=(*USED, *state.declared_state.shared()))
+    used |= state.declared_state.shared()
+    files.assign(used, files.read(found, (*USED, *state.declared_state.shared()), manifest).of_root(), found)
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)

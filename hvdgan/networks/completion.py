@@ -6,7 +6,7 @@ The width of their first layers is nf, 64 in the paper.
 import keras
 from keras import layers
 
-from hvdgan.networks.sizes import check_size
+from hvdgan.networks import check_size
 
 
 def completion_network(*, image_size: int, channels: int, nf: int) -> keras.Model:

@@ -5,7 +5,7 @@ from typing import Literal
 import keras
 from keras import layers
 
-from hvdgan.networks.sizes import check_size
+from hvdgan.networks import check_size
 
 Norm = Literal["batch", "none"]
 

@@ -6,7 +6,7 @@ import keras
 from keras import layers
 
 from hvdgan.errors import UserError
-from hvdgan.networks.sizes import check_size
+from hvdgan.networks import check_size
 
 _MOST_WIDENING = 8  # widest layer / nf
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from hvdgan.networks.sizes import check_size
+from hvdgan.networks import check_size
 from hvdgan.networks.spectral import SpectralConv2D, SpectralDense, SpectralEmbedding
 
 _MOST_WIDENING = 16  # widest layer / nf

@@ -7,17 +7,17 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.networks.blurring import doubled
+from hvdgan.networks import check_size
 from hvdgan.networks.equalised import (
     EqualisedConv,
     EqualisedDense,
     MinibatchStddev,
+    doubled,
     equalised,
     leaky_relu,
     register,
     unit_normal,
 )
-from hvdgan.networks.sizes import check_size
 
 _WIDEST = 512  # channels of the widest layers, as in the paper
 _STYLE_MEAN_DECAY = 0.995

@@ -3,7 +3,7 @@
 import keras
 from keras import layers
 
-from hvdgan.networks.sizes import check_size
+from hvdgan.networks import check_size
 
 
 def vae_encoder(*, image_size: int, channels: int, latent_size: int, nf: int) -> keras.Model:

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
-from hvdgan.pages.embedded_images import EmbeddedImage, load
 from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.run_status import duration, status_of
-from hvdgan.pages.template import fill
+from hvdgan.pages.template import EmbeddedImage, fill, load
 from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, UpdateFacts
 from hvdgan.runs.metrics import OF_SPEED, PARTS, Series
 

@@ -8,9 +8,8 @@ import numpy as np
 from keras import ops
 
 from hvdgan.errors import UserError
-from hvdgan.values import missing, sample_values
-from hvdgan.values.missing import Missing
-from hvdgan.values.sample_values import Layout, SampleValues, may_be_pictures
+from hvdgan.values import sample_values
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, may_be_pictures
 from hvdgan.values.transforms import Range
 
 
@@ -109,7 +108,7 @@ def of_json(facts: dict[str, Any]) -> DataSpec:
     """Make a DataSpec again from to_json(); other facts raise a KeyError or a TypeError."""
     facts = _tuples(facts)
     facts["values"] = facts["values"] and sample_values.of_json(facts["values"])
-    facts["missing"] = facts["missing"] and missing.of_json(facts["missing"])
+    facts["missing"] = facts["missing"] and sample_values.missing_of_json(facts["missing"])
     facts["layout"] = facts["layout"] and Layout(**_tuples(facts["layout"]))
     facts["domains"] = {name: of_json(each) for name, each in facts["domains"].items()}
     return DataSpec(**facts)

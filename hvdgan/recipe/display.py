@@ -1,14 +1,110 @@
 """Turns what networks return into pictures, and into numbers in the units of the data."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hvdgan.files.png import save_grid
+from hvdgan.files.replacing import whole_file
 from hvdgan.recipe.data_spec import DataSpec
-from hvdgan.recipe.panels import Curves, Fields, Histogram, Panel, save_panels
 from hvdgan.values.value_map import ValueMap
+
+_ABREAST = 3
+_INCHES = 5.0
+_TICKS = 7
+_BINS = 24
+
+
+Panel = tuple[str, Callable[[Any, Any], None]]
+"""title of a part of a picture, with a unit, and a function that draws it into a figure at one of its axes"""
+
+
+def fields_panel(
+    title: str, fields: np.ndarray, limits: tuple[float, float], value_map: ValueMap | None = None
+) -> Panel:
+    """Fields (N, H, W) of one scale in a grid, each with its aspect; the map spreads the colours over the numbers."""
+
+    def draw(figure: Any, place: Any) -> None:
+        place.set_axis_off()
+        picture = place.imshow(_mosaic(fields), cmap="viridis", norm=_norm(limits, value_map), interpolation="nearest")
+        ticks = picture.norm.inverse(np.linspace(0, 1, _TICKS))  # evenly spread over the colours
+        figure.colorbar(picture, ax=place, shrink=0.8, ticks=ticks, format="%.3g")
+
+    return title, draw
+
+
+def _curves_panel(title: str, sequences: np.ndarray, limits: tuple[float, float]) -> Panel:
+    """Sequences (N, W) as curves over their places."""
+
+    def draw(_: Any, place: Any) -> None:
+        place.plot(sequences.T, linewidth=0.8)
+        if limits[0] < limits[1]:
+            place.set_ylim(*limits)
+
+    return title, draw
+
+
+def _histogram_panel(title: str, column: np.ndarray, data: np.ndarray) -> Panel:
+    """One column (N,) of a table, beside that of the data."""
+
+    def draw(_: Any, place: Any) -> None:
+        low, high = float(data.min()), float(data.max())
+        bins = np.linspace(low, high, _BINS + 1) if low < high else _BINS
+        place.hist(data, bins, density=True, color="0.8", label="data")
+        place.hist(np.clip(column, low, high), bins, density=True, histtype="step", label="samples")
+        place.legend(fontsize="small")
+
+    return title, draw
+
+
+def save_panels(path: Path, panels: Sequence[Panel]) -> None:
+    """Write panels, at least one, side by side to a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second, and a display is not needed
+    from matplotlib.figure import Figure
+
+    columns = min(_ABREAST, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(_INCHES * columns, _INCHES * rows), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place in axes[len(panels) :]:
+        place.set_axis_off()
+    for place, (title, draw) in zip(axes, panels, strict=False):
+        draw(figure, place)
+        place.set_title(title, fontsize="medium")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as partial:
+        figure.savefig(partial, metadata={"Software": None})
+
+
+def _mosaic(fields: np.ndarray) -> np.ma.MaskedArray:
+    """Fields side by side, with a gap of one number without colour between two."""
+    count, height, width = fields.shape
+    columns = max(1, round(math.sqrt(count * height / width)))
+    rows = math.ceil(count / columns)
+    framed = np.full((rows * columns, height + 1, width + 1), np.nan, np.float32)
+    framed[:count, :height, :width] = fields
+    grid = framed.reshape(rows, columns, height + 1, width + 1).transpose(0, 2, 1, 3)
+    return np.ma.masked_invalid(grid.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1])
+
+
+def _norm(limits: tuple[float, float], value_map: ValueMap | None) -> Any:
+    from matplotlib.colors import FuncNorm, Normalize
+
+    low, high = limits
+    if not low < high:
+        low, high = low - 0.5, high + 0.5
+    if value_map is None:
+        return Normalize(low, high)
+
+    def applied(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda numbers: function(np.asarray(numbers, np.float64)[..., None])[..., 0]
+
+    return FuncNorm((applied(value_map.forward), applied(value_map.inverse)), low, high)
+
 
 _VOLUMES = 25
 """volumes whose slices are shown, at most"""
@@ -50,7 +146,7 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
     """One panel for each channel of sequences and fields, or column of vectors; three for each channel of volumes."""
     units = value_map.units or ("",) * len(value_map.channels)
     if samples.ndim == 2 and samples.shape[1] > _COLUMNS:
-        yield Fields("vectors, one a row", samples[None], (float(like.min()), float(like.max())))
+        yield fields_panel("vectors, one a row", samples[None], (float(like.min()), float(like.max())))
         return
     for place, (name, unit) in enumerate(zip(value_map.channels, units, strict=True)):
         one = value_map.channel(place)
@@ -59,12 +155,12 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
         title += f" [{unit}]" if unit else ""
         numbers, limits = samples[..., place], (float(np.nanmin(like[..., place])), float(np.nanmax(like[..., place])))
         if numbers.ndim == 1:
-            yield Histogram(title, numbers, like[..., place])
+            yield _histogram_panel(title, numbers, like[..., place])
         elif numbers.ndim == 2:
-            yield Curves(title, numbers[:_CURVES], limits)
+            yield _curves_panel(title, numbers[:_CURVES], limits)
         elif numbers.ndim == 3:
-            yield Fields(title, numbers, limits, one.forward, one.inverse)
+            yield fields_panel(title, numbers, limits, one)
         else:
             for axis, along in enumerate(("depth", "height", "width"), 1):
                 middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
-                yield Fields(f"{title}, middle slice along {along}", middle, limits, one.forward, one.inverse)
+                yield fields_panel(f"{title}, middle slice along {along}", middle, limits, one)

@@ -15,6 +15,8 @@ from hvdgan.runs.folder import Facts, Folder
 FILE = "events.jsonl"
 LOG = "log.txt"
 Kind = TypeVar("Kind", bound="Event")
+KINDS: dict[str, type["Event"]] = {}
+"""the classes of events by their names in the file"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,11 +25,18 @@ class Event:
 
     is_shown: ClassVar[bool] = True
     """False for an event that the terminal need not show"""
+    kind: ClassVar[str]
+    """name of its class in events.jsonl"""
+
+    def __init_subclass__(cls, *, kind: str) -> None:
+        super().__init_subclass__()
+        cls.kind = kind
+        KINDS[kind] = cls
 
     @property
     def line(self) -> str:
-        """The line of the log about it."""
-        raise NotImplementedError
+        """The line of the log about it: its `text`, unless the class makes another."""
+        return getattr(self, "text")  # noqa: B009  # not all events have one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +70,7 @@ class StageFacts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Start(Event):
+class Start(Event, kind="start"):
     """A start of the run, new or resumed, with paragraphs in the log instead of a line.
 
     `command` is what was typed, without its launcher; `data`, `changed` and `machine` are lines for people.
@@ -86,7 +95,7 @@ class Start(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Recovery(Event):
+class Recovery(Event, kind="recovery"):
     """An elastic run continues from memory, with other ranks."""
 
     ranks: int
@@ -99,7 +108,7 @@ class Recovery(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SkippedUpdate(Event):
+class SkippedUpdate(Event, kind="skipped_update"):
     """An update that no rank has applied, for the `times`-th time in a row."""
 
     step: int
@@ -116,7 +125,7 @@ class SkippedUpdate(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SkippedFile(Event):
+class SkippedFile(Event, kind="skipped_file"):
     """A sample that cannot be used."""
 
     name: str
@@ -128,7 +137,7 @@ class SkippedFile(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Checkpoint(Event):
+class Checkpoint(Event, kind="checkpoint"):
     """A checkpoint was written: seconds for which the steps waited, and of the thread that wrote it."""
 
     is_shown = False
@@ -142,7 +151,7 @@ class Checkpoint(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation(Event):
+class Evaluation(Event, kind="evaluation"):
     """Figures of held-out or generated samples by their names; None for one that is not finite."""
 
     step: int
@@ -156,7 +165,7 @@ class Evaluation(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Caution(Event):
+class Caution(Event, kind="warning"):
     """A warning of any other kind."""
 
     text: str
@@ -167,14 +176,14 @@ class Caution(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LostLogger(Caution):
+class LostLogger(Caution, kind="lost_logger"):
     """A logger has failed, and the run continues without it."""
 
     logger: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SlowRank(Caution):
+class SlowRank(Caution, kind="slow_rank"):
     """A rank for which the others wait: `ratio` times as slow as their median, mostly in `part` of its steps."""
 
     step: int
@@ -186,7 +195,7 @@ class SlowRank(Caution):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InputSpeed(Event):
+class InputSpeed(Event, kind="input_speed"):
     """Whether reading keeps up with computing, after the first steps."""
 
     is_bottleneck: bool
@@ -198,18 +207,14 @@ class InputSpeed(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Standstill(Event):
+class Standstill(Event, kind="standstill"):
     """No rank moves, and none is behind the others."""
 
     text: str
 
-    @property
-    def line(self) -> str:
-        return self.text
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LostRank(Event):
+class LostRank(Event, kind="lost_rank"):
     """A rank that has failed, ended, fallen silent, or stands still."""
 
     rank: int
@@ -217,13 +222,9 @@ class LostRank(Event):
     pid: int
     text: str
 
-    @property
-    def line(self) -> str:
-        return self.text
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StageEnd(Event):
+class StageEnd(Event, kind="stage_end"):
     """A stage ends early, because its metric no longer improves."""
 
     stage: str
@@ -241,7 +242,7 @@ class StageEnd(Event):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class End(Event):
+class End(Event, kind="end"):
     """The run ends: `state` is finished, stopped (on request) or failed, `text` says how.
 
     is_saved: True if a checkpoint of this step is written.
@@ -258,25 +259,6 @@ class End(Event):
         return f"stopped: {self.text}" if self.state == "failed" and not self.is_of_lost_rank else self.text
 
 
-KINDS: dict[str, type[Event]] = {
-    "start": Start,
-    "recovery": Recovery,
-    "skipped_update": SkippedUpdate,
-    "skipped_file": SkippedFile,
-    "checkpoint": Checkpoint,
-    "evaluation": Evaluation,
-    "warning": Caution,
-    "lost_logger": LostLogger,
-    "slow_rank": SlowRank,
-    "input_speed": InputSpeed,
-    "lost_rank": LostRank,
-    "standstill": Standstill,
-    "stage_end": StageEnd,
-    "end": End,
-}
-_NAMES = {kind: name for name, kind in KINDS.items()}
-
-
 def dated(text: str) -> str:
     """A line of log.txt, with the date and time and its end."""
     return f"{_now()} {text}\n"
@@ -284,7 +266,7 @@ def dated(text: str) -> str:
 
 def as_json(event: Event) -> str:
     """The line of events.jsonl about an event, with its end."""
-    return json.dumps({"time": _now(), "event": _NAMES[type(event)], **dataclasses.asdict(event)}) + "\n"
+    return json.dumps({"time": _now(), "event": event.kind, **dataclasses.asdict(event)}) + "\n"
 
 
 def of_json(record: Facts) -> Event | None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvdgan.errors import UserError
 from hvdgan.launching.launched import warn_once
-from hvdgan.networks.layer_state import seeds_of
+from hvdgan.networks.layers import seeds_of
 from hvdgan.training.train_state import TrainState
 
 Handles = Mapping[int, tf.Tensor]

@@ -1,7 +1,7 @@
 """A command starts without the packages that training does not need; a recipe that imports them gets them.
 
 A function becomes a command: its parameters are the flags; an error is one line and an exit code.
-Modules: cli.app, errors, settings.types, recipe.panels"""
+Modules: cli.app, errors, settings.types, recipe.display"""
 
 import json
 import os

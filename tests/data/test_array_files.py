@@ -78,13 +78,6 @@ def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, label
         assert opened(tmp_path / "a.npz", conditions=("labels",)).conditions[:, 0].tolist() == labels.tolist()
 
 
-@pytest.mark.parametrize("settings", [{"inputs": "x"}, {"constants": "x"}, {"values": "standard"}])
-def test_flags_of_arrays_are_refused_for_pictures(settings):
-    (name,) = settings
-    with pytest.raises(UserError, match=f"^--{name.replace('_', '-')} .*: is for arrays, and digits holds 8-bit pict"):
-        opened("digits", **settings)
-
-
 def map_of(folder, array, **settings):
     np.save(folder / "a.npy", array)
     return str(opened(folder / "a.npy", **settings).values.images)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import reading
-from hvdgan.data import cached, open_source
+from hvdgan.data import open_source
 from hvdgan.data.domains import joined, seed_of, settings_of
 from hvdgan.data.order import sample_indices
 from hvdgan.errors import RunError, UserError
@@ -43,19 +43,6 @@ def assert_equal(one, other):
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-def test_ranks_share_out_what_one_rank_sees_also_after_resuming():
-    """More than five epochs; threads, reading ahead and a cache change nothing."""
-    source = numbered(9, broken=(4, 5))
-    alone = first(5, source)
-    assert alone["images"].shape[:2] == (5, G) and "labels" in alone
-    for size in (2, 3, 4):
-        assert_equal(alone, together(5, source, size))
-    rest = {name: values[3:] for name, values in alone.items()}
-    assert_equal(rest, together(2, cached(source, "memory"), 3, start_step=3))
-    for threads, prefetch in ((1, 1), (8, 3)):
-        assert_equal(rest, first(2, source, start_step=3, threads=threads, prefetch=prefetch))
 
 
 def test_another_batch_size_continues_at_the_next_sample():

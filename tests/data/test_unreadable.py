@@ -13,7 +13,6 @@ from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
 from packed import write_images
-from reading import batches_of
 from thread_ranks import Threads
 
 
@@ -70,15 +69,3 @@ def test_a_file_that_a_rank_does_not_see_is_no_broken_image(folder):
     message = str(caught.value)
     assert message.startswith(f"--data {folder}: class 1/003.png was listed by rank 0, and is gone, or ")
     assert f"{os.uname().nodename} does not see it: No such file or directory" in message and "\n" not in message
-
-
-def test_memory_that_runs_out_ends_the_run(folder, monkeypatch):
-    """The image is not left out: the other ranks would keep it."""
-    source = opened(folder, max_bad_fraction=1.0)
-    monkeypatch.setattr("PIL.ImageOps.exif_transpose", lambda *_, **__: bytearray(2**60))
-    options = {"global_batch_size": 2, "threads": 1, "max_bad_fraction": 1.0}
-    with batches_of(source, **options) as batches, pytest.raises(RunError) as caught:
-        next(batches)
-    message = str(caught.value)
-    assert message.startswith("out of memory while decoding class ") and "--pipeline.threads" in message
-    assert "\n" not in message and source.bad_files == []

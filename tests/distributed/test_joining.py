@@ -1,7 +1,6 @@
 """Processes of a launcher become ranks, of an elastic run again after each change, and share the global batch;
 tests/parallel and tests/training/test_elastic.py have several of them.
-Modules: launching.launched, distributed.ranks, distributed.backend, distributed.reduction,
-distributed.collective_errors"""
+Modules: launching.launched, distributed.ranks, distributed.backend"""
 
 import itertools
 import os

@@ -161,16 +161,6 @@ def test_the_correlation_of_a_samples_mean_with_the_conditions():
     assert found == pytest.approx(np.sqrt(np.mean(difference**2))) and difference[0, 0] < -0.8
 
 
-@pytest.mark.parametrize("space", [(), (6,), (4, 5, 6)])
-def test_the_sum_over_ranks_is_the_whole(space):
-    samples, conditions, edges = noise(8, (21, *space, 3)), noise(9, (21, 2)), edges_of(-3, 3, 3, bins=20)
-    whole = sums(samples, edges, conditions)
-    batches = zip(np.split(samples, [4, 4, 15]), np.split(conditions, [4, 4, 15]), strict=True)
-    parts = [sums(some, edges, theirs).arrays() for some, theirs in batches]
-    for name, array in whole.arrays().items():
-        np.testing.assert_allclose(sum(part[name] for part in parts), array, rtol=1e-12, atol=1e-12, err_msg=name)
-
-
 @pytest.mark.parametrize("space", [(9,), (32, 16), (6, 5, 4)])
 def test_each_ring_has_the_mean_power_of_its_modes(space):
     fields = noise(2, (3, *space)).astype(np.float64)

@@ -1,14 +1,13 @@
 """Layers and optimizers with fast kernels compute what Keras computes, and are used where they are faster.
-Modules: networks.fast.convolution, networks.cpu_or_gpu, networks.blurring"""
+Modules: networks.kernels, networks.cpu_or_gpu, networks.equalised"""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdgan.networks import blurring, cpu_or_gpu
-from hvdgan.networks.fast import convolution
-from hvdgan.networks.fast.kernels import (
+from hvdgan.networks import cpu_or_gpu, equalised, kernels
+from hvdgan.networks.kernels import (
     FastConv2D,
     FastConv2DTranspose,
     FastLeakyReLU,
@@ -130,9 +129,9 @@ def _pair(kind, options, shape):
 @pytest.mark.parametrize(("positions", "convolutions"), [(10**6, 0), (0, 2)], ids=["all", "filter gradient"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_convolutions_and_their_gradients_of_both_orders(name, positions, convolutions, monkeypatch):
-    monkeypatch.setattr(convolution, "FEW_POSITIONS", positions)
-    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION", 1)
-    monkeypatch.setattr(convolution, "WEIGHTS_PER_POSITION_FILTER", 1)
+    monkeypatch.setattr(kernels, "FEW_POSITIONS", positions)
+    monkeypatch.setattr(kernels, "WEIGHTS_PER_POSITION", 1)
+    monkeypatch.setattr(kernels, "WEIGHTS_PER_POSITION_FILTER", 1)
     kind, options, shape = LAYERS[name]
     plain, fast = _pair(kind, options, shape)
     assert type(fast) in (FastConv2D, FastConv2DTranspose)
@@ -174,7 +173,7 @@ def test_a_gpu_has_kerass_own_convolutions_and_a_keras_that_no_test_has_run_with
     assert "were not tested with Keras 3.99.0; Keras' slower ones are used" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("resize", [blurring.halved, blurring.doubled])
+@pytest.mark.parametrize("resize", [equalised.halved, equalised.doubled])
 def test_a_blur_apart_gives_the_same_with_gradients_of_both_orders(resize):
     images = tf.constant(DRAWS.normal(size=(2, 8, 6, 5)), tf.float32)
     kernel = tf.constant(0.3 * DRAWS.normal(size=(3, 3, 5, 4)), tf.float32)

@@ -1,5 +1,5 @@
 """Nothing that a run folder holds is executed: it is shown as text, or named where it cannot be read.
-Modules: runs.folder, pages.embedded_images, pages.template, pages.run_page"""
+Modules: runs.folder, pages.template, pages.run_page"""
 
 import html
 import re

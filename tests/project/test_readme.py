@@ -46,22 +46,6 @@ def test_the_run_on_a_folder_of_images(tmp_path):
     assert (tmp_path / "runs" / "photos" / "samples" / "step-00000001.png").exists()
 
 
-def test_the_commands_of_the_page_on_photographs(tmp_path):
-    """All but the download, one after another."""
-    (tmp_path / "photos").mkdir()
-    for number in range(4):
-        PHOTO.save(tmp_path / "photos" / f"{number}.jpeg")
-    page = (ROOT / "docs" / "photographs.md").read_text()
-    commands = re.findall(r"^python .*", page, re.MULTILINE)
-    assert len(commands) == 4
-    for command in commands:
-        for whole, small in (("--steps 3000", "--steps 2"), ("-size 32 --nf 32", "-size 2 --nf 2"), ("s 64", "s 4")):
-            command = command.replace(whole, small)
-        done = run(shlex.split(command), tmp_path, forked=True)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "grid.png").exists() and (tmp_path / "runs" / "photos" / "report.html").exists()
-
-
 def test_the_code_is_that_of_the_example():
     example = (ROOT / "examples" / "my_gan.py").read_text()
     head, _, methods = CODE[1].partition("\n")

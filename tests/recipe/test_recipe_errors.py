@@ -1,6 +1,6 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-Modules: networks.sizes, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe,
-training.build, training.memory"""
+Modules: networks, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe, training.build,
+training.memory"""
 
 import inspect
 import re

@@ -15,13 +15,13 @@ from hvdgan.prepare import main
 RNG = np.random.default_rng(0)
 
 
-def write_images(folder: Path, count: int = 10, *, width: int = 12, height: int = 10, classes: int = 2) -> Path:
+def write_images(folder: Path, count: int = 10) -> Path:
     """PNG, JPEG and grey images of noise, class by class; returns the folder."""
     rng = np.random.default_rng(7)
     for number in range(count):
-        path = folder / f"class {number % classes}" / f"{number:03d}.{('png', 'jpg', 'bmp')[number % 3]}"
+        path = folder / f"class {number % 2}" / f"{number:03d}.{('png', 'jpg', 'bmp')[number % 3]}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (height, width, 3), np.uint8)
+        pixels = rng.integers(0, 256, (10, 12, 3), np.uint8)
         Image.fromarray(pixels).convert("L" if number % 5 == 4 else "RGB").save(path)
     return folder
 

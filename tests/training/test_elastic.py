@@ -1,5 +1,5 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
-Modules: training.resume_point, training.observations"""
+Modules: training.elastic, training.observations"""
 
 import re
 import subprocess

@@ -14,7 +14,7 @@ import small
 from gpu_graphs import LIST, faults_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import cpu_or_gpu
-from hvdgan.networks.fast.kernels import NEWEST_TESTED
+from hvdgan.networks.kernels import NEWEST_TESTED
 from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.build import make_trainable

@@ -1,9 +1,9 @@
 """What differs between the ranks, and state of a recipe or of a layer beside the weights: exact after a resume.
-Modules: recipe.batch, training.declared_state, checkpoints.tensor_names, networks.layer_state,
-networks.nested_layers"""
+Modules: recipe.batch, training.train_state, checkpoints.tensor_names, networks.layers"""
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.rank_state import RankState
 from hvdgan.training.restore import restore
-from hvdgan.training.resume_point import Commits
+from hvdgan.training.saving import Commits
 from launching import CONTROLLERS, launcher, run, train
 from saved import tensors
 from stateful import PLACES, Pooled, faulty
@@ -164,7 +164,9 @@ class Root(Ranks):
 
 def test_any_rank_may_be_the_one_that_gives_the_others_their_part():
     own = [keras.Variable(np.zeros(2, np.float32)) for _ in range(3)]
-    rank_state = RankState({"a": own[0]}, {"b": own[1]}, {"c": own[2]}, Root(rank=1, size=2), 4)
+    declared = SimpleNamespace(own=lambda: {"c": own[2]})
+    state = SimpleNamespace(statistics=lambda: {"a": own[0]}, of_local=lambda: {"b": own[1]}, declared_state=declared)
+    rank_state = RankState(state, Root(rank=1, size=2), 4)
     rows = np.arange(4, dtype=np.float32)
     rank_state.scatter({"a": rows.reshape(2, 2), "b": rows.reshape(2, 2), "c": rows}, 2, root=1)
     assert [variable.numpy().tolist() for variable in own] == [[2.0, 3.0]] * 3

@@ -1,5 +1,5 @@
 """The files of a run: metrics.jsonl, TensorBoard events, log.txt, sample grids, and the report at its end.
-Modules: training.grids, training.report"""
+Modules: training.grids, training.execution"""
 
 import re
 

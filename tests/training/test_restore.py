@@ -1,5 +1,5 @@
 """The same command resumes its run, also with other settings or another checkpoint; another run's folder is refused.
-Modules: training.run_folder, training.resume_point"""
+Modules: training.run_folder"""
 
 import json
 import os

@@ -1,8 +1,9 @@
 """When a run is saved, which checkpoints stay, and what ends a run: in this process, with tiny recipes.
-Modules: checkpoints.saver, training.loop, training.stopping, training.observations,
+Modules: training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
 import os
+import shutil
 import signal
 
 import keras
@@ -20,10 +21,10 @@ from hvdgan.evaluation.held_out import Evaluator
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
-from hvdgan.training.resume_point import Commits
+from hvdgan.training.saving import Commits
 from hvdgan.training.step import StageStep
 from hvdgan.training.stopping import Stopping
-from saved import TINY, checkpoint, damage, manifest, state, steps, tensors, train, untrained
+from saved import TINY, checkpoint, damage, manifest, rewrite, state, steps, tensors, train, untrained
 from tiny import Tiny
 
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 4".split()
@@ -235,6 +236,14 @@ def test_layers_whose_names_were_exchanged_are_taken_by_name(tmp_path):
     pairs, remark = taken(tmp_path / "run", tmp_path / "pair", "Exchanged", 2)
     assert remark.endswith("; the layers of generator have moved, and are taken by name")
     assert len(pairs) == 12 and all(before.tobytes() == after.tobytes() for before, after in pairs.values())
+
+
+def test_only_the_networks_that_are_taken_are_read(tmp_path, source):
+    saved = shutil.copytree(source, tmp_path / "first")
+    rewrite(
+        checkpoint(saved, 8), lambda values, _: [values.pop(name) for name in [*values] if "/discriminator" in name]
+    )
+    assert train(tmp_path / "run", "--init-from", str(saved), "--init-networks", "generator", "--max-steps", "1") == 0
 
 
 def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, capsys, source):

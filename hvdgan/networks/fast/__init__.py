@@ -1,1 +1,0 @@
-"""Faster kernels for Keras' layers and for Adam."""
