@@ -14,7 +14,7 @@ import keras
 from hvdgan.checkpoints.checkpoint import versions
 from hvdgan.checkpoints.saver import check_best_metric
 from hvdgan.data import Samples
-from hvdgan.data.training_data import KnownMaps, open_domains
+from hvdgan.data.domains import KnownMaps, open_domains
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.batch_norm import synchronise
 from hvdgan.distributed.ranks import Ranks
