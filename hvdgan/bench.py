@@ -139,7 +139,7 @@ def _facts(
     strong: Sequence[Variant],
 ) -> dict[str, Any]:
     """Collect the contents of --json."""
-    from hvdgan.checkpoints.checkpoint import versions  # imports TensorFlow, which help does not need
+    from hvdgan.distributed.backend import versions  # imports TensorFlow, which help does not need
 
     runs = [summary(variant, launches) for variant, launches in results.items()]
     rows = efficiencies(results, weak, "weak") if request.scaling != "strong" else []

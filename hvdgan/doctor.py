@@ -99,7 +99,7 @@ def _facts(rows: Sequence[Row], findings: Findings, verdict: str) -> dict[str, A
         "size": findings.ranks.get("size"),
         "controller": findings.ranks.get("controller") or None,
         "ranks": findings.ranks.get("facts", []),
-        "rows": [row.as_json() for row in rows],
+        "rows": [dataclasses.asdict(row) for row in rows],
         "allreduce": findings.allreduce,
     }
 

@@ -58,7 +58,7 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
 
 # Here, so that help and a wrong command line need no TensorFlow.
 from hvdgan.distributed import joining
-from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, checkpoints_of, follow, refuse_checkpoint

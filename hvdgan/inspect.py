@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from hvdgan.checkpoints.contents import Facts, contents, difference, verified
-from hvdgan.checkpoints.files import find, list_some, newest_first, read_manifest
+from hvdgan.checkpoints.files import find, newest_first, read_manifest
 from hvdgan.cli.app import command
-from hvdgan.errors import RunError
+from hvdgan.errors import RunError, list_some
 from hvdgan.runs import metrics
 from hvdgan.runs.folder import Folder
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from hvdgan.cli.app import main_of
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching import starters
+from hvdgan.launching.hosts import cores
 from hvdgan.launching.supervision import Supervised
 
 _USAGE = """hvdgan launch [-np N] [-H HOST:SLOTS,...] [--gloo | --mpi | --srun] [more] [COMMAND] [ARGUMENTS ...]
@@ -212,7 +213,7 @@ def _starter(given: argparse.Namespace, scratch: Path) -> starters.Starter:
     options = [word for flag, value in values.items() if value for word in (flag, str(value))]
     if given.elastic:
         return _elastic(given, slots, options, scratch)
-    np = given.np or ranks or starters.count_ranks()
+    np = given.np or ranks or starters.count_gpus() or len(cores())
     if given.launcher == "mpi":
         if options:
             raise UserError(f"{options[0]}: is for Gloo; Open MPI has OMPI_MCA_btl_tcp_if_include and plm_rsh_args")

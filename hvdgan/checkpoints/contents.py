@@ -19,11 +19,7 @@ Shapes = dict[str, list[int]]
 
 
 def contents(checkpoint: Path) -> Facts:
-    """Summarise a checkpoint's manifest.
-
-    Raises:
-        RunError: the manifest is damaged.
-    """
+    """Summarise a checkpoint's manifest; a RunError says that it is damaged."""
     manifest = read_manifest(checkpoint)
     shapes = {name: tensor["shape"] for name, tensor in manifest["tensors"].items()}
     # Of a network that each rank trains for itself the file has what all ranks have.

@@ -5,9 +5,9 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -15,9 +15,12 @@ from safetensors.numpy import save_file
 
 from hvdgan import __version__
 from hvdgan.checkpoints.tensor_names import OF_NETWORKS, kind_of, named_of_ranks, of_one, of_ranks
-from hvdgan.errors import RunError, UserError, in_one_line, unwritable
+from hvdgan.errors import RunError, UserError, in_one_line, list_some, unwritable
 from hvdgan.files.replacing import flush, whole_file
 from hvdgan.launching.launched import launched
+
+if TYPE_CHECKING:
+    import keras
 
 FORMAT_VERSION = 1
 EXAMPLE = "runs/dcgan/checkpoints/step-00001000.safetensors"
@@ -66,12 +69,10 @@ class Snapshot:
 
 
 def write(folder: Path, snapshot: Snapshot) -> Path:
-    """Write RUN_DIR/checkpoints/step-<step>.safetensors, and its name to `latest`; only rank 0 may call this.
+    """Write RUN_DIR/checkpoints/step-<step>.safetensors, then its name to `latest`; only rank 0 may call this.
 
     A crash at any moment leaves the older checkpoints as they were, also one of the same step: the file gets its name
     when all of it is on the disk.
-
-    Returns the checkpoint. A RunError says that it cannot be written.
     """
     target = folder / f"step-{snapshot.step:08d}{_SUFFIX}"
     # save_file writes the bytes of an array that is not contiguous in another order than its shape says.
@@ -104,6 +105,34 @@ def remove_partial(folder: Path) -> None:
     """Remove what writes that were killed have left in RUN_DIR/checkpoints; the caller holds the run's lock."""
     for path in (*folder.glob(".step-*"), *folder.glob(".tmp*")):  # the latter are save_file's
         path.unlink()
+
+
+def prune(folder: Path, newest: Snapshot, keep: int) -> list[str]:
+    """Delete old checkpoints of the run of the `newest` one; returns a message for each that cannot be deleted.
+
+    The `keep` newest stay (0: all), the best and the last of each stage, and those of another run.
+    """
+    if not keep:
+        return []
+    mine = {}
+    for path in reversed(newest_first(folder)):
+        try:
+            manifest = read_manifest(path)
+        except RunError:
+            continue  # it may be of another run
+        if manifest["run_id"] == newest.facts["run_id"]:
+            mine[manifest["step"]] = path, manifest["stage_index"]
+    last_of_stages = {stage: step for step, (_, stage) in mine.items()}
+    best = newest.facts.get("best") or {}
+    stay = {*list(mine)[-keep:], *last_of_stages.values(), best.get("step")}
+    failures = []
+    for step, (path, _) in mine.items():
+        if step not in stay and step < newest.step:
+            try:
+                path.unlink()
+            except OSError as error:
+                failures.append(f"old checkpoint {path} cannot be removed: {error}; the next save tries again")
+    return failures
 
 
 def find(path: Path) -> Path:
@@ -162,11 +191,7 @@ def _header(checkpoint: Path) -> Any:
 
 
 def read_manifest(checkpoint: Path) -> dict[str, Any]:
-    """Read a checkpoint's manifest and check its fields.
-
-    Raises:
-        RunError: the manifest is missing, damaged, or in the format of a newer hvdgan.
-    """
+    """Read a checkpoint's manifest, unless it is missing, damaged or of a newer hvdgan, and check its fields."""
     try:
         manifest = json.loads(_header(checkpoint)["__metadata__"]["manifest"])
         version = manifest["format_version"]
@@ -203,12 +228,7 @@ def _is_described(tensor: Any) -> bool:
 
 
 def read(checkpoint: Path, only: tuple[str, ...] = ("",), manifest: dict[str, Any] | None = None) -> Snapshot:
-    """Read a checkpoint and verify its tensors among `only` (see is_among), those of one rank and those of all.
-
-    Raises:
-        DamagedCheckpoint: a tensor is missing, unknown, or differs from what was written.
-        RunError: as read_manifest().
-    """
+    """Read a checkpoint and verify its tensors among `only` (see is_among), those of one rank and those of all."""
     manifest = manifest or read_manifest(checkpoint)
     only = (*only, *named_of_ranks(dict.fromkeys(only)))
     values = dict(read_tensors(checkpoint, only))
@@ -217,6 +237,26 @@ def read(checkpoint: Path, only: tuple[str, ...] = ("",), manifest: dict[str, An
     if wrong := [name for name in names if name not in values or describe(values[name]) != recorded.get(name)]:
         raise DamagedCheckpoint(f"{checkpoint} is damaged: {list_some(wrong)} differs from what was written")
     return Snapshot(manifest["step"], {name: values[name] for name in recorded}, manifest)
+
+
+def assign(tensors: "Mapping[str, keras.Variable]", values: Mapping[str, np.ndarray], checkpoint: Path) -> None:
+    """Give each variable the value of its name, which the checkpoint has; refuse values of other variables by name."""
+    missing, unknown = sorted(tensors.keys() - values.keys()), sorted(values.keys() - tensors.keys())
+    problems = [f"it lacks {list_some(missing, 1)}"] if missing else []
+    problems += [f"this run has no {list_some(unknown, 1)}"] if unknown else []
+    if problems:
+        raise UserError(
+            f"{checkpoint} does not fit this run's networks: {'; '.join(problems)}; give the recipe and options it was "
+            "saved with, or take its networks into a new run with --init-from"
+        )
+    for name, variable in tensors.items():
+        if values[name].shape != tuple(variable.shape) or str(values[name].dtype) != variable.dtype:
+            raise UserError(
+                f"{checkpoint}: {name} is {values[name].dtype} {values[name].shape}, and the network's is "
+                f"{variable.dtype} {tuple(variable.shape)}; give the recipe and options it was saved with"
+            )
+    for name, variable in tensors.items():
+        variable.assign(values[name])
 
 
 def damaged(checkpoint: Path, manifest: dict[str, Any]) -> list[str]:
@@ -246,8 +286,3 @@ def describe(value: np.ndarray) -> dict[str, Any]:
     """Return the manifest entry of a tensor: shape, dtype and SHA-256."""
     digest = hashlib.sha256(value.tobytes()).hexdigest()
     return {"shape": list(value.shape), "dtype": str(value.dtype), "sha256": digest}
-
-
-def list_some(names: list[str], most: int = 5) -> str:
-    """Join the first names, and count the rest."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,1 +1,1 @@
-"""How a command reads its settings, ends and writes files. Imports no TensorFlow."""
+"""A command line: how a command starts, shows its help, and ends. Imports no TensorFlow."""

@@ -69,18 +69,11 @@ def main_of(*, interrupted: str = "interrupted") -> Callable[[Callable[[list[str
 def command(
     *, name: str, help_text: str, one_process: bool = True, first: Callable[[Path, Any], None] | None = None
 ) -> Callable[[Callable[..., int | None]], Main]:
-    """Make the main() of a command from a function whose parameters are the flags.
+    """Make the main() of the command `name` from a function whose parameters are the flags; it may raise anything.
 
-    Args:
-        name: name of the module, such as "sample".
-        help_text: first lines of --help.
-        one_process: True to refuse a launcher that has started several processes: all would write the same files.
-        first: function of the run folder and the flags that may refuse them. If Python was started with this command,
-            it is called before the module imports what stands below the command, as help is printed and wrong words
-            are refused.
-
-    Returns:
-        A decorator of a function that may raise anything and may return an exit code.
+    `one_process` refuses a launcher that has started several processes: all would write the same files. `first` may
+    refuse the run folder and the flags: if Python was started with this command, it is called before the module imports
+    what stands below the command, as help is printed and wrong words are refused.
     """
 
     def decorate(function: Callable[..., int | None]) -> Main:
@@ -264,11 +257,7 @@ def leave(code: int) -> NoReturn:
 
 
 def refuse_more_processes() -> None:
-    """Refuse several processes of a command that is one process: all would write the same files.
-
-    Raises:
-        UserError: a launcher has started more than one.
-    """
+    """Refuse several processes of a command that is one process: all would write the same files."""
     launcher, size, _ = launched()
     if size > 1:
         raise UserError(f"this command is one process, and {launcher} has started {size}; start it without {launcher}")

@@ -84,10 +84,7 @@ def horovod(build: Mapping[str, Any]) -> Row:
 
 
 def horovod_built_for() -> str | None:
-    """Return the version of TensorFlow that the installed Horovod was compiled against; None if unknown.
-
-    This reads Horovod's files: importing it would load a library that may not fit this TensorFlow.
-    """
+    """The TensorFlow that Horovod was compiled for, or None, by its files: its library may not fit this one."""
     spec = util.find_spec("horovod")
     if spec is None or spec.origin is None:
         return None

@@ -138,7 +138,7 @@ class _Report:
 
     def row(self, row: Row) -> None:
         """Write a row of the table."""
-        self.write(row=row.as_json())
+        self.write(row=dataclasses.asdict(row))
 
 
 def main(file: int, run_dir: Path) -> None:
@@ -228,7 +228,7 @@ def _measure(report: _Report, ranks: "Ranks") -> None:
 
 def _facts(seen: int) -> dict[str, Any]:
     """Describe this rank for the others."""
-    from hvdgan.checkpoints.checkpoint import versions
+    from hvdgan.distributed.backend import versions
 
     return {
         "host": os.uname().nodename,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 Verdict = Literal["ok", "warn", "fail"]
 _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
@@ -10,23 +10,12 @@ _ORDER: tuple[Verdict, ...] = ("ok", "warn", "fail")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """The result of one check.
+    """The result of one check."""
 
-    Args:
-        check: name of the check.
-        found: facts that it found.
-        verdict: ok; warn (a run works, but less well than it could); fail (a run would fail).
-        hint: remedy.
-    """
-
-    check: str
+    check: str  # its name
     found: str
-    verdict: Verdict = "ok"
-    hint: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return dataclasses.asdict(self)
+    verdict: Verdict = "ok"  # warn: a run works, but less well than it could; fail: it would fail
+    hint: str = ""  # remedy
 
 
 def worst(rows: Sequence[Row]) -> Verdict:

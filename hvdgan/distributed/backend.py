@@ -1,11 +1,17 @@
-"""The only module that imports Horovod: on first use, after a check that it was built for this TensorFlow."""
+"""Horovod: the only module that imports it, on first use, after a check that it was built for this TensorFlow."""
 
+import contextlib
 import functools
+import platform
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from hvdgan.errors import UserError
+from hvdgan import __version__
+from hvdgan.errors import LostPeer, RunError, UserError
 from hvdgan.launching.launched import launched
 
 
@@ -65,3 +71,38 @@ def host_notices() -> Any:
     from horovod.common.elastic import notification_manager
 
     return notification_manager
+
+
+def collective_failure(error: tf.errors.OpError, who: Callable[[], str | None]) -> RunError | None:
+    """The RunError for a TensorFlow error that comes from a collective; None for any other; `who` names a lost rank."""
+    lines = [line.strip() for line in error.message.splitlines()]
+    of_horovod = [line for line in lines if "Horovod" in line]
+    if not of_horovod:
+        return None
+    sentences = [line for line in of_horovod if " " in line and "node" not in line] or of_horovod
+    hint = who() or "the rank that has failed logs the cause"
+    # A lost rank is an UnknownError. Tensors that do not match, for example, are errors of other kinds.
+    kind = LostPeer if isinstance(error, tf.errors.UnknownError) else RunError
+    return kind(f"a collective has failed: {sentences[-1][:300]}; {hint}")
+
+
+@contextlib.contextmanager
+def failures_in_words(who: Callable[[], str | None]) -> Iterator[None]:
+    """Replace the errors of collectives within by collective_failure(): a LostPeer, or another RunError."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if failure := collective_failure(error, who):
+            raise failure from error
+        raise
+
+
+def versions() -> dict[str, str]:
+    """The version of Python and of each library, by name, without Horovod's."""
+    return {
+        "hvdgan": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "keras": keras.__version__,
+        "numpy": np.__version__,
+    }

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.distributed import backend, reduction
+from hvdgan.distributed import backend
 from hvdgan.distributed.liveness.activity import Activity
 from hvdgan.errors import RunError, UserError
 
@@ -23,6 +23,8 @@ _HOST = "cpu:0"
 # Bytes of a gathered value that are sent at once, whatever its length: a shape that Horovod knows is negotiated in
 # few bytes. What a log of most recipes sends fits.
 _HEAD = 256
+_SMALL = 256 * 1024
+"""bytes below which a gradient is small; to copy a larger one into a bundle and back costs more than it saves"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,19 +90,19 @@ class Ranks:
         """
         if self.size == 1:
             return gradients
-        hvd, sent = backend.horovod(), reduction.bundle(gradients)
+        hvd, sent = backend.horovod(), _bundle(gradients)
         how = {
             "device_dense": self._where,
             "compression": getattr(hvd.Compression, compression),
             "op": hvd.Average if self.loss_factor(compression) == 1.0 else hvd.Sum,
         }
         on_gpu = self.on_gpu and not self.reduces_on_host
-        if reduction.is_one_group(self.size, on_gpu=on_gpu, deterministic=self.deterministic):
+        if _is_one_group(self.size, on_gpu=on_gpu, deterministic=self.deterministic):
             received = hvd.grouped_allreduce(sent, **how)
         else:
             received = [hvd.allreduce(each, **how) for each in sent]
         self._time(sent, received)
-        return reduction.unbundle(received, gradients)
+        return _unbundle(received, gradients)
 
     def loss_factor(self, compression: str = "none") -> float:
         """The factor of a loss before reduced(): 1 / size, or 1 with "fp16", where Horovod divides the sums."""
@@ -189,11 +191,7 @@ class Ranks:
             return backend.horovod().broadcast(tf.constant(values), root_rank=root).numpy()
 
     def gather(self, value: Any, name: str) -> list[Any]:
-        """The values of all ranks in rank order. A value must be serialisable to JSON.
-
-        Raises:
-            RunError: on every rank, if the ranks gather under different names.
-        """
+        """The values of all ranks, serialisable to JSON, in rank order; a RunError if the names differ."""
         if self.size == 1:
             return [value]
         hvd = backend.horovod()
@@ -245,3 +243,44 @@ def _time_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """The time of day at which the host has tensors (s)."""
     with tf.device(_HOST), tf.control_dependencies(tensors):
         return tf.timestamp()
+
+
+# A bundle holds all small gradients of one dtype, one after another; a large gradient is a bundle of its own. Horovod
+# reduces the bundles of a group together, when all of them are ready. Bundles without a group are reduced as they
+# become ready, while the backward pass still computes others, and which of them share a buffer differs from run to run.
+# So do the last bits of a sum over three and more ranks: a ring begins each part of a buffer at another rank, so a
+# number's place in the buffer decides the order in which the ranks are added. Two ranks have one order.
+def _bundle(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The bundles of gradients."""
+    return [
+        gradients[places[0]] if len(places) == 1 else tf.concat([tf.reshape(gradients[p], [-1]) for p in places], 0)
+        for places in _places(gradients)
+    ]
+
+
+def _unbundle(reduced: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The gradients in reduced bundles, in the order and the shapes of those that _bundle() received."""
+    found: dict[int, tf.Tensor] = {}
+    for places, values in zip(_places(gradients), reduced, strict=True):
+        shapes = [gradients[place].shape for place in places]
+        pieces = tf.split(values, [shape.num_elements() for shape in shapes]) if len(places) > 1 else [values]
+        found |= {place: tf.reshape(piece, shape) for place, piece, shape in zip(places, pieces, shapes, strict=True)}
+    return [found[place] for place in range(len(gradients))]
+
+
+def _places(gradients: Sequence[tf.Tensor]) -> list[list[int]]:
+    """The indices of the gradients in each bundle; they depend on shapes and dtypes only, so all ranks agree."""
+    together: dict[Any, list[int]] = {}
+    for place, each in enumerate(gradients):
+        small = each.shape.num_elements() * each.dtype.size < _SMALL
+        together.setdefault(each.dtype if small else place, []).append(place)
+    return list(together.values())
+
+
+def _is_one_group(size: int, *, on_gpu: bool, deterministic: bool) -> bool:
+    """Whether all bundles are a group, or each is reduced as soon as it is ready.
+
+    On a GPU the reduction runs beside the backward pass. On a CPU it takes cores from it, so that one group costs
+    little and gives equal bits; two ranks have equal bits without a group.
+    """
+    return deterministic or not (on_gpu or size == 2)

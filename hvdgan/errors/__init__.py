@@ -29,6 +29,11 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def list_some(names: list[str], most: int = 5) -> str:
+    """Join the first names, and count the rest."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def unwritable(path: object, error: Exception) -> RunError:
     """Return the error of a run that cannot write a file or folder, whose reason is another error."""
     if isinstance(error, RunError):

@@ -50,21 +50,11 @@ ALONE: Peers = _Alone()
 
 
 def from_all(work: Callable[[], Any], peers: Peers, name: str, *, names_rank: bool = False) -> list[Any]:
-    """Do work on every rank, and return the results of all ranks on each of them.
+    """Do work on every rank, and return the results of all ranks, in rank order, on each of them.
 
-    Args:
-        work: function without collectives; its result must be serialisable to JSON.
-        peers: the ranks; every one calls this.
-        name: name of the work, the same on every rank.
-        names_rank: True if the other ranks' error begins with the number of the rank that failed.
-
-    Returns:
-        The results in rank order.
-
-    Raises:
-        RunError: the error of the first rank that failed, with its text and exit code, on every rank: the original one
-            where it arose; RankFailed if it is not RunError, so that all ranks raise the same class.
-        Exception: the original error of any class, if there is one rank alone.
+    The work has no collectives, and its result is serialisable to JSON. If it fails, every rank raises the first
+    failing rank's error, with its text and exit code: the original where it arose, RankFailed if it is no RunError; a
+    single rank raises the original. With `names_rank` the error on the other ranks begins with that rank's number.
     """
     if peers.size == 1:
         return [work()]

@@ -11,11 +11,7 @@ class IrregularFile(UserError, OSError):
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that is neither free nor that of a regular file.
-
-    Raises:
-        IrregularFile: writing there would change a file elsewhere, or wait for ever.
-    """
+    """Refuse a name of no regular file: to write there would change a file elsewhere, or wait for ever."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -26,12 +22,7 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 
 def in_place(path: str, flags: int) -> int:
-    """Open a regular file, as the `opener` of open().
-
-    Raises:
-        IrregularFile: as check_regular().
-        OSError: the file cannot be opened.
-    """
+    """Open a regular file, as the `opener` of open()."""
     check_regular(path)
     file = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     if not stat.S_ISREG(os.fstat(file).st_mode):  # it was replaced since

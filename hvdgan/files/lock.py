@@ -52,17 +52,9 @@ _CURE = "wait for its end, or name another folder"
 
 
 def lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str = _CURE) -> Lock:
-    """Lock a folder.
+    """Lock a folder, which is made if there is none; a LockHeldError says that another process writes into it.
 
-    Args:
-        run_dir: folder, which is made if it does not exist.
-        named: name of the folder in errors; default: --run-dir and its path.
-        by: kind of work of the other process, for errors.
-        cure: remedy, for errors.
-
-    Raises:
-        LockHeldError: another process writes into it.
-        OSError: the folder cannot be written.
+    For its message: `named`, the folder (default: --run-dir and its path), `by`, the other one's work, and `cure`.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     file = open(run_dir / ".lock", "a+", encoding="utf-8", errors="replace", opener=in_place)  # noqa: SIM115
@@ -111,13 +103,10 @@ def wait_for_lock(run_dir: Path, *, named: str = "", by: str = "run", cure: str 
 
 
 def held_by(folder: Path) -> str | None:
-    """Return the process that holds the lock of a folder, as its lock file names it.
+    """The process that holds the lock of a folder; "" if none does, None if nobody can know: there may be no locks.
 
     Nothing is written. A process that wants the lock at the same moment waits for POLL_SECONDS. The holder itself must
     not call it: a fcntl lock would be released.
-
-    Returns:
-        That process; empty if none holds the lock; None if nobody can know, because the file system has no locks.
     """
     try:
         with open(folder / ".lock", encoding="utf-8", errors="replace", opener=in_place) as file:
@@ -189,11 +178,7 @@ def _own_words() -> str:
 
 
 def _may_be_lost(holder: str, process: str) -> bool:
-    """Return whether the process that a lock file names may be gone.
-
-    Containers may share a host name and small pids, so the pid counts only in the same pid namespace. The second line
-    may be missing.
-    """
+    """Whether the process that a lock file names may be gone; its pid counts only in the same pid namespace."""
     named = _HOLDER.fullmatch(holder)
     if named is None or named[1] != os.uname().nodename:
         return True

@@ -18,11 +18,7 @@ def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
 
 
 def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """Do the same for a file of any kind.
-
-    Raises:
-        UserError: the file exists, or its folder cannot be made.
-    """
+    """Do the same for a file of any kind."""
     _check_place(path, flag)
     if path.is_dir():
         raise UserError(f"{flag} {path}: is a folder; expected the name of a file")
@@ -31,11 +27,7 @@ def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
 
 
 def check_folder(path: Path, *, overwrite: bool) -> None:
-    """Do the same for a folder of pictures.
-
-    Raises:
-        UserError: the path is a file, the folder is not empty, or it cannot be made.
-    """
+    """Do the same for a folder of pictures."""
     _check_place(path)
     if path.exists() and not path.is_dir():
         raise UserError(f"--out {path}: is a file; expected a folder")

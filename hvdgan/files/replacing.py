@@ -32,11 +32,7 @@ def whole_file(path: Path, partial: Path | None = None, *, lasting: bool = False
 
 
 def own_partial(path: Path) -> Path:
-    """Return a partial name for a file that other processes may write at the same time, and remove what dead ones left.
-
-    Those are files of processes of this host that have ended, files of other hosts that are an hour old, and files that
-    name no process.
-    """
+    """Return a partial name for a file that others may write at the same time, and remove what dead ones left of it."""
     host = os.uname().nodename
     owned = re.compile(
         rf"\.{re.escape(path.stem)}(?:\.(?P<host>.+)-(?P<pid>\d{{1,9}}))?\.partial{re.escape(path.suffix)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
@@ -20,9 +20,8 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import refuse_foreign
 from hvdgan.settings.types import Weights
 from hvdgan.training.command import parse_saved
-from hvdgan.training.declared_state import DeclaredState
-from hvdgan.training.frozen import digest_of_network, frozen_network
-from hvdgan.training.train_state import TrainState, build_state, prepare_keras
+from hvdgan.training.digests import digest_of_network, frozen_network
+from hvdgan.training.train_state import DeclaredState, TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
 """dtype policy of the networks, also of those that were trained in mixed precision"""
@@ -84,5 +83,6 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
                 f"{found}: {what} has other values than in training; restore the file that it is loaded from"
             )
     used = {name: variable for name, variable in state.tensors().items() if name.startswith(USED)}
-    checkpoint.load(found, manifest, used | state.declared_state.shared(), only=(*USED, *state.declared_state.shared()))
+    used |= state.declared_state.shared()
+    files.assign(used, files.read(found, (*USED, *state.declared_state.shared()), manifest).of_root(), found)
     return TrainedNetworks(found, manifest["step"], command.config, recipe, state, manifest)

@@ -95,8 +95,7 @@ def network_id() -> str:
 def process_id(pid: int) -> tuple[int, str, int]:
     """An id that no other process ever has: pid, its boot and pid namespace, its start time in clock ticks.
 
-    Raises:
-        OSError: there is no such process, it is dead, or /proc is hidden.
+    An OSError says that it is dead, or that /proc is hidden.
     """
     return pid, f"{_boot()} {_namespace('pid')}", _started(pid)
 

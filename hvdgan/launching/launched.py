@@ -101,10 +101,7 @@ def _counted(size: str, rank: str) -> tuple[int, int] | None:
 
 
 def _open_mpi_knows_pmix_alone() -> bool:
-    """Whether this process has loaded an Open MPI that has no plugin for PMI-1 or PMI-2.
-
-    The names of the plugins decide, because a call of Open MPI would abort the process.
-    """
+    """Whether this process has loaded an Open MPI without plugins for PMI-1 and PMI-2; to call it would abort."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = Path(line.rpartition(" ")[2])
         if not path.name.startswith("libmpi.so.40."):  # Open MPI 4 and 5; MPICH and its derivatives are libmpi.so.12

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from hvdgan.errors import UserError
-from hvdgan.launching import hosts
 from hvdgan.launching.launched import tasks_of_nodes
 from hvdgan.launching.programs import by_nvidia_smi, output_of
 
@@ -113,20 +112,9 @@ def count_gpus() -> int:
     return len([*itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names)])
 
 
-def count_ranks() -> int:
-    """The number of ranks for this machine: one per GPU, or one per core without GPUs."""
-    return count_gpus() or len(hosts.cores())
-
-
 @functools.cache
 def built_with() -> frozenset[str]:
-    """What the Horovod of this Python was built with, of gloo and mpi: its library holds their names.
-
-    To import it would take seconds.
-
-    Raises:
-        UserError: Horovod is not installed.
-    """
+    """What the Horovod of this Python was built with, of gloo and mpi, by its library: to import it takes seconds."""
     found = importlib.util.find_spec("horovod")
     if found is None or found.origin is None:
         raise UserError("several ranks need Horovod, which is not installed for this Python; launch/setup.sh builds it")

@@ -81,7 +81,7 @@ def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:
     """All layers nested in a network, at any depth, without the network itself."""
-    # Not public, as is the list below; tests/networks/test_layer_state.py has layers in layers.
+    # Not public, as is the list below; tests/training/test_rank_state.py has layers in layers.
     return list(network._flatten_layers(include_self=False, recursive=True))
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from hvdgan.checkpoints import files
-from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
 from hvdgan.files import lock
 from hvdgan.runs import evaluation_log, events, metrics
 from hvdgan.runs.folder import Facts, Folder
+from hvdgan.runs.metrics import mode_of
 
 _BEGUN = (metrics.FILE, "checkpoints")
 _SIGNS = ("config.json", events.FILE, *_BEGUN)

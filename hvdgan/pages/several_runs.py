@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdgan.checkpoints.saver import mode_of
 from hvdgan.errors import UserError
 from hvdgan.pages import run_facts
 from hvdgan.pages.curves import Charts, Line, number
 from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.run_status import status_of
 from hvdgan.pages.template import EmbeddedImage, fill, load
-from hvdgan.runs.metrics import OF_SPEED
+from hvdgan.runs.metrics import OF_SPEED, mode_of
 
 _MOST_CHARTS = 16
 _NO_CHARTS = {"bad_files", *OF_SPEED} - {"images_per_sec"}

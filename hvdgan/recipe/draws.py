@@ -70,8 +70,8 @@ class Random:
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.
             shape: shape of one sample's numbers; () for one number per sample.
-            high: number of possible values, from 1 to 2**23, else a UserError. Each is computed from equally many of
-                the 2**23 values of uniform(), or from one more.
+            high: number of possible values, from 1 to 2**23, else a UserError. They are equally probable up to a
+                relative error of high / 2**23.
         """
         if not 1 <= high <= _UNIFORM_VALUES:
             raise UserError(f'integers("{key}"): high is {high}; it must be from 1 to {_UNIFORM_VALUES:,}')

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-# Not public; tests/recipe/test_shared_forward.py fails if it no longer says whether a tape is recording.
+# Not public; tests/recipe/test_nets.py fails if it no longer says whether a tape is recording.
 from tensorflow.python.eager.record import could_possibly_record
 
 from hvdgan.recipe.batch import StateValues

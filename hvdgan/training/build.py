@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 import keras
 
-from hvdgan.checkpoints.checkpoint import versions
-from hvdgan.checkpoints.saver import check_best_metric
 from hvdgan.data import Samples
 from hvdgan.data.domains import KnownMaps, open_domains
 from hvdgan.distributed.affinity import reading_threads
+from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError, shared_errors
@@ -32,14 +31,13 @@ from hvdgan.recipe.recipe_errors import Mistake, check, described
 from hvdgan.recipe.schedule import Schedule, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import Config, to_json
-from hvdgan.training.declared_state import DeclaredState
-from hvdgan.training.frozen import Digests, agree_on_frozen, digests_of
+from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.rank_state import RankState
 from hvdgan.training.repeatable import operations, refuse_unrepeatable
 from hvdgan.training.step import StageStep
-from hvdgan.training.train_state import LossScale, TrainState, build_state, prepare_keras
+from hvdgan.training.train_state import DeclaredState, LossScale, TrainState, build_state, prepare_keras
 from hvdgan.values.sample_values import are_pixels
 
 T = TypeVar("T")
@@ -174,6 +172,8 @@ class Run(Trainable):
     evaluated: Samples | None
     """held-out images that evaluations use"""
     ranks: Ranks
+    rank_state: RankState
+    """the variables whose values differ between the ranks"""
     sampler: Sampler
     evaluator: Evaluator | None
     comparison: Comparison | None
@@ -202,11 +202,6 @@ class Run(Trainable):
         """What changes with the files of each domain, or None; found once on rank 0, as there may be millions."""
         return [stamp_of(each) for each in self.source.domains.values()] if self.ranks.is_root else []
 
-    @functools.cached_property
-    def rank_state(self) -> RankState:
-        """The variables whose values differ between the ranks."""
-        return RankState.of(self.state, self.ranks, self.config.global_batch_size)
-
     @property
     def last_step(self) -> int:
         """Number of steps at which the run ends."""
@@ -229,10 +224,6 @@ def build(
     """Build a run, and write nothing; every rank calls this.
 
     The statistics of `known` maps, of the checkpoint to resume, serve if the data are the same.
-
-    Raises:
-        UserError: the data, the batch size or the recipe cannot be used.
-        RunError: the ranks would build different runs.
     """
     shared_errors.agree({**to_json(config, options), **versions()}, ranks, "what to train")
     check_micro_batches(ranks, config)
@@ -280,12 +271,15 @@ def build(
         held_out=held_out,
         evaluated=evaluated,
         ranks=ranks,
+        rank_state=RankState(state, ranks, config.global_batch_size),
         sampler=sampler,
         evaluator=evaluator,
         comparison=comparison,
         code=code,
     )
-    check_best_metric(config.best_metric, _on_all(ranks, recipe_class, lambda: trace(run), "the traces"))
+    names = _on_all(ranks, recipe_class, lambda: trace(run), "the traces")
+    if config.best_metric is not None and config.best_metric not in names:
+        raise UserError(f"--best-metric {config.best_metric}: the run has {', '.join(sorted(names))}")
     agree_on_frozen(run.frozen, ranks)
     return run
 

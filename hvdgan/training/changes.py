@@ -6,12 +6,12 @@ from typing import Any
 
 import keras
 
-from hvdgan.checkpoints.checkpoint import versions
+from hvdgan.distributed.backend import versions
 from hvdgan.errors import UserError
 from hvdgan.networks.layers import layers_of
 from hvdgan.recipe.stages import LearningRate, Stage
 from hvdgan.training.build import Run
-from hvdgan.training.frozen import differing, refuse_other_frozen
+from hvdgan.training.digests import differing, refuse_other_frozen
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap

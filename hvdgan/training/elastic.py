@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hvdgan.checkpoints import files
 from hvdgan.distributed import devices
-from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.joining import Membership
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import LostPeer, RunError, UserError
@@ -16,9 +16,8 @@ from hvdgan.training.build import folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Reached
-from hvdgan.training.report import Page
-from hvdgan.training.resume_point import Commits, HostsChanged
-from hvdgan.training.session import Session, train, watch
+from hvdgan.training.saving import Commits, HostsChanged
+from hvdgan.training.session import Page, Session, train, watch
 from hvdgan.training.stopping import Stopping
 
 _TRIES = 3

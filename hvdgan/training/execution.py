@@ -1,30 +1,36 @@
 """Executes a command of hvdgan.train: its ranks join, and describe the run or train it."""
 
-from collections.abc import Sequence
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
 
 import tensorflow as tf
 
 from hvdgan.distributed import joining
-from hvdgan.distributed.collective_errors import failures_in_words
+from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.launching.launched import unlaunched
 from hvdgan.training.build import build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
-from hvdgan.training.report import page_at_end
-from hvdgan.training.session import Session, train, watch
+from hvdgan.training.session import Page, Session, train, watch
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import as_if, describe
+
+When = Literal["never", "end"]
+PATIENCE = 120.0
+"""seconds that a finished run waits for its page; the other ranks have ended by then"""
 
 
 def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: bool) -> Reached | None:
     """Train as a command says, on every rank, and return where the run has ended; None if it is only described.
 
-    Args:
-        command: what hvdgan.train was asked for.
-        own: loggers that Python code has given, which `--logger` names.
-        is_process: False in a program, which continues afterwards and may train again.
+    `own` are loggers that Python code has given. If not `is_process`, a program continues and may train again.
     """
     config, loggers = command.config, chosen_loggers(command.config.logger, own)
     limit_memory(config.gpu_memory_limit, shared=config.share_gpu)
@@ -61,3 +67,33 @@ def _describe(command: Command, ranks: Ranks) -> None:
         print(describe(run, devices))
         for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)
+
+
+@contextlib.contextmanager
+def page_at_end(when: When) -> Iterator[Page]:
+    """Let rank 0 write the page of a run that has finished within the block, or name the command that makes one.
+
+    The block ends after the run folder is unlocked and the ranks have parted.
+    """
+    page = Page()
+    try:
+        yield page
+    finally:
+        if page.run_dir is not None and when != "never":
+            command = f"python -m hvdgan.report {page.run_dir}"
+            if not page.is_finished:
+                text = f"{command} makes a page about this run"
+            elif write_page(page.run_dir):
+                text = f"report in {page.run_dir / 'report.html'}"
+            else:
+                text = f"warning: no report was written; {command} is another try"
+            print(f"hvdgan: {text}", file=sys.stderr, flush=True)
+
+
+def write_page(run_dir: Path) -> bool:
+    """Write the page, whose errors appear on the terminal; returns whether it is there."""
+    words, null = [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())], subprocess.DEVNULL
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, env=unlaunched(), stdin=null, stdout=null, timeout=PATIENCE, check=False)
+        return done.returncode == 0
+    return False

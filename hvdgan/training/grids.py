@@ -81,10 +81,9 @@ class Sampler:
 
 
 class Grids:
-    """Writes grids to RUN_DIR/samples. Only rank 0 draws and writes; on the other ranks each method does nothing.
+    """Writes grids to RUN_DIR/samples, on rank 0 alone.
 
-    A thread, `executor`, encodes and writes them, because the steps of all ranks would wait for a slow disk; `wait`
-    returns the result of its work.
+    A thread, `executor`, encodes and writes them, because the steps of all ranks would wait for a slow disk.
     """
 
     def __init__(

@@ -71,15 +71,11 @@ class Logger(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class LoggerChoice:
-    """A logger that was asked for.
-
-    make: function of the run folder and of the number of steps done so far.
-    repeats: True if it replaces what was logged of a step before, so that it gets repeated steps, too.
-    """
+    """A logger that was asked for."""
 
     name: str
-    make: Callable[[Path, int], Logger]
-    repeats: bool = False
+    make: Callable[[Path, int], Logger]  # from the run folder and the number of steps done so far
+    repeats: bool = False  # whether it replaces what was logged of a step before, so that it gets repeated steps, too
 
 
 _KNOWN: Mapping[str, Callable[[Path, int], Logger]] = {

@@ -1,36 +1,32 @@
 """The training loop: one step after another, and after each what is due: a log, evaluations, samples, a checkpoint."""
 
 import functools
-import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadFile
 from hvdgan.data.batches import Batches
-from hvdgan.distributed.ranks import Ranks
-from hvdgan.errors import RunError, UserError
+from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import agree
 from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.runs import evaluation_log
 from hvdgan.training.build import Run
+from hvdgan.training.digests import check_layer_state, check_ranks
 from hvdgan.training.grids import Grids
 from hvdgan.training.memory import MemoryGuard, used_by
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.saving import Saving
+from hvdgan.training.saving import Commits, ResumePoint, Saving
 from hvdgan.training.stopping import Stopping
-from hvdgan.training.train_state import TrainState, copy_of
 
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
@@ -72,7 +68,7 @@ class Loop:
             reached = self._do_steps(batches, guard)
         finally:
             # After any error too, a checkpoint that is being written must be complete when the process ends.
-            self._saving.saver.settle()
+            self._saving.settle()
             self._grids.settle()
         self._saving.finish()
         return reached
@@ -144,7 +140,7 @@ class Loop:
     def _work(self, done: int, at: Position, due: "Due", bad_files: Sequence[BadFile]) -> None:
         """Do what is due after a step; the observations have the results of all steps if anything is."""
         run, saving = self._run, self._saving
-        saving.saver.report()
+        saving.report()
 
         if due.check:
             check_ranks(run.ranks, run.state, done)
@@ -291,46 +287,3 @@ class PendingSteps:
         self._ended = now
         seconds = {"between_seconds": step.between, "wait_seconds": step.waited, "step_seconds": taken}
         self._observations.add(step.step, step.at, step.data, step.metrics, skipped, seconds, newest)
-
-
-def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
-    """Compare the weights and slots of all ranks; every rank calls this after the same step."""
-    own = {id(variable) for variable in state.of_rank()}  # these may differ
-    mine = _digests({name: variable for name, variable in state.tensors().items() if id(variable) not in own})
-    whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
-    if len(set(ranks.gather(whole, "digest of the weights"))) == 1:
-        return
-    apart = _apart(ranks, mine, "digests of the weights")
-    raise RunError(
-        f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {', '.join(apart[:5])}; "
-        "they no longer train one model; resume from the last checkpoint, and look for a recipe that depends on the "
-        "rank, or for hardware that computes wrongly"
-    )
-
-
-def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) -> None:
-    """Compare the state of layers, other than statistics of samples; every rank calls this after the same step.
-
-    A checkpoint holds one copy of this state for all ranks, so state that differs between the ranks would be lost.
-    """
-    variables = state.other_state()
-    if ranks.size == 1 or not variables:
-        return
-    if apart := _apart(ranks, _digests(variables), "state of the layers"):
-        more = f" (and {len(apart) - 1} more)" if apart[1:] else ""
-        raise UserError(
-            f"step {done}, stage {stage}: {apart[0]} differs between the ranks{more}, and a checkpoint holds one copy "
-            "for all ranks; let it depend on the step alone, declare it in state() of the recipe, train it as a weight "
-            '(docs/recipes.md, "Codebooks"), or make a mean that no loss reads with add_weight(..., aggregation="mean")'
-        )
-
-
-def _apart(ranks: Ranks, mine: dict[str, str], what: str) -> list[str]:
-    """The names whose digests differ between the ranks."""
-    everyones = ranks.gather(mine, what)
-    return [name for name in mine if len({each[name] for each in everyones}) > 1]
-
-
-def _digests(variables: Mapping[str, keras.Variable]) -> dict[str, str]:
-    """The SHA-256 of each variable's value."""
-    return {name: hashlib.sha256(copy_of(variable).tobytes()).hexdigest() for name, variable in variables.items()}

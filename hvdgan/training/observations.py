@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdgan.checkpoints.saver import mode_of
 from hvdgan.data import BadFile, Samples, refuse_if_too_many
 from hvdgan.data.domains import bad_files_of
 from hvdgan.distributed.affinity import reading_threads
@@ -18,10 +17,11 @@ from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.schedule import Position, is_due
 from hvdgan.recipe.stages import Plateau
 from hvdgan.runs.events import Event, SkippedFile, SkippedUpdate, StageEnd
+from hvdgan.runs.metrics import mode_of
 from hvdgan.training.build import Run
 from hvdgan.training.memory import forget_peak
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.saving import ResumePoint
 from hvdgan.training.speeds import Speeds, input_speed
 from hvdgan.training.step import Data, StageStep, used
 

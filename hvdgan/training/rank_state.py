@@ -20,33 +20,17 @@ Everyones = Mapping[str, np.ndarray]
 
 
 class RankState:
-    """The variables of this rank whose values differ between the ranks, by the names that a checkpoint gives them.
+    """The variables of this rank whose values differ between the ranks, by the names that a checkpoint gives them."""
 
-    Args:
-        statistics: what each rank estimates from its own samples; a run on another number of ranks has their means.
-        local: what each rank trains for itself; on another number of ranks, rank r has those of r modulo that number.
-        per_sample: this rank's slice of values for each sample of the global batch.
-        ranks: ranks of the run.
-        global_batch_size: samples per step over all ranks.
-    """
-
-    def __init__(
-        self,
-        statistics: Mapping[str, keras.Variable],
-        local: Mapping[str, keras.Variable],
-        per_sample: Mapping[str, keras.Variable],
-        ranks: Ranks,
-        global_batch_size: int,
-    ) -> None:
-        self.local = local
-        self._statistics, self._per_sample = statistics, per_sample
+    def __init__(self, state: TrainState, ranks: Ranks, global_batch_size: int) -> None:
+        self._statistics = state.statistics()
+        """what each rank estimates from its own samples; a run on another number of ranks has their means"""
+        self.local = state.of_local()
+        """what each rank trains for itself; on another number of ranks, rank r has those of r modulo that number"""
+        self._per_sample = state.declared_state.own()
+        """this rank's slice of values for each sample of the global batch"""
         self._ranks, self._global_batch_size = ranks, global_batch_size
         self._slice = slice(*ranks.slice_of(global_batch_size))
-
-    @staticmethod
-    def of(state: TrainState, ranks: Ranks, global_batch_size: int) -> "RankState":
-        """What differs of the variables of a run."""
-        return RankState(state.statistics(), state.of_local(), state.declared_state.own(), ranks, global_batch_size)
 
     def gather(self) -> dict[str, np.ndarray]:
         """Return the values of all ranks; every rank calls this."""

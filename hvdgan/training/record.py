@@ -22,48 +22,6 @@ from hvdgan.runs.folder import Folder
 from hvdgan.training.loggers import LoggerChoice, Loggers
 
 
-class Progress:
-    """Progress of the steps on stderr."""
-
-    def __init__(self, start_step: int, total_steps: int) -> None:
-        self._bar = tqdm(
-            total=total_steps, initial=start_step, desc="start", file=sys.stderr, dynamic_ncols=True, mininterval=0.5,
-            bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
-            disable=not sys.stderr.isatty(),
-        )  # fmt: skip
-
-    @property
-    def has_bar(self) -> bool:
-        """Whether stderr is a terminal, which has a bar."""
-        return not self._bar.disable
-
-    def print(self, text: str) -> None:
-        """Print a line, above the bar if there is one."""
-        if self.has_bar:
-            self._bar.write(text, file=sys.stderr)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def advance(self, stage: str) -> None:
-        """Advance the bar by one step of this stage."""
-        self._bar.set_description_str(stage, refresh=False)
-        self._bar.update()
-
-    def show(self, step: int, stage: str, values: dict[str, float]) -> str:
-        """Show the speed and the losses in the bar, if there is one; returns a line with them and the time left."""
-        losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
-        if self.has_bar:  # at 80 columns the line has room for beginnings of names
-            short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
-            self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
-        left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
-        named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
-        return f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bar.close()
-
-
 class Record:
     """The record of a run. Only rank 0 writes it; on the other ranks each method does nothing."""
 
@@ -79,7 +37,11 @@ class Record:
                 name: open(run_dir / name, "a", encoding="utf-8", errors="backslashreplace", opener=in_place)  # noqa: SIM115
                 for name in (metrics.FILE, events.FILE, events.LOG)
             }
-            self._progress = Progress(start_step, total_steps)
+            self._bar = tqdm(
+                total=total_steps, initial=start_step, desc="start", file=sys.stderr, disable=not sys.stderr.isatty(),
+                bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
+                dynamic_ncols=True, mininterval=0.5,
+            )  # fmt: skip
 
     def open_loggers(
         self, choices: Sequence[LoggerChoice], settings: Mapping[str, Any], stop: Callable[[str], None]
@@ -110,7 +72,10 @@ class Record:
         """Write a line to log.txt and, if it is shown, to the terminal."""
         self._append(events.LOG, events.dated(text))
         if is_shown and self._is_root:
-            self._progress.print(text)
+            if self._bar.disable:
+                print(text, file=sys.stderr, flush=True)
+            else:
+                self._bar.write(text, file=sys.stderr)
             failure = getattr(sys.stderr, "failure", None)
             if failure and "stderr" not in self._unwritten:
                 self._unwritten.add("stderr")
@@ -139,14 +104,21 @@ class Record:
     def advance(self, stage: str) -> None:
         """Note that one more step of this stage is done."""
         if self._is_root:
-            self._progress.advance(stage)
+            self._bar.set_description_str(stage, refresh=False)
+            self._bar.update()
 
     def write(self, step: int, stage: str, stage_step: int, values: dict[str, float]) -> None:
         """Write one record of training metrics."""
         if self._is_root:
             self._write_metrics({"step": step, "stage": stage, "stage_step": stage_step, **values})
-            line = self._progress.show(step, stage, values)
-            self._log(line, is_shown=not self._progress.has_bar)
+            losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
+            if not self._bar.disable:  # at 80 columns the line has room for beginnings of names
+                short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
+                self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
+            left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
+            named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())
+            line = f"step {step}/{self._bar.total} {stage} {named} {speed:.1f} images/s, {left} left"
+            self._log(line, is_shown=bool(self._bar.disable))
 
     def write_evaluation(self, step: int, stage: str, stage_step: int, values: dict[str, float], what: str) -> None:
         """Write one record of the metrics of an evaluation."""
@@ -168,7 +140,7 @@ class Record:
     def close(self) -> None:
         """Close the loggers and the files."""
         if self._is_root:
-            self._progress.close()
+            self._bar.close()
             if self._loggers:
                 self._loggers.close()
             for name, file in self._files.items():

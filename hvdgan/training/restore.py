@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
 from hvdgan.data.domains import KnownMaps
@@ -24,8 +25,7 @@ from hvdgan.training.build import Run, folder_of
 from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
 from hvdgan.training.rank_state import Everyones
-from hvdgan.training.resume_point import Commits, ResumePoint
-from hvdgan.training.saving import snapshot
+from hvdgan.training.saving import Commits, ResumePoint, snapshot
 from hvdgan.values import sample_values
 
 _MAY_LACK = {"ema_decay": (EMA, "averages"), "precision": (LOSS_SCALES, "loss scales")}
@@ -43,10 +43,6 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
     """Restore on one rank, and give all ranks its values; every rank calls this.
 
     An elastic run resumes from its last commit if any rank has one.
-
-    Raises:
-        UserError: the run cannot use the folder or the checkpoint.
-        RunError: no checkpoint can be read, or the folder cannot be written.
     """
     root, commit = _newest_commit(run.ranks, commits)
 
@@ -110,7 +106,7 @@ def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[st
             then = "are dropped" if theirs else "are not there, and begin as in a new run"
             remarks += [f"warning: the {what} of {path} {then}"] * bool(theirs or own)
     run.rank_state.check_fits(snapshot, str(path))
-    checkpoint.assign(tensors, values, path)
+    files.assign(tensors, values, path)
     if not any(kind_of(name) == EMA for name in values):
         _begin_averages(run, run.state.ema)
     run.schedule.resume(snapshot.facts["progress"])
@@ -216,29 +212,30 @@ def _take_networks(run: Run, resume: Resume) -> list[str]:
         source = files.find(resume.init_from)
     except UserError as error:
         raise UserError(f"--init-from {error}") from error
-    saved = files.read(source, only=(f"{NETWORKS}/", f"{EMA}/")).of_root()
-    theirs = {owner_of(name) for name in saved if kind_of(name) == NETWORKS}
+    manifest = files.read_manifest(source)
+    theirs = {owner_of(name) for name in manifest["tensors"] if kind_of(name) == NETWORKS}
     chosen = set(names) or theirs & run.state.networks.keys()
     if not chosen or chosen - (theirs & run.state.networks.keys()):
         raise UserError(
             f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
             f"{', '.join(run.state.networks)}; name some that both have"
         )
-    own, moved = run.state.tensors(), dict[str, str]()
+    only = tuple(f"{kind}/{name}/" for kind in (NETWORKS, EMA) for name in chosen)
+    own, saved, moved = run.state.tensors(), files.read(source, only, manifest).of_root(), dict[str, str]()
     for kind in (NETWORKS, EMA):
         if kind == EMA:
             _begin_averages(run, chosen & run.state.ema.keys())  # which stay where the other run has none
         for name in sorted(chosen):
             wanted = _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
-            checkpoint.assign(wanted, {name: saved[name] for name in wanted}, source)
+            files.assign(wanted, {name: saved[name] for name in wanted}, source)
     run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
     remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
     return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"]
 
 
 def _by_their_names(
-    where: str, own: checkpoint.Tensors, saved: Mapping[str, np.ndarray], folder: str, moved: dict[str, str]
-) -> checkpoint.Tensors:
+    where: str, own: Mapping[str, keras.Variable], saved: Mapping[str, np.ndarray], folder: str, moved: dict[str, str]
+) -> Mapping[str, keras.Variable]:
     """The variables of a folder by their names in another run, where Keras may have numbered the layers otherwise."""
     mine, theirs = ([key for key in some if key.startswith(folder)] for some in (own, saved))
     if not (mine and theirs):

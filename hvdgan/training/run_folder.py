@@ -127,8 +127,7 @@ def of_this_launch(run_dir: Path) -> bool:
 def _check_progress(run_dir: Path, step: int) -> None:
     """Refuse to begin once more where a requeued job has begun three times: something ends it before a checkpoint.
 
-    Raises:
-        RunError: the last three starts were at this step; Slurm does not requeue a job that fails so.
+    Slurm does not requeue a job that fails.
     """
     again = requeued()
     if again is None or again[1] < VAIN_REQUEUES:

@@ -1,26 +1,115 @@
-"""Saves a run: checkpoints on the disk and, in an elastic run, commits in memory."""
+"""Saves a run: checkpoints on the disk and, in an elastic run, commits in memory; from either it resumes at a point."""
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from hvdgan.checkpoints.checkpoint import versions
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import Snapshot
-from hvdgan.checkpoints.saver import Best, Saver
 from hvdgan.checkpoints.tensor_names import named_of_ranks
-from hvdgan.errors import shared_errors
+from hvdgan.distributed.backend import versions
+from hvdgan.errors import RunError, shared_errors
+from hvdgan.files.lock import Lock
+from hvdgan.runs.events import Checkpoint
+from hvdgan.runs.metrics import mode_of
 from hvdgan.training.build import Run
 from hvdgan.training.changes import named_steps
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import Commits, ResumePoint
 from hvdgan.training.train_state import copies_of
 
 
+@dataclasses.dataclass(frozen=True)
+class ResumePoint:
+    """The point from which a run resumes; step 0 in a new run."""
+
+    step: int = 0
+    position: int = 0
+    """number of samples seen, which is the position of the next one in the order of all samples"""
+    run_id: str = ""
+    saved_by: int = 0
+    """number of ranks that the run had; 0 if it is new"""
+    progress: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """state of the loop, as it was given to saving.snapshot()"""
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    """lines to log"""
+    lock: Lock | None = None
+    """lock of the run folder; None on the ranks that do not write"""
+    recovered: bool = False
+    """whether the run resumes from a commit of an elastic run"""
+
+    @staticmethod
+    def of(snapshot: Snapshot, progress: dict[str, Any], *, recovered: bool = False) -> "ResumePoint":
+        """Where a snapshot was taken, with what a run can use of its progress."""
+        position, run_id, saved_by = (snapshot.facts[name] for name in ("samples_seen", "run_id", "ranks"))
+        return ResumePoint(snapshot.step, position, run_id, saved_by, progress, recovered=recovered)
+
+    def samples_seen(self, done: int, global_batch_size: int) -> int:
+        """Number of samples seen after `done` steps of the run."""
+        return self.position + (done - self.step) * global_batch_size
+
+
+class HostsChanged(Exception):
+    """The ranks are about to change, and nothing is lost."""
+
+
+class Commits:
+    """The last commit of this rank; it outlives the set of ranks that made it.
+
+    It is complete on every rank, with the values of all ranks, so that any remaining rank can restore the run.
+    `every`: steps between two commits; 0: none, because the run is not elastic. Every rank asks `hosts_changed`.
+    """
+
+    def __init__(self, every: int = 0, hosts_changed: Callable[[], bool] = lambda: False) -> None:
+        self.every = every
+        self.last: Snapshot | None = None
+        self._hosts_changed = hosts_changed
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot that every rank has taken after the same step."""
+        # A copy through JSON, so that later changes of the facts do not reach it.
+        self.last = dataclasses.replace(snapshot, facts=json.loads(json.dumps(snapshot.facts)))
+
+    def leave_if_hosts_changed(self) -> None:
+        """Leave the loop by HostsChanged if other ranks are to take part; every rank calls this after a commit."""
+        if self._hosts_changed():
+            raise HostsChanged
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best checkpoint so far, by a metric."""
+
+    metric: str  # its name in metrics.jsonl
+    mode: str  # min if lower is better, max if higher is
+    value: float | None = None  # the metric at the best step; None before the first measurement
+    step: int | None = None
+
+    @staticmethod
+    def of(metric: str | None, mode: str | None, saved: dict[str, Any] | None) -> "Best | None":
+        """Return the best so far from a checkpoint's manifest, or an empty one; None if there is no metric."""
+        if metric is None:
+            return None
+        mode = mode or mode_of(metric)
+        same = saved is not None and (saved["metric"], saved["mode"]) == (metric, mode)
+        return Best(**saved) if same and saved else Best(metric, mode)
+
+    def after(self, step: int, value: float | None) -> "Best":
+        """Return the best after a checkpoint with this value was added; None: the metric was not measured."""
+        if value is None or value != value:
+            return self
+        better = self.value is None or (value < self.value if self.mode == "min" else value > self.value)
+        return dataclasses.replace(self, value=value, step=step) if better else self
+
+
 class Saving:
-    """Takes snapshots of a run, and follows its best metric."""
+    """Takes snapshots of a run, which a thread of rank 0 writes one at a time, and follows the run's best metric.
+
+    A failure to write does not end the run: it is logged, and the next checkpoint is another try.
+    """
 
     def __init__(
         self,
@@ -31,17 +120,17 @@ class Saving:
         executor: Executor,
         wait: Callable[[Future[Any]], Any],
     ) -> None:
-        self._run = run
-        self._resume_point = resume_point
-        self._commits = commits
-        config = run.config
-        self._best = Best.of(config.best_metric, config.best_mode, resume_point.progress.get("best"))
-        self._say = record.say
+        self._run, self._resume_point, self._record, self._commits = run, resume_point, record, commits
+        config, progress = run.config, resume_point.progress
+        self._best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
         self._warned = False
-        self._measured: dict[str, float] = dict(resume_point.progress.get("measured", {}))
+        self._measured: dict[str, float] = dict(progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
         """number of steps done at the last evaluation that measured the best metric, and its value"""
-        self.saver = Saver(run.checkpoints, config.keep, executor, wait, record.say, record.tell)
+        self._executor, self._wait = executor, wait
+        self._writing: Future[tuple[Checkpoint, list[str]]] | None = None
+        self._failure: RunError | None = None
+        """why the last write has failed"""
 
     def add(self, values: dict[str, float]) -> None:
         """Note means of training since the last checkpoint; the next checkpoint counts with the last of each."""
@@ -61,7 +150,7 @@ class Saving:
         return self._best is not None and self._best.after(done, self._evaluated_at(done)) != self._best
 
     def save(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
-        """Copy the run to memory, from where a thread writes it; every rank calls this."""
+        """Copy the run to memory, from where a thread writes it after the previous one; every rank calls this."""
         if self._best:
             value = self._evaluated_at(done)
             if value is None:  # else add_evaluation() has warned
@@ -69,24 +158,74 @@ class Saving:
                 self._warn_of_nan(done, value)
             self._best = self._best.after(done, value)
         self._measured, self._evaluated = {}, None
-        if self._run.ranks.is_root:
-            begin = time.perf_counter()
-            self.saver.save(self._snapshot(done, everyones, progress), begin)
+        if not self._run.ranks.is_root:
+            return
+        begin = time.perf_counter()
+        taken = self._snapshot(done, everyones, progress)
+        if self._writing and not self._writing.done():
+            self._record.say(
+                f"step {done}: the run waits for the previous checkpoint to be written; consider a larger "
+                "--checkpoint-every, or a larger --eval-every if --best-metric saves so often"
+            )
+        self.report(wait=True)
+        self._writing = self._executor.submit(self._write, taken, time.perf_counter() - begin)
 
     def commit(self, done: int, everyones: Everyones, progress: dict[str, Any]) -> None:
         """Copy the run to the memory of every rank; every rank calls this. The arguments are those of save()."""
         progress = {**progress, "measured": self._measured}
         self._commits.take(self._snapshot(done, everyones, progress))
 
+    def report(self, *, wait: bool = False) -> None:
+        """Log, once, that the last write has failed, if it has ended."""
+        if self._writing and (wait or self._writing.done()):
+            self.settle()
+            if self._failure:
+                text = f"warning: {self._failure}; the run continues, and the next checkpoint is another try"
+                self._record.say(text)
+
+    def settle(self) -> None:
+        """Wait for the last write, and log which old checkpoints it could not delete; does not raise."""
+        if self._writing is None:
+            return
+        writing, self._writing, self._failure = self._writing, None, None
+        try:
+            written, unremoved = self._wait(writing)
+        except RunError as error:
+            self._failure = error
+        else:
+            self._record.tell(written)
+            for line in unremoved:
+                self._record.say(f"warning: {line}")
+
     def finish(self) -> None:
-        """Wait until the last checkpoint is written; every rank calls this."""
-        shared_errors.from_root(self.saver.finish, self._run.ranks, "last checkpoint")
+        """Wait until the last checkpoint is written, or raise why it could not be; every rank calls this."""
+
+        def work() -> None:
+            self.settle()
+            if self._failure:
+                raise self._failure
+
+        shared_errors.from_root(work, self._run.ranks, "last checkpoint")
+
+    def _write(self, taken: Snapshot, waited: float) -> tuple[Checkpoint, list[str]]:
+        begin, folder = time.perf_counter(), self._run.checkpoints
+        try:
+            files.write(folder, taken)
+        except RunError:
+            raise
+        except Exception as error:
+            raise RunError(f"checkpoint of step {taken.step} cannot be written: {error!r}") from error
+        written = Checkpoint(step=taken.step, waited=waited, written=time.perf_counter() - begin)
+        try:
+            return written, files.prune(folder, taken, self._run.config.keep)
+        except Exception as error:  # the new checkpoint is complete
+            return written, [f"old checkpoints cannot be removed: {error!r}; the next save tries again"]
 
     def _warn_of_nan(self, done: int, value: float | None) -> None:
         """Log once that the best metric is not a number as long as it has never been one."""
         if self._best is not None and self._best.value is None and value != value and not self._warned:
             self._warned = True
-            self._say(
+            self._record.say(
                 f"warning: step {done}: --best-metric {self._best.metric} is NaN; as long as it is, no checkpoint is "
                 "kept as the best"
             )

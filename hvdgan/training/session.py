@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import tensorflow as tf
 
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
-from hvdgan.distributed.collective_errors import collective_failure, failures_in_words
+from hvdgan.distributed.backend import collective_failure, failures_in_words
 from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.liveness.heartbeat import Heartbeat
 from hvdgan.distributed.ranks import Ranks
@@ -21,11 +22,18 @@ from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Loop, Reached
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
 from hvdgan.training.record import Record
-from hvdgan.training.report import Page
 from hvdgan.training.restore import restore, saved_maps
-from hvdgan.training.resume_point import Commits, HostsChanged
+from hvdgan.training.saving import Commits, HostsChanged
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce, end_of
+
+
+@dataclasses.dataclass
+class Page:
+    """The page of a run: its folder, on rank 0 once it is known, and whether the run has reached its last step."""
+
+    run_dir: Path | None = None
+    is_finished: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,11 +66,7 @@ def watch(command: Command, ranks: Ranks, *, elastic: bool = False) -> Heartbeat
 def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
     """Build the run of a command, restore it and train to its last step; every rank calls this.
 
-    A run that stops on request is saved. The lock of the run folder is released at the end.
-
-    Raises:
-        RunError: a checkpoint cannot be written; data or losses fail; LostPeer: a collective has failed.
-        HostsChanged: other ranks are to take part in an elastic run.
+    HostsChanged says that other ranks are to take part in an elastic run, and LostPeer that a collective has failed.
     """
     command, page = session.command, session.page
     known = saved_maps(command.config, command.resume.resume, ranks)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors import list_some
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.cpu_or_gpu import to_device
 from hvdgan.networks.layers import averages_of, moved_in_calls
@@ -298,9 +299,8 @@ class StageStep:
         gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
         paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
         if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
-            named = ", ".join(untouched[:5]) + (f" and {len(untouched) - 5} more" if len(untouched) > 5 else "")
             in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
-            what = f"{self._where(update)}: the loss does not depend on {named}"
+            what = f"{self._where(update)}: the loss does not depend on {list_some(untouched)}"
             raise Mistake(f"{what}; {_OF_NUMPY if in_numpy else _OWN_LESS}", update.loss)
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 

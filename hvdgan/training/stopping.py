@@ -25,12 +25,10 @@ CHECK_SECONDS = 1.0
 class Stopping:
     """Receives requests to stop on any rank, and reports them to all ranks after the same step.
 
-    Before the steps begin, Ctrl-C interrupts the process; afterwards it is a request to stop, and a second Ctrl-C ends
-    the process at once. Before the steps begin, a second SIGTERM ends the process at once too.
-
-    stop_file: path of a file that requests a stop; rank 0 checks for it.
-    time_budget: minutes after which to stop, from the start of the ranks' oldest process; None: no limit.
-    ends_process: False in a program or a notebook, where what ends the process at once interrupts the run instead.
+    Before the steps begin, Ctrl-C interrupts the process, and a second SIGTERM ends it at once; afterwards Ctrl-C is a
+    request to stop, and a second one ends it at once. In a program or a notebook (not `ends_process`) it is interrupted
+    instead. Rank 0 checks for `stop_file`; the minutes of `time_budget` count from the start of the ranks' oldest
+    process.
     """
 
     def __init__(self, ranks: Ranks, stop_file: Path, time_budget: float | None, *, ends_process: bool = True) -> None:

@@ -37,7 +37,7 @@ from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import ResumePoint
+from hvdgan.training.saving import ResumePoint
 from hvdgan.training.step import StageStep
 
 _GBITS = (10, 100)  # of Ethernet, and of a host with a fast interconnect
@@ -74,11 +74,7 @@ def describe(run: Run, of_ranks: Sequence[Device]) -> str:
 
 
 def as_if(run: Run, size: int) -> Iterator[str]:
-    """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines.
-
-    Raises:
-        UserError: this many ranks cannot share the global batch, or the recipe cannot use a slice of it.
-    """
+    """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines."""
     config, ranks = run.config, Ranks(size=size)
     first, past = ranks.slice_of(config.global_batch_size)
     check_micro_batches(ranks, config)

@@ -11,14 +11,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, OF_NETWORKS, OPTIMIZERS, kind_of, owner_of
+from hvdgan.checkpoints.tensor_names import (
+    EMA,
+    LOSS_SCALES,
+    NETWORKS,
+    OF_NETWORKS,
+    OPTIMIZERS,
+    STATE,
+    kind_of,
+    owner_of,
+)
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks.layers import bare_variables, is_float, is_frozen, other_state_of, statistics_of
 from hvdgan.recipe import Recipe, recipe_errors
+from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
-from hvdgan.training.declared_state import DeclaredState
 
 FIRST = 2.0**15
 """initial value of each scale"""
@@ -81,6 +90,52 @@ class LossScale:
         return used
 
 
+class DeclaredState:
+    """The state of a recipe on one rank, from arrays of initial values by name."""
+
+    def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
+        self.declared = declared
+        first, past = ranks.slice_of(global_batch_size)
+        self._variables = {name: _variable(name, state, past - first) for name, state in declared.items()}
+
+    def shared(self) -> dict[str, keras.Variable]:
+        """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
+        return self._named(per_sample=False)
+
+    def seen_in_samples(self) -> dict[str, keras.Variable]:
+        """The same variables by the names that the recipe gives them, for its sample() and evaluate()."""
+        return {name: self._variables[name] for name, state in self.declared.items() if not state.per_sample}
+
+    def own(self) -> dict[str, keras.Variable]:
+        """This rank's slices of the state per sample, by the names that a checkpoint gives the whole."""
+        return self._named(per_sample=True)
+
+    def values(self, part: "int | tf.Tensor" = 0, parts: int = 1) -> dict[str, tf.Tensor]:
+        """The values by the recipe's names, those per sample of a micro-batch: the part of `parts` with this number."""
+        values = {}
+        for name, state in self.declared.items():
+            value = self._variables[name].value.read_value()
+            values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
+        return values
+
+    def shared_values(self) -> StateValues:
+        """The values that are the same on all ranks, as control() sees them."""
+        return StateValues({name: each.value.read_value() for name, each in self.seen_in_samples().items()})
+
+    def assign(self, values: Mapping[str, tf.Tensor], finite: tf.Tensor) -> None:
+        """Set new values, unless the update that has computed them was not finite."""
+        for name, value in values.items():
+            variable = self._variables[name].value
+            variable.assign(tf.where(finite, value, variable.read_value()))
+
+    def _named(self, *, per_sample: bool) -> dict[str, keras.Variable]:
+        return {
+            f"{STATE}/{name}": variable
+            for name, variable in self._variables.items()
+            if self.declared[name].per_sample == per_sample
+        }
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainState:
     """The variables of a run."""
@@ -139,10 +194,6 @@ class TrainState:
             for name, variable in self.tensors().items()
             if kind_of(name) in OF_NETWORKS and owner_of(name) in self.local
         }
-
-    def of_rank(self) -> list[keras.Variable]:
-        """The variables that differ between the ranks, without state per sample."""
-        return [*self.statistics().values(), *self.of_local().values()]
 
     def other_state(self) -> dict[str, keras.Variable]:
         """The other state of layers, which must be the same on all ranks, by a description for messages."""
@@ -224,19 +275,15 @@ def _copy(variable: keras.Variable) -> keras.Variable:
 
 
 def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Iterable[tuple[str, keras.Variable]]:
-    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names.
-
-    Keras names a slot after the path of its variable, with "_" instead of "/". Adafactor has several of one name, which
-    are numbered.
-    """
+    """Name an optimizer's slots <variable path>/<slot>, and its scalars by their own names."""
     seen: collections.Counter[str] = collections.Counter()
     prefixes = {variable.path.replace("/", "_") + "_": variable.path for variable in network.trainable_variables}
     for variable in optimizer.variables:
-        name = variable.path.rpartition("/")[2]
+        name = variable.path.rpartition("/")[2]  # the path of its variable, with "_" instead of "/", and the slot
         # The longest prefix is the right one: conv_1_kernel_momentum also begins with the name of a variable conv_1.
         prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default="")
         name = f"{prefixes[prefix]}/{name[len(prefix) :]}" if prefix else name
-        seen[name] += 1
+        seen[name] += 1  # Adafactor has several of one name
         yield (f"{name}_{seen[name]}" if seen[name] > 1 else name), variable
 
 
@@ -246,3 +293,9 @@ def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tupl
         if name in named:
             raise Mistake(f"two variables are named {name}; give the layers of the network names of their own")
         named[name] = variable
+
+
+def _variable(name: str, state: State, count: int) -> keras.Variable:
+    """A variable with the initial value, or with `count` of them if the state is per sample."""
+    value = np.repeat(state.initial[None], count, axis=0) if state.per_sample else state.initial
+    return keras.Variable(value, trainable=False, dtype=value.dtype.name, name=name)

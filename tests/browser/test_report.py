@@ -65,11 +65,6 @@ def test_a_page_is_silent_complete_and_accessible(browser, pages, kind, width, s
 COUNT = 1_000
 CHARTS = "const charts = [...Bokeh.index].map((view) => view.model).filter((one) => one.x_range);"
 LINES = "const lines = (of) => of.renderers.filter((one) => one.tags[0] === 'line');"
-TIPS = """
-const inside = (one) => (one.shadowRoot ? all(one.shadowRoot) : []);
-const all = (root) => [...root.querySelectorAll("*")].flatMap((one) => [one, ...inside(one)]);
-return all(document).filter((one) => one.matches(".bk-Tooltip")).map((one) => one.shadowRoot.textContent);
-"""
 ENDS = f"{CHARTS} return charts.map((one) => [one.x_range.start, one.x_range.end])"
 
 
@@ -87,13 +82,13 @@ def settle(browser, selector, value):
     )
 
 
-def pointer(browser, kind, place, pressed=True):
+def pointer(browser, kind, place):
     """Move or press the pointer at a part of the width of the first chart."""
     script = "const one = document.querySelector('.plot'); one.scrollIntoView({block: 'center'});"
     box = browser.run(f"{script} const at = one.getBoundingClientRect(); return [at.x, at.y, at.width, at.height]")
     where = {"x": box[0] + place * box[2], "y": box[1] + 0.4 * box[3], "clickCount": 1}
-    where |= {"button": "left" if pressed else "none", "buttons": int(pressed)}
-    browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, **where})
+    where |= {"type": kind, "button": "left", "buttons": 1}
+    browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", where)
 
 
 @pytest.fixture
@@ -117,10 +112,8 @@ def test_the_axis_is_in_steps_images_or_time(long):
         assert long.run(last) == pytest.approx(most, rel=0.01)
 
 
-def test_the_pointer_shows_values_and_zooms_all_charts(long):
+def test_the_pointer_zooms_all_charts(long):
     settle(long, "[name=zoom]", True)
-    pointer(long, "mouseMoved", 0.5, pressed=False)
-    WebDriverWait(long.driver, 20).until(lambda _: any("fool/loss" in tip for tip in long.run(TIPS)))
     pointer(long, "mousePressed", 0.4)
     for place in (0.45, 0.5, 0.6):
         pointer(long, "mouseMoved", place)
@@ -181,12 +174,3 @@ def test_hostile_contents_are_never_executed(browser, tmp_path):
         struck = "return [window.struck === undefined, document.querySelectorAll('[onerror]').length]"
         assert browser.run(struck) == [True, 0]
         assert browser.console() == [] and browser.requests() == [page.as_uri()] and browser.violations() == []
-
-
-def test_a_script_that_got_into_the_page_would_not_run(browser, pages, tmp_path):
-    page = tmp_path / "page.html"
-    struck = '<script>window.struck = 1</script><img alt="x" width="1" src="x" onerror="window.struck = 1">'
-    page.write_text(pages["failed"].read_text().replace("<main>", f"<main>{struck}"))
-    browser.open(page)
-    assert browser.run("return window.struck") is None
-    assert any("Content Security Policy" in line for line in browser.console())

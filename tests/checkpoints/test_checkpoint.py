@@ -1,5 +1,5 @@
 """Checkpoints on the disk: written whole, verified, read back exactly, found by their numbers, kept or removed.
-Modules: checkpoints.files, checkpoints.saver"""
+Modules: checkpoints.files"""
 
 import copy
 import itertools
@@ -12,9 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from building import FACTS, changed, data_of, stage_step, tiny_run, values_of, write_checkpoint
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import Snapshot, find, newest, newest_first, step_of
-from hvdgan.checkpoints.saver import prune
 from hvdgan.errors import RunError
 from hvdgan.train import main
 from saved import latest, steps
@@ -37,7 +36,7 @@ def test_everything_that_training_changes_is_saved_and_restored(trained, tmp_pat
     other = tiny_run(options=TinyOptions(norm="batch"), seed=1)
     assert {"networks", "ema", "optimizers"} == {name.split("/")[0] for name in changed(saved, values_of(other))}
     manifest = files.read_manifest(path)
-    checkpoint.load(path, manifest, other.state.tensors())
+    files.assign(other.state.tensors(), files.read(path).of_root(), path)
     assert not changed(saved, values_of(other))
     assert (manifest["step"], manifest["stage"]) == (3, "adversarial")
     assert newest(tmp_path) == path == tmp_path / "step-00000003.safetensors"
@@ -62,13 +61,12 @@ def test_a_manifest_that_was_edited_is_damaged_and_its_fields_are_named(tmp_path
 
 def test_a_checkpoint_of_other_networks_is_refused_by_name(trained, tmp_path):
     path = write_checkpoint(tmp_path, 3, trained.state.tensors(), FACTS)
-    manifest = files.read_manifest(path)
     with pytest.raises(RunError, match="this run has no .*batch_normalization"):
-        checkpoint.load(path, manifest, tiny_run().state.tensors())
+        files.assign(tiny_run().state.tensors(), files.read(path).of_root(), path)
     wider = tiny_run(options=TinyOptions(norm="batch"), image_size=16)
     said = r"dense_1/kernel is float32 \(16, 64\), and the network's is float32 \(16, 256\)"
     with pytest.raises(RunError, match=said):
-        checkpoint.load(path, manifest, wider.state.tensors())
+        files.assign(wider.state.tensors(), files.read(path).of_root(), path)
 
 
 def test_an_array_that_is_not_contiguous_is_written_as_it_is(tmp_path):
@@ -192,6 +190,6 @@ def test_the_newest_the_best_and_the_last_of_each_stage_stay_and_those_of_other_
     for step, best, stage in ((2, 2, 0), (3, 2, 0), (4, 2, 1), (5, 5, 1), (6, 5, 1), (7, 7, 1)):
         snapshot = Snapshot(step, {}, {**FACTS, "best": {"step": best}, "stage_index": stage})
         files.write(folder, snapshot)
-        assert prune(folder, snapshot, keep=1) == []
+        assert files.prune(folder, snapshot, keep=1) == []
         left.append(steps(tmp_path))
     assert left == [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 3, 5], [1, 3, 5, 6], [1, 3, 7]]

@@ -31,13 +31,6 @@ class Late(Recipe):
 """
 
 
-def test_a_file_of_an_editor_on_windows_is_read_as_python_reads_it(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    text = "class Options:\r\n    width: int = 3\r\n\r\nclass Mine:\r\n    Options = Options\r\n"
-    (tmp_path / "of_windows.py").write_text(text, encoding="utf-8-sig", newline="")
-    assert options_in_source("of_windows:Mine")().width == 3
-
-
 def test_options_that_only_an_import_can_tell_are_left_to_it(tmp_path, monkeypatch):
     """They are made at run time, inherited or wrong."""
     monkeypatch.syspath_prepend(tmp_path)

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from hvdgan import __main__ as commands
 from hvdgan.cli.app import command, main_of
@@ -50,14 +49,6 @@ from tiny import Tiny as Theirs
 """
 
 
-DRAWS = """
-import pathlib, sys
-import numpy as np
-from hvdgan.recipe.display import fields_panel, save_panels
-save_panels(pathlib.Path(sys.argv[1]), [fields_panel("a", np.eye(8)[None], (0, 1))])
-"""
-
-
 def at_the_end_of(folder: Path, *words: str, **env: str) -> dict:
     """What a Python process has loaded when it ends."""
     (folder / "sitecustomize.py").write_text(AT_THE_END)
@@ -78,14 +69,6 @@ def test_a_recipe_may_import_it_whatever_windows_it_would_draw_into(tmp_path):
     words = "-m hvdgan.train --recipe theirs:Theirs --data synthetic --image-size 8 --global-batch-size 8 --dry-run"
     found = at_the_end_of(tmp_path, *words.split(), MPLBACKEND="of no matplotlib")
     assert found["loaded"] == ["tensorflow", "keras", "sklearn", "matplotlib"]
-
-
-def test_a_process_that_a_notebook_starts_draws_arrays(tmp_path):
-    """It inherits the notebook's backend, which need not be installed for this Python."""
-    words = [sys.executable, "-c", DRAWS, str(tmp_path / "a.png")]
-    done = run(words, tmp_path, MPLBACKEND="module://matplotlib_inline.backend_inline")
-    assert done.returncode == 0, done.stderr
-    assert Image.open(tmp_path / "a.png").size[0] > 8
 
 
 def test_help_and_a_missing_path_need_no_tensorflow(tmp_path):

@@ -1,5 +1,6 @@
-"""A node crashes in the middle of a job: the run ends, and no process is left."""
+"""A node crashes in the middle of a run, which ends and leaves no process; an elastic one continues without it."""
 
+import json
 import time
 
 import pytest
@@ -58,4 +59,23 @@ def test_a_node_that_is_cut_off_for_half_a_minute_ends_nothing(cluster, folder):
     cluster.cut_off("node2", ends=True)
     assert last_step(run.run_dir) <= before + 2
     assert run.ended() == 0 and "lost" not in run.said() and last_step(run.run_dir) == STEPS, run.said()
+    cluster.wait_idle()
+
+
+def test_an_elastic_run_continues_without_the_node_and_takes_it_in_again(cluster, folder):
+    # A host that is cut off closes no connection: Gloo waits for it that long, launch/elastic.sh says 120.
+    soon = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "30"}
+    arguments = ["--commit-every", "5", "--peer-timeout", "5"]
+    run = OverSsh(cluster, folder, "elastic.sh", "--interface", "eth0", arguments=arguments, **soon)
+    run.wait_for_step(13)
+    cluster.crash("node2")
+    try:
+        wait_until(lambda: "1 rank(s) resume at step 1" in run.said(), 180, run.said)
+        run.wait_for_step(last_step(run.run_dir) + 3)
+    finally:
+        cluster.boot("node2")
+    run.wait_until(lambda: "2 rank(s) resume at step" in run.said())
+    assert run.ended() == 0 and "2 rank(s) resume at step" in run.said(), run.said()
+    records = [json.loads(line) for line in (run.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == list(range(1, STEPS + 1))
     cluster.wait_idle()

@@ -2,15 +2,13 @@
 
 import json
 import re
-import shlex
 import sys
 
 import pytest
 
 from hvdgan.bench import main
 from hvdgan.diagnostics.speed import Bench
-from hvdgan.errors import RunError
-from launching import ROOT, run
+from launching import run
 from messages import refused
 
 TINY = "--recipe dcgan --image-size 32 --nf 2 --data synthetic".split()
@@ -80,18 +78,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, tmp_path, monkeypatch, mes
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     (tmp_path / "there.json").write_text("mine")
     messages.refuses("bench", lambda given: main([*TINY, "--repeats", "1", *given]), words, folder=tmp_path)
-
-
-def test_the_commands_of_the_page_on_performance_would_launch(tmp_path, monkeypatch, capsys):
-    def launch(*arguments):
-        raise RunError("launched")
-
-    monkeypatch.setattr(Bench, "launch", launch)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "performance.md").read_text()
-    commands = re.findall("^python -m hvdgan.bench (.*)$", page, re.MULTILINE)
-    assert len(commands) == 3
-    for command in commands:
-        assert main(shlex.split(command)) == 1
-        assert "launched" in capsys.readouterr().err

@@ -14,13 +14,11 @@ import pytest
 from PIL import Image
 
 import saved
-from hvdgan.data import open_source
 from hvdgan.data.store import spread
 from hvdgan.evaluate import main as evaluate
 from hvdgan.runs.evaluation_log import lock_evaluations
-from hvdgan.settings.config import Config
 from hvdgan.train import main as train
-from launching import environment, launcher, run
+from launching import environment
 from launching import train as train_ranks
 from messages import refused as refused_of
 from pooled import pooled
@@ -120,28 +118,6 @@ def test_the_figures_in_training_are_those_afterwards_and_on_other_ranks(tmp_pat
                 assert one[f"eval/{name}"] == pytest.approx(other[f"eval/{name}"], rel=1e-5, abs=1e-7), name
     logged = saved.records(tmp_path / "whole")
     assert [each["eval/frechet"] for each in logged if "eval/frechet" in each] == [r["eval/frechet"] for r in first]
-
-
-@pytest.mark.long
-def test_three_ranks_give_the_figures_of_one(tmp_path):
-    folder, words = tmp_path / "run", ["--eval-features", pooled(3), "--batch-size", "16"]
-    digits, data = open_source(Config(image_size=8, channels=3)), str(tmp_path / "digits.npz")
-    np.savez(data, images=digits.fetch_batch(np.arange(500)), labels=np.asarray(digits.labels)[:500])
-    flags = ["--recipe", "tiny:Conditional", *TINY, "--channels", "3", "--data", data, "--steps", "2"]
-    assert train([*flags, "--run-dir", str(folder)]) == evaluate([str(folder), "--samples", "120", *words]) == 0
-    (alone,) = records(folder)
-    (folder / "evaluation.jsonl").unlink()
-    shutil.rmtree(folder / "cache")
-    command = [*launcher(3), sys.executable, "-m", "hvdgan.evaluate", folder, "--samples", "120", *words]
-    done = run(command, tmp_path, forked=True)
-    assert done.returncode == 0, done.stderr
-    (together,) = records(folder)
-    assert together["ranks"] == 3
-    names = {name for name in alone if name.startswith("eval/")}
-    more = ("channel_correlation", "kid_deviation", "inception_score", "intra_frechet", "intra_sliced_wasserstein")
-    assert names > {f"eval/{name}" for name in (*FIGURES, *more)}
-    for name in names:
-        assert together[name] == (alone[name] and pytest.approx(alone[name], rel=1e-5)), name  # one of them is null
 
 
 @pytest.mark.parametrize("words", refused_of("evaluate"))

@@ -1,5 +1,4 @@
-"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each. Modules: checkpoints.contents,
-checkpoints.checkpoint"""
+"""The command hvdgan.inspect, on a run of two steps with a checkpoint of each. Modules: checkpoints.contents"""
 
 import json
 import shutil

@@ -137,20 +137,6 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
         assert whole == measured(tmp_path / "parts") and [record["step"] for record in whole] == [10, 20, 30, 40]
 
 
-def test_another_number_of_ranks_continues_with_the_same_samples(tmp_path):
-    """The mean label of every batch tells which images it has; equal weights tell that latents are the same."""
-    arguments = ["--recipe", "tiny:Labelled", *TINY[2:], "--steps", "12", "--log-every", "1"]
-    train(tmp_path, *arguments, "--run-dir", "whole")
-    for last, ranks in (("6", 2), ("12", 1)):
-        train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", last, ranks=ranks)
-    labels = [[record["judge/label"] for record in records(tmp_path / name)] for name in ("whole", "parts")]
-    assert len(labels[0]) == 12 and labels[0] == pytest.approx(labels[1], abs=1e-5)
-    whole, parts = (tensors(tmp_path / name, 12) for name in ("whole", "parts"))
-    for name, value in whole.items():
-        if name.startswith("networks/"):
-            assert np.linalg.norm(parts[name] - value) <= 1e-4 * np.linalg.norm(value), name
-
-
 def test_stages_are_chosen_on_the_command_line(tmp_path):
     staged = ["--recipe", "tiny:Resetting", *TINY[2:], "--stages", "joint=2,generator=3,joint=4", "--log-every", "1"]
     train(tmp_path, *staged, "--run-dir", "whole")

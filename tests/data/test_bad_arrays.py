@@ -4,7 +4,6 @@ Numbers that a file declares to be missing or not valid are NaN or, among intege
 during a run ends it; test_unreadable.py has pictures that disappear. Modules: data.arrays, data.valid_numbers"""
 
 import os
-import pathlib
 import shutil
 
 import h5py
@@ -12,12 +11,11 @@ import numpy as np
 import pytest
 import xarray
 
-from arrays_on_disk import arrays, hdf5, many_hdf5, nameless_zarr, netcdf, npy, npy_folder, seen, zarr
+from arrays_on_disk import arrays, hdf5, nameless_zarr, netcdf, npy, seen, zarr
 from hvdgan.data.bad_files import BadImage
 from hvdgan.data.statistics import with_statistics
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import ALONE
-from reading import batches_of
 
 FLOATS = np.random.default_rng(0).random((12, 4, 4, 2), np.float32)
 
@@ -28,22 +26,6 @@ def test_a_cut_file_is_named(tmp_path):
     with pytest.raises(UserError, match="/a.h5: cannot be read as HDF5: ") as caught:
         arrays(data)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("write", [npy, npy_folder, many_hdf5, netcdf])
-def test_samples_with_numbers_that_are_not_finite_are_left_out_by_name(tmp_path, write):
-    array = FLOATS.copy()
-    array[5, 2, 3, 1] = np.inf if write is npy else np.nan
-    data = write(tmp_path, array)
-    source = seen(arrays(data))
-    with batches_of(source, global_batch_size=4, max_bad_fraction=0.1) as batches:
-        read = [next(batches) for _ in range(3)]
-        assert 5 not in np.concatenate([each["index"] for each in read])
-        for each in read:
-            np.testing.assert_array_equal(each["images"].numpy(), array[each["index"].numpy()])
-        (bad,) = batches.bad_files
-    assert "1 of 32 numbers are" in bad.reason or "1 of 16 numbers are" in bad.reason
-    assert "5" in pathlib.Path(bad.name).name
 
 
 @pytest.mark.parametrize("write", [npy, hdf5, netcdf, zarr, nameless_zarr])

@@ -1,25 +1,13 @@
-"""The digits and the sets of Keras: pixels, labels and sizes; test_kept_batches.py has the outlines that pair them."""
+"""The sets of Keras, and a folder named digits; test_kept_batches.py has the digits themselves."""
 
 import gzip
 
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from hvdgan.errors import UserError
 from reading import all_of, opened
-
-
-def test_digits_are_the_scans_with_their_labels():
-    source = opened("digits")
-    scans = load_digits()
-    assert (len(source), source.layout.shape[-1], source.bad_files) == (1797, 1, ())
-    np.testing.assert_array_equal(all_of(source)[..., 0], np.rint(scans.images * 255 / 16))
-    np.testing.assert_array_equal(source.labels, scans.target)
-    assert source.labels.dtype == np.int32
-    with pytest.raises(UserError, match=r"--image-size 7: the digits have 8 x 8 pixels; expected 8 or more"):
-        opened("digits", image_size=7)
 
 
 def test_a_set_of_keras(tmp_path, monkeypatch):

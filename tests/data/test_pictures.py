@@ -33,19 +33,6 @@ def noise(path, width, height, **options):
     Image.fromarray(RNG.integers(0, 256, (height, width, 3), np.uint8)).save(path, **options)
 
 
-def test_a_folder_is_searched_in_the_order_of_its_paths(tmp_path):
-    names = ["b.PNG", "a/z.jpg", "a b/ü.bmp", "A.Gif", "a/deep/er/x.jpeg", "c.webp", "d.tif"]
-    for name in names:
-        write_image(tmp_path / name, value=10 * sorted(names).index(name))
-    for ignored in ["notes.txt", "no_suffix", ".hidden.png", ".cache/in.png", "png"]:
-        write_image(tmp_path / "any.png")
-        (tmp_path / ignored).parent.mkdir(exist_ok=True)
-        shutil.move(tmp_path / "any.png", tmp_path / ignored)
-    source = opened(tmp_path, channels=1)
-    assert (len(source), source.bad_files, source.labels) == (7, [], None)
-    np.testing.assert_allclose([source.fetch(index).mean() for index in range(7)], np.arange(0, 70, 10), atol=2)
-
-
 def test_the_log_says_what_is_passed_over(tmp_path, monkeypatch, capsys):
     """Also the grids that a run has written below its data: it sees the same pictures when it is resumed."""
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,6 @@ from hvdgan.settings.config import Config, TFRecordConfig
 from hvdgan.settings.data import ArrayConfig
 from reading import all_of
 from tfrecord_files import IMAGES, records, write
-from thread_ranks import Threads
 
 RNG = np.random.default_rng(0)
 FIELDS = RNG.normal(size=(9, 5, 4, 3)).astype(np.float32)
@@ -80,27 +79,6 @@ def test_numbers_come_exactly_and_damage_after_opening_names_file_and_record(tmp
     cut(path)
     with pytest.raises(RunError, match="a.tfrecord, record 5 cannot be read: the file ends before the record"):
         source.fetch(5)
-
-
-def test_all_ranks_have_the_same_index_and_name_the_same_damage(tmp_path):
-    for number in range(4):
-        write(tmp_path / f"{number}.tfrecord", fields()[: 2 * number + 1])
-    (tmp_path / "4.tfrecord").touch()
-    alone = arrays(f"{tmp_path}/*.tfrecord", settings=CONDITIONS, **NAMES)
-    found = [None] * 2
-
-    def each(peers):
-        found[peers.rank] = arrays(f"{tmp_path}/*.tfrecord", settings=CONDITIONS, peers=peers, **NAMES)
-
-    assert Threads(2).run(each) == [None, None]
-    for source in found:
-        assert source.fingerprint == alone.fingerprint and len(source) == 16
-        assert source.labels.tolist() == alone.labels.tolist()
-        np.testing.assert_array_equal(source.conditions, alone.conditions)
-        np.testing.assert_array_equal(all_of(source), all_of(alone))
-    cut(tmp_path / "2.tfrecord")
-    errors = Threads(2).run(each)
-    assert len(errors) == 2 and all("2.tfrecord, record 4: the file ends before" in str(each) for each in errors)
 
 
 def cut(path):

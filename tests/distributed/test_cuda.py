@@ -68,9 +68,7 @@ static int found(const char *name, void **out) {{
 def install_driver(folder: Path, tensorflow: Path) -> None:
     """Compile the two libraries of NVIDIA's driver for a GPU that does not exist, which compute nothing.
 
-    Args:
-        folder: folder for them, to be named in LD_LIBRARY_PATH.
-        tensorflow: folder of the package tensorflow, whose library says which functions it calls.
+    They go into a folder for LD_LIBRARY_PATH; TensorFlow's own library says which functions it calls.
     """
     framework = tensorflow / "libtensorflow_framework.so.2"
     exported = subprocess.check_output(["nm", "-D", "--defined-only", framework], text=True, timeout=120)

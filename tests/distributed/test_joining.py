@@ -1,7 +1,6 @@
 """Processes of a launcher become ranks, of an elastic run again after each change, and share the global batch;
 tests/parallel and tests/training/test_elastic.py have several of them.
-Modules: launching.launched, distributed.ranks, distributed.backend, distributed.reduction,
-distributed.collective_errors"""
+Modules: launching.launched, distributed.ranks, distributed.backend"""
 
 import itertools
 import os
@@ -14,7 +13,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
 from hvdgan.launching.launched import launched
 
-CYCLE, FUSION, YIELDS = "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_mpi_yield_when_idle"
+CYCLE, YIELDS = "HOROVOD_CYCLE_TIME", "OMPI_MCA_mpi_yield_when_idle"
 
 
 def test_another_number_of_ranks_than_expected_is_refused(no_launcher):
@@ -26,8 +25,6 @@ def test_defaults_of_horovod_differ_between_cpus_and_gpus_and_what_the_user_has_
     always = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "300", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600"}
     for settings, given, expected in (
         ({"on_gpu": False, "over_mpi": True, "pair": False}, {CYCLE: "7"}, {CYCLE: "7", YIELDS: "1"}),
-        ({"on_gpu": False, "over_mpi": False, "pair": True}, {}, {CYCLE: "0.2", FUSION: "1048576"}),
-        ({"on_gpu": True, "over_mpi": True, "pair": True}, {}, {"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}),
         ({"on_gpu": True, "over_mpi": False, "pair": True, "elastic": True}, {}, {}),  # lost ranks must be noticed
     ):
         monkeypatch.setattr(os, "environ", {**given})

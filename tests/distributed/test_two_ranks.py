@@ -1,6 +1,5 @@
 """Starts the tests of tests/parallel on two ranks, under each controller that Horovod was built with."""
 
-import re
 import sys
 
 import pytest
@@ -8,20 +7,6 @@ import pytest
 from launching import CONTROLLERS, ROOT, launcher, run
 
 FOLDER = ROOT / "tests" / "parallel"
-
-
-TURNS = """
-import numpy as np
-
-from hvdgan.distributed import joining
-
-ranks = joining.start()
-for turn in range(20):
-    ranks.gather(turn, "turn")
-    for length in (3, 5):
-        ranks.stack(np.ones(length, np.float32))
-ranks.shutdown()
-"""
 
 
 def run_on_two_ranks(controller, *chosen, seconds=900):
@@ -44,16 +29,6 @@ def test_two_ranks():
 @pytest.mark.timeout(1000)
 def test_data_recipes_and_errors():
     run_on_two_ranks(CONTROLLERS[-1], FOLDER, *(f"--ignore={file}" for file in CORE))
-
-
-def test_ranks_ask_rank_0_once_for_each_kind_of_value(tmp_path):
-    """Of many ranks it would have much to answer at each log."""
-    (tmp_path / "turns.py").write_text(TURNS)
-    command = [*launcher(2, CONTROLLERS[-1]), sys.executable, "turns.py"]
-    done = run(command, tmp_path, HOROVOD_LOG_LEVEL="trace")
-    assert done.returncode == 0, done.stdout + done.stderr
-    asked = re.findall(r"\[1\]: Sent \d+ messages to coordinator", done.stdout + done.stderr)
-    assert 0 < len(asked) < 20, len(asked)
 
 
 @pytest.mark.long

@@ -27,7 +27,6 @@ def shown(*parts, after_tag=b""):
         ("[1,0]<stderr>:step[1,1]<stderr>:lost\n[1,0]<stderr>: 1\n", "rank 1: lost\nstep 1\n"),
         # A progress bar, and a line that ends with both.
         ("[0]<stderr>: 10%\r[0]<stderr>: 20%\r[0]<stderr>:\n", " 10%\r 20%\r\n"),
-        ("[1]<stderr>: 10%\r[1]<stderr>:\n", "rank 1:  10%\r"),
         # What another rank leaves empty is not shown; rank 0's lines stay as they are.
         ("[1]<stdout>:\n[0]<stdout>:\n[1]<stdout>:  \n", "\n"),
         # An error that names its rank, the same of another one, and one about another.
@@ -37,7 +36,6 @@ def shown(*parts, after_tag=b""):
         # What Horovod adds to it, also before it; without an error it is shown in the end.
         (f"[1]<stderr>:hvdgan: rank 1: no\n[0]<stderr>:{ECHO}", "hvdgan: rank 1: no\n"),
         (f"[0]<stderr>:{ECHO}[1]<stderr>:hvdgan: rank 1: no\n", "hvdgan: rank 1: no\n"),
-        (f"[0]<stderr>:{ECHO}of horovodrun\n", f"of horovodrun\n{ECHO}"),
         # horovodrun's own end of a run that has failed, and an error of its own.
         (
             'Traceback (most recent call last):\n  File "x"\nRuntimeError: Horovod detected that one or more processes '
@@ -55,11 +53,8 @@ def shown(*parts, after_tag=b""):
             "hvdgan: rank 1: no\nhvdgan: rank 0: no\nhvdgan: rank 2: other\n",
             "hvdgan: rank 1: no\nhvdgan: rank 2: other\n",
         ),
-        ("[0]<stderr>:Traceback (most recent call last):\n", "Traceback (most recent call last):\n"),
         # What never ends.
-        ("[0]<stderr>:half", "half"),
         ("[1]<stderr>:half[0]<stderr>:step 1\nhorovodrun", "step 1\nhorovodrunrank 1: half"),
-        ("", ""),
     ],
 )
 def test_lines_of_ranks(read, expected):
@@ -81,11 +76,9 @@ def test_lines_of_srun_are_all_shown():
             "ib7: a host has no such network interface",
         ),
         ("bash: line 1: cd: /shared/a b: No such file or directory", "/shared/a b: a host does not have this folder"),
-        ("sh: 1: cd: can't cd to /shared", "/shared: a host does not have this folder"),
         ("bash: line 1: /x/bin/python3: No such file or directory", "/x/bin/python3: a host does not have this Python"),
         # horovod#2043, and what a later Open MPI says
         ("A process or daemon was unable to complete a TCP connection", "the hosts cannot connect to each other ("),
-        ("WARNING: Open MPI failed to TCP connect to a peer MPI process.", "the hosts cannot connect to each other ("),
         ("step 1 of 8", ""),
     ],
 )

@@ -1,20 +1,14 @@
 """Nothing that a run folder holds is executed: it is shown as text, or named where it cannot be read.
 Modules: runs.folder, pages.template, pages.run_page"""
 
-import base64
 import html
-import io
 import re
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import hostile_runs
 import run_folders
 from hvdgan import report
-from hvdgan.pages.template import load
-from hvdgan.runs.folder import Folder
 from run_folders import record
 
 
@@ -46,12 +40,3 @@ def test_a_file_that_is_no_report_is_kept_without_overwrite(tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err and notes.read_text() == "mine"
     assert report.main([str(run), "--out", str(notes), "--overwrite"]) == 0
     assert report.main([str(run), "--out", str(notes)]) == 0, "a report replaces a report"
-
-
-def test_a_small_picture_keeps_every_pixel(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 255, (40, 60, 3), np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    picture = load(Folder(tmp_path), "a.png", 80_000)
-    assert (picture.width, picture.height) == (60, 40) and str(picture.uri).startswith("data:image/png;")
-    decoded = Image.open(io.BytesIO(base64.b64decode(str(picture.uri).partition(",")[2])))
-    assert (np.asarray(decoded) == pixels).all()

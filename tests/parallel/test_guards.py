@@ -9,9 +9,10 @@ import pytest
 from building import data_of, tiny_run
 from hvdgan.errors import RunError
 from hvdgan.recipe.schedule import Position
-from hvdgan.training.loop import Loop, check_ranks
+from hvdgan.training.digests import check_ranks
+from hvdgan.training.loop import Loop
 from hvdgan.training.record import Record
-from hvdgan.training.resume_point import Commits, ResumePoint
+from hvdgan.training.saving import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
 from tiny import Tiny
 

@@ -1,14 +1,11 @@
 """What a recipe knows of the data: shapes, and physical units with gradients. Modules: recipe.data_spec"""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from hvdgan.recipe import DataSpec
-from hvdgan.recipe.data_spec import of_json
-from hvdgan.values.sample_values import Layout, SampleValues, of_pixels
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import parse
 
 NUMBERS = np.random.default_rng(0).normal(size=(3, 4, 5, 2)).astype(np.float32)
@@ -32,24 +29,3 @@ def test_physical_units_in_tensorflow_are_those_of_numpy_and_have_gradients(text
     differences = value_map.inverse_of(NUMBERS.astype(np.float64) + step, np)
     differences = differences - value_map.inverse_of(NUMBERS.astype(np.float64) - step, np)
     np.testing.assert_allclose(slopes, differences / (2 * step), rtol=2e-3, atol=1e-3)
-
-
-MAPPED = SampleValues(
-    parse("log1p", "--values", ("u", "v"), ("m", "m")), conditions=parse("none", "-", ("energy", "theta"))
-)
-WHOLE = DataSpec(
-    (8, 8, 2),
-    7,
-    3,
-    input_shape=(4, 4, 5),
-    conditions=("energy", "theta"),
-    constants_shape=(8, 8, 1),
-    values=MAPPED,
-    layout=Layout((16, 16, 2), (8, 8, 5), (8, 8)),
-    class_names=("calm", "gale", "storm"),
-)
-
-
-@pytest.mark.parametrize("spec", [WHOLE, DataSpec((8, 8, 3), 9, values=of_pixels(3, paired=False), pixels=False)])
-def test_facts_are_read_again_from_json(spec):
-    assert of_json(json.loads(json.dumps(spec.to_json()))) == spec

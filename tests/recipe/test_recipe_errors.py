@@ -11,7 +11,7 @@ import pytest
 
 import wrong
 from hvdgan.train import main
-from hvdgan.training.command import check_flags, parse
+from hvdgan.training.command import parse
 from launching import launcher, run
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
@@ -107,18 +107,6 @@ def test_a_policy_that_the_file_of_a_recipe_sets_is_said_to_be_replaced(folder, 
         assert parse(["--recipe", "halved:Halved", "--precision", precision])
         said = capsys.readouterr().err
         assert said.count("policy to mixed_float16") == said.count("\n") == lines, said
-
-
-def test_options_that_are_lists_take_commas():
-    def options(words):
-        check_flags(arguments := ["--recipe", "wrong:Lists", *words.split()])
-        return parse(arguments).options
-
-    expected = wrong.Lists.Options(sizes=(1, 2, 3), names=["a", "b"], pair=(3, 4))
-    assert options("--sizes 1,2,3 --names a,b --pair 3,4") == expected
-    assert options("--sizes 1 --sizes 2 --pair 3 4") == wrong.Lists.Options(sizes=(1, 2), pair=(3, 4))
-    given = options("--maybe 1,2 --several 7,8")
-    assert (given.maybe, list(given.several)) == ((1, 2), [7, 8])
 
 
 def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, capsys):

@@ -154,16 +154,6 @@ def both(folder, **settings):
     return tiny_run(Both, data=str(folder / "pictures"), channels=1, **settings)
 
 
-def test_all_pictures_are_trained_on_if_one_domain_is_too_small_to_be_evaluated(tmp_path):
-    run = both(write_pictures(tmp_path, (60, 3)))
-    assert [len(each) for each in run.source.domains.values()] == [60, 3]
-    assert run.held_out is None and run.evaluator is None
-    assert any(
-        line.startswith("no evaluations: ") and f"3 images of {tmp_path}/pictures/B" in line
-        for line in run.source.remarks
-    )
-
-
 def write_table(folder, names, rows=18):
     lines = [",".join([*names, "age"])]
     lines += [",".join([*(f"{number}.png" for _ in names), str(number)]) for number in range(rows)]

@@ -1,4 +1,6 @@
-"""Files of settings for --config, in TOML, YAML and JSON, and what --print-config writes."""
+"""Files of settings for --config, in TOML and YAML, and what --print-config writes.
+
+tests/training/test_command.py has those in JSON."""
 
 import pytest
 
@@ -30,9 +32,6 @@ run_dir: null
 pipeline:
   threads: 3
 """,
-    "run.json": """{"recipe": "tiny:Conditional", "image_size": [16, 8], "learning_rate": 1e-3, "widths": [5, 6],
-"flip": true, "diff_augment": ["color", "cutout"], "conditions": ["energy"], "run_dir": null,
-"pipeline": {"threads": 3}}""",
 }
 FLAGS = (
     "--recipe tiny:Conditional --image-size 16,8 --learning-rate 1e-3 --widths 5,6 --flip --diff-augment color,cutout "

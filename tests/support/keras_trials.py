@@ -14,14 +14,13 @@ import tensorflow as tf
 from keras import layers
 
 from building import data_of, stage_step, tiny_run, values_of
-from hvdgan.checkpoints import checkpoint, files
+from hvdgan.checkpoints import files
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, in_one_line
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
-from hvdgan.training.loop import check_ranks
-from hvdgan.training.resume_point import ResumePoint
-from hvdgan.training.saving import snapshot
+from hvdgan.training.digests import check_ranks
+from hvdgan.training.saving import ResumePoint, snapshot
 from keras_cases import Case
 
 STEPS, HALF = 12, 6
@@ -129,12 +128,13 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
 def _halves(recipe: type[Trial], run: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The variables of a run on one rank, and those of the same run after a resume from its middle."""
     _train(run, 0, HALF)
-    saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), {})
+    progress = {"ended": {}, "bad_files": {}, "bad_updates": {}, "ranks": []}
+    saved = snapshot(run, ResumePoint(run_id="trial"), HALF, run.rank_state.gather(), progress)
     with tempfile.TemporaryDirectory() as folder:
         path = files.write(Path(folder), saved)
         _train(run, HALF, STEPS)
         resumed = tiny_run(recipe)
-        checkpoint.load(path, files.read_manifest(path), resumed.state.tensors())
+        files.assign(resumed.state.tensors(), files.read(path).of_root(), path)
     _train(resumed, HALF, STEPS)
     return values_of(run), values_of(resumed)
 

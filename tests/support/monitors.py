@@ -11,15 +11,13 @@ from hvdgan.distributed.liveness.lost_ranks import Group
 from launching import environment, wait_until
 
 SECONDS = 60  # far more than anything here takes
-# The command line of a rank in a process of its own. Each line that it reads names a rank to wait for.
+# The command line of a rank in a process of its own, which leaves when its input ends.
 _CHILD = """
-import sys, time
-from monitors import monitor_of, stop, wait_until_heard
-place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:], log=print)
+import sys
+from monitors import monitor_of, stop
+place, _, monitor = monitor_of(*map(int, sys.argv[1:3]), float(sys.argv[3]), *sys.argv[4:])
 print(*place, flush=True)
-for line in iter(sys.stdin.readline, ""):
-    wait_until_heard(monitor, int(line), after=time.monotonic())
-    print("heard", line, end="", flush=True)
+sys.stdin.read()
 stop(monitor)
 """
 
@@ -27,12 +25,11 @@ stop(monitor)
 class Noted:
     """Reactions of a monitor: keeps the lines that it logs, and the ranks for which it would end the process."""
 
-    def __init__(self, log):
-        self.said, self.ends, self._log = queue.Queue(), queue.Queue(), log
+    def __init__(self):
+        self.said, self.ends = queue.Queue(), queue.Queue()
 
     def say(self, text):
         self.said.put(text)
-        self._log(text, flush=True)
 
     def lose(self, kind, rank, text, *, aloud):
         if aloud:
@@ -40,7 +37,6 @@ class Noted:
 
     def end(self, kind, rank):
         self.ends.put((kind, rank))
-        self._log("end", kind, rank, flush=True)
 
 
 def group_of(size, seconds):
@@ -48,14 +44,14 @@ def group_of(size, seconds):
     return Group([f"node{rank}" for rank in range(size)], [(4242 + rank, "", 1) for rank in range(size)], seconds)
 
 
-def monitor_of(rank, size, seconds, *place, log=lambda *words, flush: None):
+def monitor_of(rank, size, seconds, *place):
     """The place of rank 0, as its endpoint and key, and the reactions and the started monitor of a rank."""
     if rank == 0:
         socket, (endpoint,), key = listen(is_local=True)
         place = endpoint, key
     else:
         socket = caller(place[1])
-    noted = Noted(log)
+    noted = Noted()
     noted.rank, noted.group = rank, group_of(size, seconds)
     monitor = (Member if rank else Root)(noted, Activity(), socket, place[:1])
     monitor.__enter__()
@@ -83,20 +79,6 @@ def children():
         yield start
 
 
-def said_until_heard(child, rank):
-    """The lines that a child writes until it gets a heartbeat of a rank, or ends; the heartbeat comes from now on."""
-    child.stdin.write(f"{rank}\n")
-    child.stdin.flush()
-    said = []
-    while (line := child.stdout.readline()) != f"heard {rank}\n":
-        said.append(line or "it has ended")
-        if not line:
-            break
-    return said
-
-
-def wait_until_heard(monitor, *ranks, after=0.0):
+def wait_until_heard(monitor, *ranks):
     """Wait for a heartbeat of each rank: a rank that was never heard is not judged."""
-    wait_until(
-        lambda: all((monitor.peers[rank].heard or 0.0) > after for rank in ranks), SECONDS, lambda: f"none of {ranks}"
-    )
+    wait_until(lambda: all(monitor.peers[rank].heard for rank in ranks), SECONDS, lambda: f"none of {ranks}")

@@ -1,5 +1,5 @@
 """Elastic runs, on two names of this machine, train what a plain run trains, while ranks are lost and come back.
-Modules: training.resume_point, training.observations"""
+Modules: training.elastic, training.observations"""
 
 import re
 import subprocess
@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from hvdgan.train import main
-from hvdgan.training.command import parse
-from launching import ROOT, environment, run
+from launching import environment
 from saved import records, tensors
 
 # Two ranks cannot share this batch evenly.
@@ -23,22 +22,19 @@ FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeou
 # starting it (docs/elastic.md).
 COOLDOWN = "--cooldown 5,5".split()
 SECONDS = 400
-# Where the recipes look for their faults.
-ENV = ("HVDGAN_FAULTS",)
 
 
-def elastic(folder: Path, *words: str, faults: Sequence[str] = (), usual: Sequence[str] = FLAGS) -> tuple[int, str]:
+def elastic(folder: Path, *words: str, faults: Sequence[str]) -> tuple[int, str]:
     """Train by hvdgan launch on two hosts to the end; its exit code and all its output."""
     (folder / "hosts").write_text("localhost slots=1\n127.0.0.1:1  # the same machine\n")
     (folder / "faults").mkdir(exist_ok=True)
     for fault in faults:
         (folder / "faults" / fault).touch()
-    flags = [word for pair in zip(usual[::2], usual[1::2], strict=True) if pair[0] not in words for word in pair]
     command = [sys.executable, *"-m hvdgan.launch --elastic --interface lo --hostfile hosts".split(), *COOLDOWN]
     process = subprocess.Popen(
-        [*command, *"-np 2 --min-np 1".split(), *flags, *words, "--run-dir", "run"],
+        [*command, *"-np 2 --min-np 1".split(), *FLAGS, *words, "--run-dir", "run"],
         cwd=folder,
-        env=environment(**dict.fromkeys(ENV, str(folder / "faults"))),
+        env=environment(HVDGAN_FAULTS=str(folder / "faults")),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,17 +98,6 @@ def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     # Rank 0 says so in its own words or, where it hears of the other's failure first, in those of its heartbeats.
     ended = "stopped: " in said or "this run ends here" in said
     assert "ValueError: a bug of the recipe" in said and ended and "resume at step" not in said, said
-
-
-def test_the_commands_of_the_documentation_are_what_the_launcher_takes(tmp_path):
-    (tmp_path / "hosts.txt").write_text("node1 slots=4\nnode2:4\n")
-    commands = re.findall(r"^hvdgan launch (.*)$", (ROOT / "docs" / "elastic.md").read_text(), re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        done = run([sys.executable, "-m", "hvdgan.launch", "--print", *command.split()], tmp_path, seconds=60)
-        assert done.returncode == 0, done.stderr
-        assert "--host-discovery-script" in done.stdout
-        assert parse(command[command.index("--recipe") :].split())
 
 
 @pytest.mark.parametrize("flags", [["--expect-size", "2"], ["--peer-timeout", "0"]])

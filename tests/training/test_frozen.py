@@ -1,4 +1,5 @@
-"""Frozen networks, and what else a run reads and never changes: the same on every rank and after a resume."""
+"""Frozen networks, and what else a run reads and never changes: the same on every rank and after a resume.
+Modules: training.digests"""
 
 import sys
 

@@ -15,40 +15,22 @@ from hvdgan.training.step import StageStep
 from tiny import Exploding, Tiny, TinyOptions
 
 
-@dataclasses.dataclass
-class Readings:
-    """What was read so far.
-
-    by_loop: number of steps that had begun, at each reading of the thread that begins them.
-    by_others: number of readings of the threads that wait for results.
-    begun: number of steps that have begun.
-    """
-
-    by_loop: list[int] = dataclasses.field(default_factory=list)
-    by_others: int = 0
-    begun: int = 0
-
-
-def recorded(monkeypatch) -> Readings:
-    """Record from now on, until the patches are undone."""
-    seen, kind, begin = Readings(), type(tf.constant(0.0)), StageStep.__call__
+def recorded(monkeypatch):
+    """The thread and the number of begun steps of each reading from now on, and a 1 for each step that begins."""
+    read, begun, kind, begin = [], [], type(tf.constant(0.0)), StageStep.__call__
     find = kind._numpy_internal  # not public; without it the tests that record fail  # noqa: SLF001
 
     def found(tensor):
-        thread = threading.current_thread()
-        if thread is threading.main_thread():
-            seen.by_loop.append(seen.begun)
-        elif thread.name.startswith("hvdgan-results"):
-            seen.by_others += 1
+        read.append((threading.current_thread().name, len(begun)))
         return find(tensor)
 
     def counted(step, *arguments):
-        seen.begun += 1
+        begun.append(1)
         return begin(step, *arguments)
 
     monkeypatch.setattr(kind, "_numpy_internal", found)
     monkeypatch.setattr(StageStep, "__call__", counted)
-    return seen
+    return read, begun
 
 
 class Sometimes(Tiny):
@@ -67,11 +49,12 @@ class Sometimes(Tiny):
 def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_once_per_step(
     tmp_path, monkeypatch, more
 ):
-    seen = recorded(monkeypatch)
+    read, begun = recorded(monkeypatch)
     more = [*"--steps 16 --log-every 8 --sample-every 0 --report never".split(), *more]
     with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=False, steps_behind=4)):
         assert saved.train(tmp_path, *more) == 0
-    assert set(seen.by_loop) == {0, 8, 16} and seen.by_others == seen.begun == 16
+    assert {at for thread, at in read if thread == threading.main_thread().name} == {0, 8, 16}
+    assert sum(thread.startswith("hvdgan-results") for thread, _ in read) == len(begun) == 16
 
 
 def test_selection_gives_the_bits_of_a_branch():

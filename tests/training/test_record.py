@@ -1,14 +1,12 @@
 """The files of a run: metrics.jsonl, TensorBoard events, log.txt, sample grids, and the report at its end.
-Modules: training.grids, training.report"""
+Modules: training.grids, training.execution"""
 
 import re
 
 import pytest
 
 import saved
-from hvdgan import evaluate, report
-from hvdgan.runs import evaluation_log, events
-from hvdgan.runs.folder import Folder
+from hvdgan import report
 
 reports = pytest.mark.reports
 
@@ -44,31 +42,3 @@ def test_a_run_that_ends_early_names_the_command_which_says_why(tmp_path, capfd,
     assert not (folder / "report.html").exists() and report.main([str(folder)]) == 0
     assert sentence(folder).startswith(verdict)
     assert not fails or "loss or gradients are not finite" in (folder / "report.html").read_text()
-
-
-DAMAGED = b"1\n[]\nnull\n{\n" + b'"start"\n{"step": "2"}\n{"eval/a": 1}\n\xff\n' + b"[" * 100_000 + b"\n"
-
-
-def test_damaged_lines_in_the_files_of_a_run_are_passed_over(tmp_path, monkeypatch, capsys):
-    """A requeued job reads the events, too, and hvdgan.evaluate its records."""
-    words = ["--max-steps", "4", "--holdout", "0.1", "--recipe", "tiny:Evaluated"]
-    assert saved.train(tmp_path / "run", *words) == 0
-    before = saved.records(tmp_path / "run")
-    for name in ("metrics.jsonl", "events.jsonl", "evaluation.jsonl", "origin.json"):
-        with open(tmp_path / "run" / name, "r+b" if (tmp_path / "run" / name).exists() else "w+b") as file:
-            content = file.read()
-            file.seek(0)
-            file.write(DAMAGED + content)
-    monkeypatch.setenv("SLURM_JOB_ID", "5")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "3")
-    assert len(events.starts(tmp_path / "run" / "events.jsonl")) == 1
-    assert saved.train(tmp_path / "run", *words[2:], "--max-steps", "6") == 0
-    assert saved.records(tmp_path / "run")[: len(before)] == before
-    assert [each["step"] for each in saved.records(tmp_path / "run")][-1] == 6
-    with open(tmp_path / "run" / "metrics.jsonl", "ab") as file:
-        file.write(DAMAGED)
-    monkeypatch.delenv("SLURM_JOB_ID")
-    for number in range(2):
-        assert evaluate.main([str(tmp_path / "run"), "--samples", "16", "--eval-features", "none"]) == 0, number
-    found = Folder(tmp_path / "run").records(evaluation_log.FILE)
-    assert len([each for each in found if "identity" in each]) == 1

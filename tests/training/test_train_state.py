@@ -14,7 +14,7 @@ from hvdgan.train import main
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
-from hvdgan.training.resume_point import Commits
+from hvdgan.training.saving import Commits
 from launching import train
 from saved import records
 from tiny import Tiny, TinyOptions

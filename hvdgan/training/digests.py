@@ -1,7 +1,7 @@
-"""What a run reads and never changes: frozen networks, and variables and constants outside of all networks.
+"""Compares variables by their digests: between the ranks, and those that no checkpoint holds with earlier values.
 
-No checkpoint holds them: the recipe makes them anew at each start. So their digests are compared between the ranks, and
-with those in the checkpoint that a run resumes from.
+What a run reads and never changes is in no checkpoint: frozen networks, and variables and constants outside of all
+networks. The recipe makes them anew at each start.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.errors import UserError
+from hvdgan.errors import RunError, UserError
 from hvdgan.networks.layers import is_seed
 from hvdgan.training.train_state import TrainState, copy_of
 
@@ -64,6 +64,45 @@ def refuse_other_frozen(source: Any, before: Digests, now: Digests, *, allowed: 
         f"--resume: {said}; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
         "--allow-changed frozen"
     )
+
+
+def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
+    """Compare the weights and slots of all ranks; every rank calls this after the same step."""
+    own = {id(each) for each in (*state.statistics().values(), *state.of_local().values())}  # these may differ
+    mine = {name: _digest([copy_of(each)]) for name, each in state.tensors().items() if id(each) not in own}
+    whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
+    if len(set(ranks.gather(whole, "digest of the weights"))) == 1:
+        return
+    apart = _apart(ranks, mine, "digests of the weights")
+    raise RunError(
+        f"step {done}: the ranks have drifted apart in {len(apart)} of {len(mine)} tensors: {', '.join(apart[:5])}; "
+        "they no longer train one model; resume from the last checkpoint, and look for a recipe that depends on the "
+        "rank, or for hardware that computes wrongly"
+    )
+
+
+def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) -> None:
+    """Compare the state of layers, other than statistics of samples; every rank calls this after the same step.
+
+    A checkpoint holds one copy of this state for all ranks, so state that differs between the ranks would be lost.
+    """
+    variables = state.other_state()
+    if ranks.size == 1 or not variables:
+        return
+    mine = {name: _digest([copy_of(each)]) for name, each in variables.items()}
+    if apart := _apart(ranks, mine, "state of the layers"):
+        raise UserError(
+            f"step {done}, stage {stage}: {apart[0]} differs between the ranks{_more(apart)}, and a checkpoint holds "
+            "one copy for all ranks; let it depend on the step alone, declare it in state() of the recipe, train it as "
+            'a weight (docs/recipes.md, "Codebooks"), or make a mean that no loss reads with '
+            'add_weight(..., aggregation="mean")'
+        )
+
+
+def _apart(ranks: Ranks, mine: dict[str, str], what: str) -> list[str]:
+    """The names whose digests differ between the ranks."""
+    everyones = ranks.gather(mine, what)
+    return [name for name in mine if len({each[name] for each in everyones}) > 1]
 
 
 def _more(names: list[str]) -> str:
