@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import keras
 
 from hvdgan.data import Samples
-from hvdgan.data.training_data import KnownMaps, open_domains
+from hvdgan.data.domains import KnownMaps, open_domains
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise

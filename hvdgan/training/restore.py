@@ -16,7 +16,7 @@ import numpy as np
 from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import Snapshot
 from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
-from hvdgan.data.training_data import KnownMaps
+from hvdgan.data.domains import KnownMaps
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
 from hvdgan.settings.config import Config

@@ -1,4 +1,4 @@
-"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan, data.training_data"""
+"""The recipe cyclegan, and what a run of two domains does. Modules: networks.cyclegan, data.domains"""
 
 import numpy as np
 import pytest

@@ -139,7 +139,7 @@ def test_one_may_stop_the_run_which_is_saved(tmp_path):
 
 def test_a_mistake_is_one_line_before_data_are_read(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setattr("hvdgan.data.training_data.open_source", None)
+    monkeypatch.setattr("hvdgan.data.domains.open_source", None)
     for name, said in (
         ("wandb", "wandb is not installed for this Python; pip install wandb"),
         ("tensorbord", "expected none, tensorboard, wandb, mlflow, or a class"),

@@ -11,7 +11,7 @@ from hvdgan.sample import main as sample
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train
-from hvdgan.values import missing
+from hvdgan.values.sample_values import Missing, parse_missing
 
 LAND = np.zeros((16, 16, 1), bool)
 LAND[:4, :5] = True
@@ -48,7 +48,7 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
 def test_a_place_that_lacks_one_of_two_channels_counts_as_missing():
     mask = np.zeros((2, 3, 2), bool)
     mask[0, 1, 1] = True
-    np.testing.assert_array_equal(missing.Missing(0.0, mask).field[..., 0], [[1, 0, 1], [1, 1, 1]])
+    np.testing.assert_array_equal(Missing(0.0, mask).field[..., 0], [[1, 0, 1], [1, 1, 1]])
 
 
 def test_a_number_that_the_map_does_not_take_is_not_filled(sst):
@@ -68,7 +68,7 @@ def test_a_run_without_the_flag_names_it_too(sst, capsys):
 @pytest.mark.parametrize("text", ["0", "fill:nan", "skip:0"])
 def test_another_value_is_refused(text):
     with pytest.raises(UserError, match=f"--missing {text}: expected fill:NUMBER"):
-        missing.parse(text)
+        parse_missing(text)
 
 
 def test_a_run_draws_samples_with_missing_numbers_at_the_same_places(sst, tmp_path):
