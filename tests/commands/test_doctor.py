@@ -114,6 +114,20 @@ def test_whether_horovodrun_can_drive_the_mpi(machine, said, build, verdict, fou
     assert row.verdict == verdict and found in row.found and bool(row.hint) == (verdict != "ok")
 
 
+LAUNCHED = {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "launched", "verdict", "hint"),
+    [("4", {}, "warn", "srun --mpi=pmix"), ("4", LAUNCHED, "fail", "each of the 4 task(s)"), ("2", LAUNCHED, "ok", "")],
+)
+def test_the_allocation_against_what_was_started(bare, tasks, launched, verdict, hint):
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": tasks, **launched}.items():
+        bare.setenv(name, value)
+    row = placement.slurm()
+    assert row is not None and row.verdict == verdict and hint in row.hint
+
+
 def test_srun_without_pmi_is_refused_before_every_task_is_rank_0_of_1(bare):
     bare.setenv("SLURM_STEP_NUM_TASKS", "2")
     bare.setenv("SLURM_PROCID", "0")

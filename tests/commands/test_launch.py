@@ -5,13 +5,14 @@ import contextlib
 import os
 import shlex
 import signal
+import subprocess
 import sys
 
 import psutil
 import pytest
 
 from jobs import last_step
-from launching import EACH_CONTROLLER, ROOT, SECONDS, started, wait_until
+from launching import EACH_CONTROLLER, ROOT, SECONDS, run, started, wait_until
 from machine import Machine
 from messages import refused
 from saved import latest
@@ -235,6 +236,22 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed(machine):
         assert done.returncode == code, (said, done.stderr)
 
 
+@pytest.mark.parametrize(("send", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGUSR2)])
+def test_a_signal_before_there_are_ranks_ends_the_launcher(machine, send, number):
+    acts = """trap 'printf "[0]<stderr>:saved\\n[1]<stderr>:gone\\n" >&2; exit 75' TERM
+    printf '[0]<stderr>:begun\\n' >&2; while :; do sleep 0.1; done"""
+    process = subprocess.Popen(
+        [*LAUNCH, "--gloo", "-np", "2"],
+        env=machine.environment(HVDGAN_ACTS=acts),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert "begun\n" in iter(process.stderr.readline, "")
+    send(process.pid, number)
+    assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
+
+
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 0".split()
 TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
 
@@ -275,6 +292,15 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
         ranks[1].kill()
         assert process.wait(timeout=SECONDS) == 128 + signal.SIGKILL, (tmp_path / "said").read_text()
         assert not psutil.wait_procs(ranks.values(), timeout=SECONDS)[1]
+
+
+@pytest.mark.parametrize("controller", EACH_CONTROLLER)
+def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, controller):
+    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--image-size", "8"], tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "--image-size 8" in line and not line.startswith("+ ")]
+    assert len(lines) == 1 and lines[0].startswith("hvdgan: rank "), done.stderr
+    assert "Traceback" not in done.stderr and "TensorFlow" not in done.stderr
 
 
 def test_a_python_without_packages_starts_ranks_in_an_image(machine):

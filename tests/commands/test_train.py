@@ -244,3 +244,17 @@ def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
     here = package_version("tensorflow")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert f"Horovod was built for TensorFlow 2.15.1, and TensorFlow {here} is installed" in done.stderr
+
+
+def test_another_number_of_ranks_continues_with_the_same_samples(tmp_path):
+    """The mean label of every batch tells which images it has; equal weights tell that latents are the same."""
+    arguments = ["--recipe", "tiny:Labelled", *TINY[2:], "--steps", "12", "--log-every", "1"]
+    train(tmp_path, *arguments, "--run-dir", "whole")
+    for last, ranks in (("6", 2), ("12", 1)):
+        train(tmp_path, *arguments, "--run-dir", "parts", "--max-steps", last, ranks=ranks)
+    labels = [[record["judge/label"] for record in records(tmp_path / name)] for name in ("whole", "parts")]
+    assert len(labels[0]) == 12 and labels[0] == pytest.approx(labels[1], abs=1e-5)
+    whole, parts = (tensors(tmp_path / name, 12) for name in ("whole", "parts"))
+    for name, value in whole.items():
+        if name.startswith("networks/"):
+            assert np.linalg.norm(parts[name] - value) <= 1e-4 * np.linalg.norm(value), name

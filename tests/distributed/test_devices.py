@@ -1,11 +1,13 @@
 """The GPU of each rank, from fake lists of GPUs, and the check that the devices of the ranks agree."""
 
+import dataclasses
 import os
 
 import pytest
 import tensorflow as tf
 
 from hvdgan.distributed import cuda, devices
+from hvdgan.distributed.devices import Device
 from hvdgan.errors import UserError
 
 
@@ -92,6 +94,42 @@ def test_ranks_that_share_a_gpu_are_refused_by_name(machine, shown, complaint, m
     with pytest.raises(UserError, match=complaint) as caught:
         devices.check(claimed_by(machine, shown))
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def lost(machine, monkeypatch):
+    """Asks for the GPUs that are lost; what nvidia-smi lists and what TensorFlow says of its libraries are made up."""
+    found = cuda.Registration(0, True, {}, {"libcudnn.so.9": "no such file"}, "")
+    monkeypatch.setattr(cuda, "examine", lambda: found)
+    monkeypatch.setattr(devices, "by_nvidia_smi", lambda quantity: listed)
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": True})
+    listed = []
+
+    def ask(shown, by_nvidia_smi=(), nccl=False):
+        listed[:] = by_nvidia_smi
+        if shown is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        monkeypatch.setattr(devices.backend, "has_nccl", lambda: nccl)
+        devices.lost_gpus.cache_clear()
+        return devices.lost_gpus()
+
+    yield ask
+    devices.lost_gpus.cache_clear()
+
+
+def test_gpus_that_are_asked_for_and_not_registered_are_lost_unless_who_hides_them_means_the_cpu(lost):
+    for shown in ("0,0", "GPU-a", "MIG-a"):
+        assert "libcudnn.so.9" in lost(shown) and shown in lost(shown)
+    with pytest.raises(UserError, match="rank 1 on b: .*libcudnn.so.9.*; CUDA_VISIBLE_DEVICES= says"):
+        devices.check([of("a", 0), dataclasses.replace(of("b", None), lost=lost("0"))])
+    assert "NoDevFiles" in lost("NoDevFiles", ["A100"])  # of Slurm, in a job that has asked for none
+    assert "NCCL" in lost(None, nccl=True)
+    assert lost("", ["A100"], nccl=True) == lost("-1", ["A100"], nccl=True) == ""
+
+
+def of(host: str, gpu: int | None) -> Device:
+    name = "" if gpu is None else "A100"
+    return Device(host, gpu, 0 if gpu is None else 4, "" if gpu is None else str(gpu), name, 4)
 
 
 def test_a_limit_replaces_growth_and_ranks_that_share_a_gpu_share_its_memory(machine, monkeypatch):

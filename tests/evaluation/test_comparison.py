@@ -2,6 +2,8 @@
 Modules: evaluation.comparison, evaluation.distances, evaluation.real_statistics,
 evaluation.sets, evaluation.tally"""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from hvdgan.evaluation import tally
 from hvdgan.evaluation.comparison import Comparison, plan_for
 from hvdgan.evaluation.feature_extractors import Features
 from hvdgan.evaluation.formulas import frechet_distance, neighbours
-from hvdgan.evaluation.sets import Reading, RealSet, SampleBatch
+from hvdgan.evaluation.sets import GeneratedSet, Reading, RealSet, SampleBatch
 from hvdgan.evaluation.tally import Plan, Tally
 from hvdgan.recipe import DataSpec
 from hvdgan.values.sample_values import SampleValues
@@ -108,3 +110,50 @@ def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     np.save(tmp_path / "some.npy", np.load(tmp_path / "some.npy") // 2)  # other data under the same name
     after, was_read = kept()
     assert not was_read and after["eval/histogram"] != first["eval/histogram"]
+
+
+def of_all_ranks(chosen, size):
+    """The samples of a set by their numbers, as all ranks together have them; none twice."""
+    found = {}
+    for rank in range(size):
+        for some in chosen.batches(dataclasses.replace(Ranks(), rank=rank, size=size)):
+            assert not found.keys() & set(some.numbers.tolist())
+            found |= dict(zip(some.numbers.tolist(), some.samples, strict=True))
+    return np.stack([found[number] for number in range(len(found))])
+
+
+def generated(run, count=21, batch_size=4, seed=3):
+    return GeneratedSet(run.recipe, run.state.sampling_nets, run.source, Reading(batch_size, 2), seed, count)
+
+
+def reals(run, count, batch_size=4, mirrored=()):
+    return RealSet(run.source, run.recipe.data, Reading(batch_size, 2), count=count, mirrored=mirrored)
+
+
+def test_a_sample_does_not_depend_on_the_ranks_nor_on_the_number_of_samples():
+    run = tiny_run()
+    for make, batch_size in ((generated, 4), (reals, 5)):
+        first = of_all_ranks(make(run, 21), 1)
+        np.testing.assert_array_equal(of_all_ranks(make(run, 21, batch_size=batch_size), 3), first)
+        np.testing.assert_array_equal(of_all_ranks(make(run, 30), 3)[:21], first)
+    first = of_all_ranks(generated(run), 1)
+    np.testing.assert_allclose(of_all_ranks(generated(run, batch_size=16), 3), first, atol=1e-6)
+    assert not np.array_equal(of_all_ranks(generated(run, seed=4), 1), first)
+    pixels = run.source.fetch_batch(np.arange(len(run.source))).astype(np.float32) / 127.5 - 1
+    assert sorted(each.tobytes() for each in of_all_ranks(reals(run, 0), 3)) == sorted(map(bytes, pixels))
+
+
+def test_flips_add_each_sample_mirrored_but_not_where_samples_start_from_data():
+    class Showing(Tiny):
+        shows_data = True
+
+        def sample(self, nets, batch):
+            return batch.images
+
+    run = tiny_run(eval_samples=40, flip=True)
+    plain, both = of_all_ranks(reals(run, 5), 1), of_all_ranks(reals(run, 5, mirrored=["width"]), 2)
+    np.testing.assert_array_equal(both, np.stack([plain, plain[:, :, ::-1]], axis=1).reshape(10, 8, 8, 1))
+    assert run.comparison.reals.mirrored == ["width"]
+    run = tiny_run(Showing, eval_samples=40, flip=True)
+    assert run.comparison(print)["eval/sliced_wasserstein"] == pytest.approx(0, abs=1e-6)
+    assert run.comparison.reals.mirrored == []

@@ -112,3 +112,9 @@ def test_the_tests_of_each_module_are_found_by_its_name():
 def test_the_core_that_ci_runs_with_other_versions_is_there():
     named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", (ROOT / ".ci" / "versions").read_text())
     assert len(named) > 5 and all(f"def {test}" in (ROOT / file).read_text() for file, test in named), named
+
+
+def test_files_of_tests_that_run_together_have_names_of_their_own():
+    """pytest imports each under its bare name; those of tests/parallel run in processes of their own."""
+    names = [path.name for path in TESTS.rglob("test_*.py") if path.parent.name != "parallel"]
+    assert sorted(names) == sorted(set(names))

@@ -19,6 +19,11 @@ COMMANDS = [
     for line in block.splitlines()
     if line.strip()
 ]
+# What Slurm, Horovod and Open MPI say.
+FOREIGN = (
+    *("Invalid MPI type", "prterun was unable", "ssh not successful", "Timed out waiting for", "One or more tensors"),
+    "Compatibility with CMake",
+)
 # What nothing here can run.
 NOT_HERE = ("module load", "conda create", "conda activate", "pip install", "source .venv/bin/activate")
 
@@ -70,3 +75,17 @@ def test_the_variables_of_the_table_are_those_of_the_scripts():
     named = {name for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     scripts = "".join(path.read_text() for path in (ROOT / "slurm").glob("*.sbatch"))
     assert named == {*re.findall(r"^([A-Z_]+)=", scripts, re.MULTILINE)}
+
+
+def test_the_messages_are_those_of_the_program():
+    source = "".join(path.read_text() for path in [*(ROOT / "hvdgan").rglob("*.py"), *(ROOT / "launch").glob("*.sh")])
+    # A string that continues in the next line, and what is filled in.
+    source = re.sub(r'"\s*\n\s*f?"', "", source)
+    rows = [
+        row
+        for table in PAGES["ranks"].split("| message |")[1:]
+        for row in re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    ]
+    ours = [text for row in rows for text in re.findall(r"`(.*?)`", row) if not text.startswith(FOREIGN)]
+    assert len(ours) > 5
+    assert not [part for text in ours for part in text.split("…") if part.strip() not in source]

@@ -1,6 +1,6 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-Modules: networks, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe, training.build,
-training.memory"""
+Modules: networks.sizes, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe,
+training.build, training.memory"""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ import pytest
 
 import wrong
 from hvdgan.train import main
-from hvdgan.training.command import parse
+from hvdgan.training.command import check_flags, parse
 from launching import launcher, run
 
 FLAGS = "--image-size 8 --global-batch-size 4 --dry-run".split()
@@ -107,6 +107,18 @@ def test_a_policy_that_the_file_of_a_recipe_sets_is_said_to_be_replaced(folder, 
         assert parse(["--recipe", "halved:Halved", "--precision", precision])
         said = capsys.readouterr().err
         assert said.count("policy to mixed_float16") == said.count("\n") == lines, said
+
+
+def test_options_that_are_lists_take_commas():
+    def options(words):
+        check_flags(arguments := ["--recipe", "wrong:Lists", *words.split()])
+        return parse(arguments).options
+
+    expected = wrong.Lists.Options(sizes=(1, 2, 3), names=["a", "b"], pair=(3, 4))
+    assert options("--sizes 1,2,3 --names a,b --pair 3,4") == expected
+    assert options("--sizes 1 --sizes 2 --pair 3 4") == wrong.Lists.Options(sizes=(1, 2), pair=(3, 4))
+    given = options("--maybe 1,2 --several 7,8")
+    assert (given.maybe, list(given.several)) == ((1, 2), [7, 8])
 
 
 def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, capsys):

@@ -176,3 +176,26 @@ def test_a_table_of_the_names_of_all_domains_gives_each_its_rows(tmp_path):
     run = both(tmp_path, arrays=write_table(tmp_path, ["file"]), holdout=0.0)
     ages = [each.conditions[:, 0].astype(int).tolist() for each in run.source.domains.values()]
     assert ages == [[*range(9)], [*sorted(range(9, 18), key=lambda number: f"{number}.png")]]
+
+
+def test_half_of_the_pictures_of_each_domain_are_mirrored_by_draws_of_its_own(run):
+    data = data_of(run)
+    batch, ways = run.steps[0].batch_at(tf.constant(0, tf.int64), data), set()
+    for name, key in (("A", "images"), ("B", "B/images")):
+        given, seen = data[key].numpy() / 127.5 - 1, batch.domains[name].images.numpy()
+        stays = [np.allclose(one, other, atol=1e-5) for one, other in zip(seen, given, strict=True)]
+        expected = [one if stay else one[:, ::-1] for one, stay in zip(given, stays, strict=True)]
+        np.testing.assert_allclose(seen, expected, atol=1e-5)
+        assert 3 <= sum(stays) <= 13
+        ways.add(tuple(stays))
+    assert len(ways) == 2
+
+
+def test_all_pictures_are_trained_on_if_one_domain_is_too_small_to_be_evaluated(tmp_path):
+    run = both(write_pictures(tmp_path, (60, 3)))
+    assert [len(each) for each in run.source.domains.values()] == [60, 3]
+    assert run.held_out is None and run.evaluator is None
+    assert any(
+        line.startswith("no evaluations: ") and f"3 images of {tmp_path}/pictures/B" in line
+        for line in run.source.remarks
+    )

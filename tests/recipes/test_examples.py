@@ -1,14 +1,20 @@
-"""The examples, from outside the package."""
+"""The examples, from outside the package, and a program of examples/data that converts the pictures of npm packages."""
 
+import importlib
 import json
 import re
 import shutil
+import struct
 import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import saved
+from building import batch_of, data_of, stage_step, tiny_run
+from hvdgan.data import open_source
+from hvdgan.settings.config import Config
 from launching import ROOT, run, train
 from saved import records
 
@@ -79,6 +85,36 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
 
 
+KEEPING = ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"]
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_path, monkeypatch, name):
+    """tests/parallel/test_reduction.py trains them on two ranks."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    flags = f"--recipe my_losses:{name} --image-size 8 --global-batch-size 8 --width 4 --steps 6".split()
+    for folder, words in (("whole", []), ("parts", ["--max-steps", "3"]), ("parts", [])):
+        assert saved.train(tmp_path / folder, *words, flags=flags) == 0
+    assert saved.state(tmp_path / "whole", 6) == saved.state(tmp_path / "parts", 6)
+    if name == "LearntWeights":
+        assert saved.tensors(tmp_path / "whole", 6)["networks/weights/weights/log_variance"].all()
+
+
+def test_the_codebook_is_an_average_over_time_of_counts_and_sums(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    examples = importlib.import_module("my_losses")
+    run = tiny_run(examples.Codebook, examples.MyOptions(width=4))
+    book = run.state.networks["book"]
+    features = run.state.nets().encoder(batch_of(run, "fit").images).numpy()
+    sums, counts = book.sums.numpy(), book.counts.numpy()
+    index = np.square(features[:, None] - sums / counts[:, None]).sum(axis=2).argmin(axis=1)
+    chosen = np.eye(examples.CODES)[index]
+    stage_step(run)(0, 0, data_of(run))
+    wanted = 0.1 * examples.CODES / 16
+    np.testing.assert_allclose(book.counts, 0.9 * counts + wanted * chosen.sum(axis=0), atol=1e-5)
+    np.testing.assert_allclose(book.sums, 0.9 * sums + wanted * chosen.T @ features, atol=1e-5)
+
+
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
@@ -106,3 +142,36 @@ def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "sweep.html").read_text()
     assert all(word in page for word in ("trial-0", "trial-1", "--learning-rate", "eval/sliced_wasserstein"))
+
+
+SCRIPT = ROOT / "examples" / "data" / "npm_pictures.py"
+DIGITS = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
+LABELS = np.array([7, 2, 1, 0, 9], np.uint8)
+PARTS = {"train": slice(3), "t10k": slice(3, 5)}
+
+
+def mnist_package(folder):
+    data = folder / "data"
+    data.mkdir(parents=True)
+    for prefix, num in (("train", 3), ("t10k", 2)):
+        some, heads = (
+            PARTS[prefix],
+            (struct.pack(">4B3I", 0, 0, 8, 3, num, 28, 28), struct.pack(">4BI", 0, 0, 8, 1, num)),
+        )
+        (data / f"{prefix}-images-idx3-ubyte").write_bytes(heads[0] + DIGITS[some].tobytes())
+        (data / f"{prefix}-labels-idx1-ubyte").write_bytes(heads[1] + LABELS[some].tobytes())
+    return folder
+
+
+def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
+    package = mnist_package(tmp_path / "package")
+    done = run([sys.executable, SCRIPT, "mnist", "--package", package, "--out", "out"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    for part, some in (("train", PARTS["train"]), ("test", PARTS["t10k"])):
+        source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
+        pictures = source.fetch_batch(np.arange(len(source)))
+        assert pictures.shape == (len(LABELS[some]), 32, 32, 1) and pictures.dtype == np.uint8
+        np.testing.assert_array_equal(pictures[:, 2:-2, 2:-2, 0], DIGITS[some])
+        pictures[:, 2:-2, 2:-2] = 0
+        assert not pictures.any()
+        np.testing.assert_array_equal(source.labels, LABELS[some])

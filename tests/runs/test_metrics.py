@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import run_folders
-from hvdgan.runs import metrics
+from hvdgan.runs import folder, metrics
 from hvdgan.runs.folder import Folder
 from hvdgan.runs.metrics import POINTS, Series
 from run_folders import record
@@ -28,6 +28,25 @@ def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_f
     assert series.best("max") == (77, 50.0) and series.best("min")[1] == np.nanmin(values)
 
 
+def test_each_value_comes_to_its_own_name_and_step_however_the_names_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "_PORTION", 500)
+    every = {"a/loss": 1, "b/loss": 2, "eval/fid": 7}
+    lines = [
+        record(step, **{name: step + many / 10 for name, many in every.items() if step % many == 0})
+        for step in range(60)
+    ]
+    found, remarks = read(
+        tmp_path, *lines, record(60, **{"b/loss": 6.5, "a/loss": None}), record(61, odd="high"), '{"eval/fid": 1}\n'
+    )
+    for name, many in every.items():
+        steps, values = found.series[name].curve()
+        expected = [*range(0, 60, many), *([60] if name == "b/loss" else [])]
+        assert steps.tolist() == expected
+        assert values.tolist() == [6.5 if step == 60 else step + many / 10 for step in expected]
+    assert found.series["a/loss"].not_finite == 1 and found.last_step == 61
+    assert remarks == ["metrics.jsonl: values that are no numbers or without a step are left out (2)"]
+
+
 def test_steady_times_and_the_clock_leave_out_what_a_start_and_a_stage_begin_with(tmp_path):
     rows = [(10, "first", 9.0), (20, "first", 1.0), (30, "first", 5.0), (40, "first", 1.0), (50, "second", 7.0)]
     lines = [record(step, stage=stage, step_seconds=time, slowest_rank=step % 20 / 10) for step, stage, time in rows]
@@ -37,3 +56,10 @@ def test_steady_times_and_the_clock_leave_out_what_a_start_and_a_stage_begin_wit
     steps, seconds = found.clock.curve()
     assert steps.tolist() == [10, 20, 30, 40, 50, 60] and seconds.tolist() == [90, 100, 150, 160, 230, 260]
     assert found.slowest == {0: 2} and not remarks
+
+
+def test_the_latest_values_and_those_of_an_empty_folder(tmp_path):
+    found, remarks = read(tmp_path / "empty")
+    assert not found.series and not remarks and metrics.latest(Folder(tmp_path / "empty")) == {}
+    read(tmp_path / "run", record(1, a=1.0, b=2.0), record(2, a=3.0))
+    assert metrics.latest(Folder(tmp_path / "run")) == {"step": 2, "stage": "both", "stage_step": 2, "a": 3.0, "b": 2.0}

@@ -16,6 +16,8 @@ from hvdgan.data import open_source
 from hvdgan.errors import UserError
 from hvdgan.inference.trained import load_trained
 from hvdgan.settings.config import Config
+from hvdgan.settings.data import ArrayConfig
+from hvdgan.settings.own_code import names_own_data
 
 MINE = """
 import functools
@@ -208,3 +210,33 @@ def test_a_function_of_the_standard_library_is_no_data_on_the_command_line_eithe
     with pytest.raises(UserError, match=data) as caught:
         open_source(Config(data=data, data_options=SHELL[1]))
     assert "\n" not in str(caught.value) and not os.path.exists("pwned")
+
+
+def test_a_file_of_arrays_that_is_not_there_yet_is_no_module_of_its_first_name(tmp_path, monkeypatch):
+    """As shapes.h5, which shapes.py is about to write."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapes.py").write_text("raise SystemExit\n")
+    (tmp_path / "pack").mkdir()
+    assert not names_own_data("shapes.h5:x") and names_own_data("shapes:x") and names_own_data("pack.faces:Faces")
+
+
+def test_what_the_users_own_file_has_made_of_anothers_code_is_theirs(tmp_path, monkeypatch):
+    """A partial or a bound method; a class that is merely imported is named where it is defined."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "thirdlib_of_test.py").write_text(
+        "import numpy as np\n\n\nclass Fields:\n    def __init__(self, n=8):\n        self.n = n\n\n"
+        "    def __len__(self):\n        return self.n\n\n    def __getitem__(self, index):\n"
+        "        return np.full((4, 4), index / self.n, np.float32)\n\n    def again(self):\n        return self\n"
+    )
+    (tmp_path / "made_of_test.py").write_text(
+        "import functools\n\nfrom thirdlib_of_test import Fields\n\n"
+        "source = functools.partial(Fields, n=6)\nmethod = Fields(5).again\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for path in (folder, tmp_path):
+        monkeypatch.syspath_prepend(path)
+    for name, count in (("made_of_test:source", 6), ("made_of_test:method", 5), ("thirdlib_of_test:Fields", 8)):
+        assert len(open_source(Config(data=name, arrays=ArrayConfig(values="none")))) == count
+    with pytest.raises(UserError, match="thirdlib_of_test:Fields itself"):
+        open_source(Config(data="made_of_test:Fields", arrays=ArrayConfig(values="none")))

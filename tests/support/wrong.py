@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -221,3 +222,15 @@ class KeptMeans(OwnMean):
     """No mistake: no loss reads a mean over the samples of one rank."""
 
     layer = Keeping
+
+
+class Lists(Tiny):
+    """No mistake: options that are lists."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Options(TinyOptions):
+        sizes: tuple[int, ...] = (1,)
+        names: list[str] = dataclasses.field(default_factory=list)
+        pair: tuple[int, int] = (1, 2)
+        maybe: tuple[int, ...] | None = None
+        several: Sequence[int] = (7,)

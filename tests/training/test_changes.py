@@ -2,7 +2,9 @@
 
 import dataclasses
 import re
+import shutil
 import textwrap
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -45,8 +47,14 @@ class Each(Staged):
 class Fading(Tiny):
     """Its only stage moves a level."""
 
+    level = (0, 1)
+
     def stages(self):
-        return [dataclasses.replace(super().stages()[0], level=(0, 1))]
+        return [dataclasses.replace(super().stages()[0], level=self.level)]
+
+
+class Level(Fading):
+    level = (1, 1)
 
 
 def train(run_dir, recipe, *arguments):
@@ -69,11 +77,12 @@ def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, r
     assert "is now" in log(tmp_path / "grown") and "warning" not in log(tmp_path / "grown")
 
 
-def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path):
+@pytest.mark.parametrize(("recipe", "warned"), [("Fading", 1), ("Level", 0)])
+def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path, recipe, warned):
     for steps in ("2", "4"):
-        assert train(tmp_path, "Fading", "--steps", steps) == 0
-    (line,) = [line for line in log(tmp_path).splitlines() if "over all steps of stage adversarial" in line]
-    assert "warning: " in line and " level: moves" in line
+        assert train(tmp_path, recipe, "--steps", steps) == 0
+    lines = [line for line in log(tmp_path).splitlines() if "over all steps of stage adversarial" in line]
+    assert len(lines) == warned and all("warning: " in line and " level: moves" in line for line in lines)
     assert "what else reads steps differs from before" in log(tmp_path)
 
 
@@ -140,8 +149,35 @@ def test_statistics_stay_those_of_the_checkpoint_and_other_data_are_refused_unle
         fields[moved] += 100
         np.save("a.npy", fields)
         assert main([*words, *more]) == code
-        error = capsys.readouterr().err
-        assert said in error and ("other sizes or times than at step-00000002" in error) == ("3" in more)
+        assert said in capsys.readouterr().err
+
+
+def test_files_that_were_written_to_behind_the_same_fingerprint_are_named_once(tmp_path, monkeypatch):
+    """Data that were moved with their times are not."""
+    monkeypatch.chdir(tmp_path)
+    fields = np.random.default_rng(0).uniform(-1, 1, (200, 8, 8)).astype(np.float32)
+    np.save("a.npy", fields)
+    for last, named in (("2", 0), ("3", 0), ("4", 1), ("5", 1)):
+        words = f"--recipe tiny:Tiny --data a.npy --values none {SIZE} --run-dir run --max-steps {last}"
+        assert main(words.split()) == 0
+        assert log(tmp_path / "run").count("other sizes or times than at step-00000003") == named
+        if last == "2":
+            shutil.copy2("a.npy", "moved.npy")
+            Path("moved.npy").replace("a.npy")
+        elif last == "3":
+            fields[1] = 0  # it is none of the 64 of the fingerprint
+            np.save("a.npy", fields)
+
+
+def test_options_of_data_that_have_changed_are_logged(tmp_path, monkeypatch):
+    code = "import numpy\n\ndef fields(n, more=0):\n    return numpy.linspace(-1, 1, 64 * n).reshape(n, 8, 8)\n"
+    (tmp_path / "fields_of_changes.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = f"--recipe tiny:Tiny --data fields_of_changes:fields --values none {SIZE} --run-dir run".split()
+    for options, last in (("n=100", "2"), ("n=100,more=1", "3")):
+        assert main([*words, "--data-options", options, "--max-steps", last]) == 0
+    assert log(tmp_path / "run").count("data_options was ['n=100'] and is now ['n=100', 'more=1']") == 1
 
 
 def test_classes_keep_their_numbers_when_a_run_is_resumed(tmp_path, monkeypatch, capsys):

@@ -111,3 +111,15 @@ def test_saved_settings_and_options_have_their_types_again(flags, expected):
     saved = json.loads(json.dumps(to_json(command.config, command.options)))
     assert expected.items() <= saved.items()
     assert parse_saved(saved, "run") == command
+
+
+def test_the_two_settings_of_the_average_replace_each_other_and_both_are_refused(tmp_path):
+    def of(settings, *arguments):
+        (tmp_path / "saved.json").write_text(json.dumps(settings))
+        config = parse(["--config", str(tmp_path / "saved.json"), *arguments]).config
+        return config.ema_decay, config.ema_half_life
+
+    assert of({}) == (0.995, None) and of({"ema_decay": 0.0}, "--ema-half-life=5000") == (None, 5000)
+    assert of({"ema_half_life": 5000}, "--ema-decay", "0.9") == (0.9, None)
+    with pytest.raises(UserError, match=r"--ema-half-life 5000, --ema-decay 0\.9"):
+        of({"ema_decay": 0.9, "ema_half_life": 5000})

@@ -11,10 +11,10 @@ from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages import run_facts
 from hvdgan.pages.run_status import status_of
-from hvdgan.recipe.stages import Plateau
+from hvdgan.recipe.stages import Plateau, Stage
 from hvdgan.settings.config import Config
 from hvdgan.training import speeds
-from hvdgan.training.observations import PlateauWatch
+from hvdgan.training.observations import BadUpdates, PlateauWatch, without_skipped
 from saved import TINY, latest, measured, records, state, train
 from tiny import Tiny
 
@@ -106,6 +106,16 @@ def test_bad_steps_in_a_row_are_counted_over_a_resume(tmp_path, capsys):
     assert "step 3, " not in error
 
 
+def test_a_good_step_ends_a_row_of_bad_ones_and_a_lowered_loss_scale_counts_for_none():
+    bad = BadUpdates({})
+    rows = [list(bad.add("fit", {}, {"judge": skipped})) for skipped in (True, True, False, True)]
+    assert rows == [[("judge", 1)], [("judge", 2)], [], [("judge", 1)]]
+    assert not list(bad.add("fit", {"judge/loss_scale": 2.0}, {"judge": True}))
+    metrics = {"judge/loss": 1.0, "judge/applied": 0.0, "judge/loss_scale": 2.0, "fool/loss": 1.0}
+    kept = without_skipped(metrics, {"judge": True, "fool": False})
+    assert kept.keys() == metrics.keys() - {"judge/loss"}
+
+
 def test_a_log_has_the_means_of_the_steps_since_the_last_one_also_of_those_before_a_resume(tmp_path):
     for name, every, stops in (("each", "1", ["8"]), ("whole", "4", ["8"]), ("cut", "4", ["2", "8"])):
         for last in stops:
@@ -142,9 +152,22 @@ def test_a_stage_ends_after_patience_windows_that_are_not_better():
     assert ends_at([nan, 5, 4, nan, 4, nan], Plateau("fool/loss", window=1, patience=3)) == 6
 
 
+class Ending(Tiny):
+    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        until = Plateau("judge/steady", window=2, patience=2)
+        return [Stage("first", 40, stage.updates, until=until), Stage("second", 3, stage.updates)]
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"steady": 1.0}
+
+
 def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):
     """Windows of 2: the first is the best, two more are not better: 6 steps of 40."""
-    flags = "--recipe stateful:Ending --image-size 8 --global-batch-size 4".split()
+    flags = "--recipe test_observations:Ending --image-size 8 --global-batch-size 4".split()
     flags += "--log-every 1 --checkpoint-every 1".split()
     assert train(tmp_path / "whole", flags=flags) == 0
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3

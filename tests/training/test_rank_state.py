@@ -208,3 +208,9 @@ def test_state_that_depends_on_the_samples_of_a_rank_is_refused_by_name_after_th
     assert said and all('aggregation="mean"' in line and "declare it in state()" in line for line in said), done.stderr
     assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
+
+
+def test_other_networks_of_each_rank_are_refused_by_name(cut, tmp_path, capsys):
+    words = [*EVERYTHING.split()[:-1], str(shutil.copytree(cut, tmp_path / "copy") / "run"), "--ema-decay", "0"]
+    assert main([*words, "--max-steps", "4", "--allow-changed", "ema_decay"]) == 2
+    assert "ema/discriminator/discriminator/dense" in (error := capsys.readouterr().err) and "of all ranks is" in error

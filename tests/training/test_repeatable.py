@@ -20,6 +20,12 @@ def within_function(compute, inputs):
     return tf.function(lambda: compute(inputs), autograph=False)()
 
 
+def within_loop(compute, inputs):
+    """Call it twice, so that the statistics of an owned network move twice."""
+    body = lambda turn, total: (turn + 1, total + compute(inputs))  # noqa: E731
+    return tf.while_loop(lambda turn, _: turn < 2, body, (0, tf.constant(0.0)))[1]
+
+
 def tf_normal():
     return tf.random.normal(SHAPE, seed=3)
 
@@ -51,8 +57,8 @@ def test_each_kind_of_draw_is_refused(operation):
         tiny_run(drawing(DRAWS[operation]))
 
 
-@pytest.mark.parametrize(("within", "accumulate"), [(within_cond, 1), (within_function, 2)])
-def test_it_is_found_in_branches_functions_and_micro_batches(within, accumulate):
+@pytest.mark.parametrize(("within", "accumulate"), [(within_cond, 1), (within_function, 2), (within_loop, 1)])
+def test_it_is_found_in_branches_loops_functions_and_micro_batches(within, accumulate):
     recipe = drawing(lambda: within(lambda _: tf.reduce_mean(tf_normal()), tf.zeros(())))
     with pytest.raises(UserError, match=r"adversarial, update judge \(test_repeatable.py, .* RandomStandardNormal"):
         tiny_run(recipe, accumulate=accumulate)
@@ -161,12 +167,30 @@ class Following(Tiny):
         return super().fool(nets, batch)
 
 
+class Around(keras.optimizers.SGD):
+    """Does not list the variables of the optimizer inside."""
+
+    def build(self, variables):
+        super().build(variables)
+        self.inner = keras.optimizers.Adam()
+        self.inner.build(variables)
+
+    def apply(self, gradients, variables=None):
+        self.inner.apply(gradients, variables)
+
+
+class Wrapped(Tiny):
+    def optimizers(self):
+        return {**super().optimizers(), "generator": Around(1e-3)}
+
+
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
         (InEvaluate, r"recipe InEvaluate: evaluate\(\) \(test_repeatable.py, line .*RandomStandardNormal draws"),
         (Remembering, r"\(test_repeatable.py, line .* it changes the variable mean_logit, which no checkpoint holds"),
         (Following, r"which no checkpoint holds; .*nets.averaged"),
+        (Wrapped, r"which no checkpoint holds; .*property `variables`"),
     ],
 )
 def test_wherever_a_recipe_draws_or_changes_what_no_checkpoint_holds(recipe, expected):

@@ -252,3 +252,12 @@ def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, 
     error = capsys.readouterr().err
     assert "has networks/generator/generator/dense/kernel float32 (8, 16) where this run has" in error
     assert "generator/first/kernel float32 (8, 8)" in error and not (tmp_path / "run").exists()
+
+
+def test_a_resume_with_a_frozen_layer_names_the_way_to_take_the_networks(tmp_path, capsys, source):
+    shutil.copytree(source, tmp_path / "run")
+    flags = ["--ema-decay", "0.9", "--seed", "5", "--steps", "9", "--recipe", "test_saving:Frozen"]
+    assert train(tmp_path / "run", *flags, "--allow-changed", "recipe") == 2
+    assert "this run has no optimizers/generator" in (error := capsys.readouterr().err) and "--init-from" in error
+    flags += ["--init-from", str(source), "--max-steps", "1"]
+    assert train(tmp_path / "new", *flags) == 0

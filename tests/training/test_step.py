@@ -298,3 +298,12 @@ class Forgotten(Judging):
 def test_what_cannot_be_trained_is_refused_with_what_to_write(recipe, precision, complaint):
     with pytest.raises(UserError, match=complaint):
         tiny_run(recipe, precision=precision)
+
+
+def test_a_step_in_which_nothing_is_due_is_traced_as_the_others_and_changes_nothing():
+    run = tiny_run(Seldom)
+    step, before = stage_step(run), values_of(run)
+    assert len(step.traced) == 2
+    assert step(0, 0, data_of(run))[0] == {} and not changed(before, values_of(run))
+    step(1, 1, data_of(run))
+    assert changed(before, values_of(run))

@@ -3,12 +3,29 @@
 With --dry-run --as-if-ranks N they say what N ranks would do, and each mistake that only N ranks have.
 """
 
+import shlex
 import subprocess
 
 import pytest
 
 from hvdgan.launching.programs import git_state
 from hvdgan.train import main
+from hvdgan.training.command import parse
+from hvdgan.training.summary import changed_flags
+
+
+@pytest.mark.parametrize(
+    ("words", "flags"),
+    [
+        ("--data=-x --run-dir 'it'\\''s'", "'--run-dir=it'\"'\"'s' --data=-x"),
+        ("--recipe tiny:Conditional --widths 5 --widths 6", "--recipe=tiny:Conditional --widths=5,6"),
+    ],
+)
+def test_the_flags_give_the_same_settings(words, flags):
+    before = parse(shlex.split(words))
+    written = " ".join(changed_flags(before.config, before.options))
+    assert written == flags
+    assert parse(shlex.split(written)) == before
 
 
 def test_commit_and_changes_are_named(tmp_path):
