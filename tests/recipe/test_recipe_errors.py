@@ -1,5 +1,5 @@
 """A user's mistake is one line that names it and exit code 2, and nothing is written; one in a recipe has its place.
-Modules: networks.sizes, recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe,
+Modules: recipe.batch, recipe.contract, recipe.loading, recipe.outputs, recipe.recipe,
 training.build, training.memory"""
 
 import inspect

@@ -196,6 +196,6 @@ def test_all_pictures_are_trained_on_if_one_domain_is_too_small_to_be_evaluated(
     assert [len(each) for each in run.source.domains.values()] == [60, 3]
     assert run.held_out is None and run.evaluator is None
     assert any(
-        line.startswith("no evaluations: ") and f"3 images of {tmp_path}/pictures/B" in line
+        line.startswith("no evaluations: ") and f"3 samples of {tmp_path}/pictures/B" in line
         for line in run.source.remarks
     )

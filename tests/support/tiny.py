@@ -154,6 +154,14 @@ class Overdrawn(Tiny):
         return {"images": random.normal("images", (8,))}
 
 
+class Labelled(Tiny):
+    """Reports the mean label of a batch."""
+
+    def judge(self, nets, batch):
+        loss, _ = super().judge(nets, batch)
+        return loss, {"label": tf.reduce_mean(tf.cast(batch.labels, tf.float32))}
+
+
 class Conditional(Tiny):
     """Samples that are brighter for each class, with noise of their own, and darker the more they are truncated."""
 
