@@ -254,6 +254,15 @@ def test_a_network_of_another_size_is_refused_by_its_first_difference(tmp_path, 
     assert "generator/first/kernel float32 (8, 8)" in error and not (tmp_path / "run").exists()
 
 
+class Frozen(Tiny):
+    """The generator's first layer is frozen."""
+
+    def networks(self):
+        networks = super().networks()
+        networks["generator"].layers[0].trainable = False
+        return networks
+
+
 def test_a_resume_with_a_frozen_layer_names_the_way_to_take_the_networks(tmp_path, capsys, source):
     shutil.copytree(source, tmp_path / "run")
     flags = ["--ema-decay", "0.9", "--seed", "5", "--steps", "9", "--recipe", "test_saving:Frozen"]
