@@ -6,6 +6,7 @@ start.begin(__name__)
 
 import argparse
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -92,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> _Parser:
-    wide = lambda prog: argparse.HelpFormatter(prog, max_help_position=24, width=120)  # noqa: E731
+    wide = functools.partial(argparse.HelpFormatter, max_help_position=24, width=120)
     parser = _Parser(usage=_USAGE, formatter_class=wide, add_help=False, allow_abbrev=False)
     add = parser.add_argument_group("Ranks").add_argument
     ranks = "number of ranks (default: all slots; on this machine one per GPU, or per core without GPUs)"

@@ -11,7 +11,7 @@ from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.pages import run_facts
 from hvdgan.pages.run_status import status_of
-from hvdgan.recipe.stages import Plateau, Stage
+from hvdgan.recipe.stages import Plateau
 from hvdgan.settings.config import Config
 from hvdgan.training import speeds
 from hvdgan.training.observations import BadUpdates, PlateauWatch, without_skipped
@@ -152,22 +152,9 @@ def test_a_stage_ends_after_patience_windows_that_are_not_better():
     assert ends_at([nan, 5, 4, nan, 4, nan], Plateau("fool/loss", window=1, patience=3)) == 6
 
 
-class Ending(Tiny):
-    """Two stages; the first ends when the discriminator's mean logit is steady, which a tiny learning rate makes it."""
-
-    def stages(self):
-        (stage,) = super().stages()
-        until = Plateau("judge/steady", window=2, patience=2)
-        return [Stage("first", 40, stage.updates, until=until), Stage("second", 3, stage.updates)]
-
-    def judge(self, nets, batch):
-        loss, _ = super().judge(nets, batch)
-        return loss, {"steady": 1.0}
-
-
 def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):
     """Windows of 2: the first is the best, two more are not better: 6 steps of 40."""
-    flags = "--recipe test_observations:Ending --image-size 8 --global-batch-size 4".split()
+    flags = "--recipe stateful:Ending --image-size 8 --global-batch-size 4".split()
     flags += "--log-every 1 --checkpoint-every 1".split()
     assert train(tmp_path / "whole", flags=flags) == 0
     assert [record["stage"] for record in records(tmp_path / "whole")] == ["first"] * 6 + ["second"] * 3
