@@ -11,7 +11,6 @@ import contextvars
 import dataclasses
 import functools
 import inspect
-import random as random_of_python
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -126,9 +125,8 @@ class LayerDraws:
     @contextlib.contextmanager
     def of_call(self, key: str, network: keras.Layer, inputs: Any) -> Iterator[NetworkCall]:
         """Let the layers of a network draw, during one call of it."""
-        state = random_of_python.getstate()
         rows = next((each.shape[0] for each in tf.nest.flatten(inputs) if _is_array(each)), None)
-        of_twice = functools.partial(_of_twice, network, inputs, rows, state)
+        of_twice = functools.partial(_of_twice, network, inputs, rows)
         outside, self._call = self._call, NetworkCall(key, rows, of_twice)
         try:
             yield self._call
@@ -187,7 +185,7 @@ class LayerDraws:
                 return shared
             doubled, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
             if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * doubled):
-                self._refuse(f"of the shape {sizes}, and of {twice} for twice as many samples")
+                self._refuse(f"(shape {sizes}), and others (shape {twice}) when it is traced for twice as many samples")
                 return shared
             each = doubled
         count: int | None = self._randoms[0].count
@@ -208,7 +206,7 @@ class LayerDraws:
         self._refused = self._refused or f"{who} draws numbers {what}"
 
 
-def _of_twice(network: Any, inputs: Any, rows: int | None, state: Any) -> list[Shape]:
+def _of_twice(network: Any, inputs: Any, rows: int | None) -> list[Shape]:
     """The shapes that layers draw in a call of the network on twice as many samples.
 
     They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
@@ -231,13 +229,8 @@ def _of_twice(network: Any, inputs: Any, rows: int | None, state: Any) -> list[S
             with keras.StatelessScope(collect_losses=True), _using(draws):
                 network(*positional, **keywords)
 
-        before = random_of_python.getstate()
-        random_of_python.setstate(state)  # AugMix of Keras chooses its layers by Python's numbers
-        try:
-            with tf.init_scope():
-                tf.function(call, autograph=False).get_concrete_function(*specs)
-        finally:
-            random_of_python.setstate(before)
+        with tf.init_scope():
+            tf.function(call, autograph=False).get_concrete_function(*specs)
         known[key] = shapes
     return known[key]
 
