@@ -85,6 +85,7 @@ from hvdgan.files.png import as_image, save_png
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.display import to_uint8
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.sampling import SampleRandom
 
 

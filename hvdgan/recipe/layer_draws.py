@@ -82,7 +82,7 @@ class NetworkCall:
             return 0, 1
         each, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
         if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * each):
-            raise Mistake(f"(shape {sizes}), and others (shape {twice}) when it is traced for twice as many samples")
+            raise Mistake(f"unlike those for twice as many samples: shapes {sizes} and {twice}")
         return rows, each
 
     def _shapes_of_twice(self) -> list[Shape]:

@@ -58,8 +58,8 @@ class Recipe:
 
         Returns:
             Keras models by name, built (made with an Input, or called once on an example). No two of them may share a
-            variable, and no layer may shuffle the samples, as MixUp does. A network whose `trainable` is False is frozen: no update owns it, it runs in inference mode, and
-            no checkpoint holds it.
+            variable, and no layer may shuffle the samples, as MixUp does. A network whose `trainable` is False is
+            frozen: no update owns it, it runs in inference mode, and no checkpoint holds it.
         """
         raise NotImplementedError
 
