@@ -343,8 +343,9 @@ def _replace_functions() -> None:
         return plain_next(self, ordered) if draws is None else draws.seed()
 
     @functools.wraps(plain_shuffle)
-    def shuffle(*positional: Any, **keywords: Any) -> tf.Tensor:
-        with _using(None):  # of a generator of its own, which hvdgan/training/repeatable.py refuses
-            return plain_shuffle(*positional, **keywords)
+    def shuffle(x: Any, axis: int = 0, seed: Any = None) -> tf.Tensor:
+        if (draws := _draws.get()) is not None and axis == 0:
+            draws.refuse("to shuffle samples, of which a rank has only its own; leave it out")
+        return plain_shuffle(x, axis, seed)
 
     keras.random.SeedGenerator.next, random_of_keras.shuffle = next_seed, shuffle
