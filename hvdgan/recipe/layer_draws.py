@@ -69,23 +69,7 @@ class NetworkCall:
         """The number of samples in the network's inputs, if known."""
         return next((each.shape[0] for each in tf.nest.flatten(self.inputs) if _is_array(each)), None)
 
-    def parts(self, sizes: Shape) -> tuple[int | None, int]:
-        """The samples for which the last draw is, and how many rows each has; 0: all samples share the draw.
-
-        A loss may join real and fake samples, and a layer may fold an axis into the batch.
-        """
-        if self.network is None:
-            return (sizes[0], 1) if sizes else (0, 1)
-        rows, shapes, number = self.rows, self._shapes_of_twice(), len(self.shapes)
-        twice = shapes[number - 1] if number <= len(shapes) else ()
-        if sizes == twice or (rows is None and sizes[:1] != (None,)):
-            return 0, 1
-        each, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
-        if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * each):
-            raise Mistake(f"unlike those for twice as many samples: shapes {sizes} and {twice}")
-        return rows, each
-
-    def _shapes_of_twice(self) -> list[Shape]:
+    def shapes_of_twice(self) -> list[Shape]:
         """The shapes that layers draw in a call of the network on twice as many samples.
 
         They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
@@ -96,9 +80,8 @@ class NetworkCall:
         def spec(each: Any) -> Any:
             if not _is_array(each):
                 return each
-            return tf.TensorSpec(
-                [2 * (rows or 1), *each.shape[1:]] if each.shape[0] == rows else each.shape, each.dtype
-            )
+            size = 2 * (rows or 1) if each.shape[0] == rows else each.shape[0]
+            return tf.TensorSpec([size, *each.shape[1:]], each.dtype)
 
         specs = tf.nest.map_structure(spec, self.inputs)
         known, key = _shapes_of_twice.setdefault(network, {}), repr(specs)
@@ -159,9 +142,11 @@ class LayerDraws:
         """
         _replace_functions()
         with _using(self):
-            yield
-        if self._refused:
-            raise Mistake(where + self._refused, at)
+            try:
+                yield
+            finally:
+                if self._refused:
+                    raise Mistake(where + self._refused, at)
 
     def key_of(self, name: str, inputs: Any, what: str) -> str:
         """The key of the next call of a network on inputs; `what` tells its other functions apart."""
@@ -214,11 +199,7 @@ class LayerDraws:
         """Draw "normal" or "uniform" numbers, float32 of this shape."""
         sizes = _static(shape)
         self.call.shapes.append(sizes)
-        try:
-            rows, each = self.call.parts(sizes)
-        except Mistake as mistake:
-            self.refuse(str(mistake))
-            rows, each = 0, 1
+        rows, each = self._parts(sizes)
         whole: int | None = self._randoms[0].count
         if rows is None and whole is not None:
             self.refuse("for a batch whose size is not known when a step is traced")
@@ -233,7 +214,25 @@ class LayerDraws:
             drawn = tf.transpose(drawn, (1, 0, *range(2, drawn.shape.rank)))
         return tf.reshape(drawn, [-1 if sizes[0] is None else sizes[0], *sizes[1:]])
 
+    def _parts(self, sizes: Shape) -> tuple[int | None, int]:
+        """The samples for which the last draw is, and how many rows each has; 0: all samples share the draw.
+
+        A loss may join real and fake samples, and a layer may fold an axis into the batch.
+        """
+        if self.call.network is None:
+            return (sizes[0], 1) if sizes else (0, 1)
+        rows, shapes, number = self.call.rows, self.call.shapes_of_twice(), len(self.call.shapes)
+        twice = shapes[number - 1] if number <= len(shapes) else ()
+        if sizes == twice or (rows is None and sizes[:1] != (None,)):
+            return 0, 1
+        each, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
+        if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * each):
+            self.refuse(f"unlike those for twice as many samples: shapes {sizes} and {twice}")
+            return 0, 1
+        return rows, each
+
     def refuse(self, what: str) -> None:
+        """Note why a draw is impossible."""
         # Raised at the end: Keras adds lines to an error in a layer.
         self._refused = self._refused or f"{self.call.who} draws numbers {what}"
 
@@ -278,7 +277,7 @@ def _uniform(
 
 def _categorical(draws: LayerDraws, logits: Any, num_samples: int, seed: Any, dtype: Any = None, **_: Any) -> tf.Tensor:
     logits = tf.convert_to_tensor(logits)
-    uniform = draws.numbers("uniform", [_static(tf.shape(logits))[0], num_samples, logits.shape[1]], seed)
+    uniform = draws.numbers("uniform", [tf.shape(logits)[0], num_samples, logits.shape[1]], seed)
     gumbel = -tf.math.log(-tf.math.log(tf.maximum(uniform, 2.0**-24)))
     return tf.argmax(tf.cast(logits, tf.float32)[:, None] + gumbel, axis=-1, output_type=dtype or tf.int64)
 
@@ -292,14 +291,6 @@ def _dropout(draws: LayerDraws, x: Any, rate: Any, seed: Any, noise_shape: Any =
         noise_shape = [whole[axis] if size is None else size for axis, size in enumerate(noise_shape)]
     keeps = draws.numbers("uniform", whole if noise_shape is None else noise_shape, seed) >= tf.cast(rate, tf.float32)
     return tf.where(keeps, x / tf.cast(1 - rate, x.dtype), tf.zeros((), x.dtype))
-
-
-_FUNCTIONS: dict[str, Callable[..., tf.Tensor]] = {
-    "normal": _normal,
-    "uniform": _uniform,
-    "truncated_normal": _truncated_normal,
-    "categorical": _categorical,
-}
 
 
 @functools.cache
@@ -328,10 +319,15 @@ def _replace_functions() -> None:
 
     for name in ("gamma", "binomial", "poisson"):
         replace(tf.random, f"stateless_{name}", refuse)
-    for name, new in _FUNCTIONS.items():
+    of_both: dict[str, Callable[..., tf.Tensor]] = {
+        "normal": _normal,
+        "uniform": _uniform,
+        "truncated_normal": _truncated_normal,
+        "categorical": _categorical,
+    }
+    for name, new in of_both.items():
         replace(tf.random, f"stateless_{name}", new)
-    for name in ("normal", "uniform", "truncated_normal", "categorical"):
-        replace(tf.random, name, _FUNCTIONS[name], makes_seed=True)
+        replace(tf.random, name, new, makes_seed=True)
     replace(tf.nn.experimental, "stateless_dropout", _dropout)
     replace(tf.nn, "dropout", _dropout, makes_seed=True)
 

@@ -1,5 +1,7 @@
 """What layers draw is a function of the step and of the sample, never of the rank, and Keras' generators stay."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from keras import layers
 
 from building import data_of, stage_step, tiny_run, trained
 from hvdgan.errors import UserError
+from hvdgan.inference.serving import Serving
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -184,22 +187,32 @@ def test_calls_of_two_updates_have_the_same_numbers_shared_or_not(monkeypatch, h
         np.testing.assert_allclose(one[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_masks_differ_between_calls_and_samples_are_those_of_inference():
+class DrawingSamples(RandomTiny):
+    """The generator draws in inference mode, too: a Sampling layer, and a function of TensorFlow."""
+
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents + 0.1 * tf.random.normal(tf.shape(batch.latents)))
+
+
+def test_a_sample_has_its_numbers_in_every_batch_and_in_an_export(tmp_path):
+    run = tiny_run(DrawingSamples)
+    drawing, blank = Drawing(run.recipe, run.state.sampling_nets), {"images": np.zeros((8, 8, 1), np.uint8)}
+    fewer, more = (next(draw_batches(drawing, itertools.repeat(blank), n, n))[0] for n in (2, 5))
+    np.testing.assert_allclose(fewer, more[:2], atol=1e-6)
+    plain = run.state.networks["generator"](
+        drawing.batch(tf.range(5, dtype=tf.int64), {"images": tf.zeros((5, 8, 8, 1))}).latents
+    )
+    assert np.abs(plain - more).max() > 1e-3
+    Serving(run.recipe, run.state.sampling_nets, in_units=False).save(tmp_path)
+    exported, numbers = tf.saved_model.load(tmp_path), tf.range(5, dtype=tf.int64)
+    drawn = exported.draw(numbers)
+    np.testing.assert_allclose(exported.serve(**drawn, numbers=numbers)["samples"], more, atol=1e-6)
+
+
+def test_a_call_that_a_loss_repeats_draws_again():
     run = tiny_run(RandomTiny)
     metrics, _ = stage_step(run)(0, 0, data_of(run))
     assert metrics["judge/again"] > 1e-6
-    fewer, more = (
-        next(
-            draw_batches(
-                Drawing(run.recipe, run.state.sampling_nets),
-                iter(lambda: {"images": np.zeros((8, 8, 1), np.uint8)}, 0),
-                n,
-                n,
-            )
-        )[0]
-        for n in (2, 5)
-    )
-    np.testing.assert_allclose(fewer, more[:2], atol=1e-6)
 
 
 def refused(call):
