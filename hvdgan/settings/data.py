@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.settings.types import Lengths, Named, Words
+from hvdgan.settings.types import Lengths, Words
 
 DATA = Parameter(group=Group("Data", sort_key=2))
 _ARRAYS = Parameter(group=Group("Arrays", sort_key=6))
@@ -53,11 +53,11 @@ class StoredConfig:
     """axes of an input, as in --axes"""
     arrays: Annotated[Words, _ARRAYS] = ()
     """further arrays beside the samples, of any shapes, such as map,mask: batch.arrays"""
-    values_of: Annotated[Named, _ARRAYS] = None
-    """maps of their numbers, as NAME=MAP;NAME=MAP with a map as in --values, or onehot:CLASSES; may be repeated;
-    default: none, for numbers within [-1, 1]"""
-    axes_of: Annotated[Named, _ARRAYS] = None
-    """their axes, as NAME=AXES;NAME=AXES with axes as in --axes; may be repeated"""
+    values_of: Annotated[str | None, _ARRAYS] = None
+    """maps of their numbers, as NAME=MAP;NAME=MAP with a map as in --values, or onehot:CLASSES; default: none, for
+    numbers within [-1, 1]"""
+    axes_of: Annotated[str | None, _ARRAYS] = None
+    """their axes, as NAME=AXES;NAME=AXES with axes as in --axes"""
     constants: Annotated[str | None, _ARRAYS] = None
     """array of fields that all samples share, such as the height of the ground: of a sample's height and width"""
     constant_values: Annotated[str | None, _ARRAYS] = None

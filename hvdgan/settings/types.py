@@ -70,22 +70,15 @@ def _words(_: type, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(name.strip() for token in tokens for name in token.value.split(",") if name.strip())
 
 
-def _named(_: type, tokens: Sequence[Token]) -> str | None:
-    """Read NAME=TEXT;NAME=TEXT, also in several flags."""
-    return ";".join(token.value for token in tokens) or None
-
-
 Words = Annotated[tuple[str, ...], Parameter(converter=_words, n_tokens=1)]
 """names separated by commas on the command line, a tuple of str"""
 Lengths = Annotated[tuple[int, ...], Parameter(converter=_lengths, n_tokens=1)]
 """lengths separated by commas on the command line, a tuple of int"""
 if TYPE_CHECKING:
     ImageSize = int | tuple[int, int] | None
-    Named = str | None
 else:
     # cyclopts refuses, or splits in its own way, a union of types that take one word and two.
     ImageSize = Annotated[tuple[int, ...] | None, Parameter(converter=_size, n_tokens=1)]
-    Named = Annotated[str | None, Parameter(converter=_named, n_tokens=1)]
 """height and width in pixels: one number for both, or two separated by a comma"""
 Count = Annotated[int, Parameter(converter=_whole, validator=Number(gte=1))]
 """an int from 1 up"""
