@@ -1,5 +1,7 @@
 """Further arrays of the samples, by name: of another size, as maps of classes, as vectors and as single numbers."""
 
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
+from launching import ROOT
 from packed import pack, write_images
 
 RNG = np.random.default_rng(0)
@@ -203,3 +206,16 @@ def test_commands_refuse_arrays_in_one_line(words, capsys):
     assert main([*words.split(), "--global-batch-size", "2", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"hvdgan: {REFUSED[words]}") and said.count("\n") == 1
+
+
+def test_the_example_of_the_page_prints_what_it_shows(monkeypatch, capsys):
+    page = (ROOT / "docs" / "data.md").read_text().partition("## More than one array")[2].partition("\n## ")[0]
+    data, recipe = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(data, {})
+    Path("my_scenes.py").write_text(recipe)
+    monkeypatch.syspath_prepend(".")
+    (command,) = re.findall(r"^python -m hvdgan.train (.*)$", page, re.MULTILINE)
+    assert main(shlex.split(command)) == 0
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert shown in capsys.readouterr().out
+    sys.modules.pop("my_scenes", None)
