@@ -112,7 +112,7 @@ class Serving:
         size = next(tf.shape(each)[0] for name, each in given.items() if name != "constants")
         return {"samples": self._shown(self._samples(self._nets, given, size))}
 
-    def _samples(self, nets: Any, given: Tensors, size: tf.Tensor) -> tf.Tensor:
+    def _samples(self, nets: Nets, given: Tensors, size: tf.Tensor) -> tf.Tensor:
         """Samples as networks see them; what is not given is 0, because they do not depend on it."""
         recipe, spec = self._recipe, self._recipe.data
 
@@ -169,20 +169,17 @@ class Serving:
         return tf.where(spec.missing.mask, float("nan"), samples)
 
 
-class _Calls:
+class _Calls(Nets):
     """Networks that remember what each call has returned, as a list of tensors."""
 
     def __init__(self, nets: Nets) -> None:
+        vars(self).update(vars(nets))
         self.made: list[tuple[str, list[Any]]] = []
-        self._nets, self._state = nets, nets._state
 
-    def __getattr__(self, name: str) -> Any:
-        def called(*inputs: Any, **keywords: Any) -> Any:
-            outputs = getattr(self._nets, name)(*inputs, **keywords)
-            self.made.append((name, keras.tree.flatten(outputs)))
-            return outputs
-
-        return called
+    def _call(self, name: str, inputs: Any) -> Any:
+        outputs = super()._call(name, inputs)
+        self.made.append((name, keras.tree.flatten(outputs)))
+        return outputs
 
 
 def in_units(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> tuple[keras.Model, list[str]]:

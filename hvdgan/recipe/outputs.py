@@ -1,5 +1,6 @@
 """Calls what a recipe computes of its networks, samples, features and metrics, and checks what it returns."""
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -7,6 +8,7 @@ import tensorflow as tf
 from hvdgan.errors import UserError
 from hvdgan.recipe.batch import Batch
 from hvdgan.recipe.contract import FLOAT32, HALF, IN_NETS, SAMPLES, float32_of, named, reads, tensor_of
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, state_of_nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
@@ -14,10 +16,16 @@ from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
+def drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
+    """While this is open, layers draw numbers of the batch's samples."""
+    return LayerDraws(batch.random, inputs=[vars(batch)]).in_use()
+
+
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call sample(), and check that it returns pictures, or samples of the data's shape."""
     batch.state = state_of_nets(nets)
-    given = call(recipe.sample, nets, batch, what="sample()", wanted=IN_NETS)
+    with drawing(batch):
+        given = call(recipe.sample, nets, batch, what="sample()", wanted=IN_NETS)
     pictures, shape = recipe.data.is_pictures, recipe.data.shape
     samples, what = tensor_of(given), f"sample() returns {described(given)}"
     if samples is not None and samples.dtype.name in HALF:
@@ -46,7 +54,8 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     """Call generate(), and check that it returns samples of the data's shape."""
     shape, most = recipe.data.shape, batch.images.shape[0]
     batch.state = state_of_nets(nets)
-    given = call(recipe.generate, nets, batch, what="generate()", wanted=IN_NETS)
+    with drawing(batch):
+        given = call(recipe.generate, nets, batch, what="generate()", wanted=IN_NETS)
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
     samples = float32_of(given)
@@ -68,7 +77,8 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
     of_data = {"labels": recipe.data.num_classes, "conditions": recipe.data.conditions}
     missing = [name for name, has in of_data.items() if has and getattr(batch, name) is None]
     what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
-    given = call(recipe.features, nets, batch, what=what, wanted=IN_NETS)
+    with drawing(batch):
+        given = call(recipe.features, nets, batch, what=what, wanted=IN_NETS)
     found = [float32_of(each) for each in (given if isinstance(given, tuple) else (given,))]
     rows = (batch.images.shape[0], None)
     fits = 1 <= len(found) <= 2 and all(each is not None and each.shape.is_compatible_with(rows) for each in found)
@@ -79,7 +89,8 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
     at, batch.state = recipe.evaluate, state_of_nets(nets)
-    metrics = named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
+    with drawing(batch):
+        metrics = named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: float32_of(metric) for name, metric in metrics.items()}
     for name, value in values.items():
         fits = value is not None and value.shape.is_compatible_with((count,))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch, scoped
 from hvdgan.recipe.contract import prepare
-from hvdgan.recipe.draws import Random
+from hvdgan.recipe.draws import Key, Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.outputs import sampled
 from hvdgan.recipe.recipe import Recipe
@@ -25,19 +25,23 @@ class SampleRandom(Random):
     def scoped(self, scope: str) -> "SampleRandom":
         return SampleRandom(self.seed, self.at, f"{self.scope}/{scope}")
 
-    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def normal(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         return self._each(tf.random.stateless_normal, key, shape)
 
-    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def uniform(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         return self._each(tf.random.stateless_uniform, key, shape)
 
-    def _each(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
-        digest = self._digest(key)
+    def _each(self, draw: Callable[..., tf.Tensor], key: Key, shape: Sequence[int]) -> tf.Tensor:
+        seed = tf.cast(self._seed(key), tf.int64)
         return tf.map_fn(
-            lambda number: draw(tuple(shape), tf.stack([digest, number]), alg="philox"),
+            lambda number: draw(tuple(shape), seed + [0, number], alg="philox"),
             self.at,
             fn_output_signature=tf.TensorSpec(tuple(shape), tf.float32),
         )
+
+    def _seed(self, key: Key) -> tf.Tensor:
+        """The seed of the sample with the number 0."""
+        return key if tf.is_tensor(key) else tf.stack([self._digest(key), tf.zeros((), tf.int64)])
 
 
 Input = dict[str, np.ndarray]
