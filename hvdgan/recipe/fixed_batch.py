@@ -13,15 +13,15 @@ def call(name: str, network: keras.Model, inputs: Any) -> Any:
     positional, keywords = inputs
     try:
         output = network(*positional, **keywords)
-    except (ValueError, tf.errors.InvalidArgumentError) as error:
-        _refuse(name, network, inputs, error)
+    except (ValueError, tf.errors.InvalidArgumentError):
+        _refuse(name, network, inputs)
         raise
     if _counts(inputs) == {1} and 1 not in _counts(output):  # TensorFlow broadcasts one sample to any number
         _refuse(name, network, inputs)
     return output
 
 
-def _refuse(name: str, network: keras.Model, inputs: Any, cause: Exception | None = None) -> None:
+def _refuse(name: str, network: keras.Model, inputs: Any) -> None:
     """Refuse the call if the network gives a fixed number of samples, whatever their number in its inputs."""
 
     def of_any_number(each: Any) -> Any:
@@ -46,7 +46,7 @@ def _refuse(name: str, network: keras.Model, inputs: Any, cause: Exception | Non
         advice = "let its layers read tf.shape(inputs)[0] instead of a number"
         advice += ", or choose --global-batch-size so that a rank has as many" * inputs[1]["training"]
         what = f"network {name} gives {numbers} samples, whatever it gets, and is called with {called_with}"
-        raise Mistake(f"{what}; {advice}") from cause
+        raise Mistake(f"{what}; {advice}") from None
 
 
 def _counts(tensors: Any) -> set[int | None]:
