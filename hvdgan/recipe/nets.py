@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.eager.record import could_possibly_record
 
 from hvdgan.recipe.batch import StateValues
+from hvdgan.recipe.sharing import Sharing
 
 _AVERAGED = "the run averages those of ema in the class, and none with --ema-decay 0:"
 
@@ -60,7 +61,8 @@ class SharedForward:
     - the step's tapes do not record, as inside tf.recompute_grad, whose purpose is to compute twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self._sharing = sharing or Sharing({})
         self._tapes: Sequence[tf.GradientTape] = ()
         self._calls: dict[str, list[Call]] = {}
 
@@ -89,8 +91,9 @@ class SharedForward:
             self._calls.setdefault(name, []).append(call)
 
     def forget(self, name: str) -> None:
-        """Drop the calls of a network that is about to change."""
-        self._calls.pop(name, None)
+        """Drop the calls of a network that is about to change, and of those that share its variables."""
+        for each in self._sharing.relatives([name]):
+            self._calls.pop(each, None)
 
     def _is_recorded(self) -> bool:
         """Whether the step's tapes record now; they do not in tf.recompute_grad, nor while a gradient is computed."""
@@ -120,7 +123,7 @@ class Nets:
         networks: Mapping[str, keras.Model],
         *,
         frozen: Mapping[str, keras.Model] | None = None,
-        owned: Collection[str] = (),
+        owned: Mapping[str, Sequence[keras.Variable]] | None = None,
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
@@ -129,7 +132,9 @@ class Nets:
         averages: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         known: str = "networks() returns",
     ) -> None:
-        """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
+        """The statistics of `owned` networks may move, but for the variables that it lists for each.
+
+        `values` are used instead of variables, by network name.
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
@@ -137,7 +142,7 @@ class Nets:
         """
         self._frozen = frozen or {}
         self._networks = {**networks, **self._frozen}
-        self._owned = owned
+        self._owned = owned or {}
         self._training = training
         self._values = values or {}
         self._shared = shared
@@ -168,13 +173,16 @@ class Nets:
         if name in self._owned:
             # This call moves the network's statistics, so results computed before it are stale.
             shared.forget(name)
+            kept = [(variable, variable.value.read_value()) for variable in self._owned[name]]
             if known is None:
                 output = self._run(name, inputs)
+                for variable, value in kept:
+                    variable.assign(value)
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
-            for variable, value in known.moved:
+            for variable, value in (*known.moved, *kept):
                 variable.assign(value)
             self._losses += [(name, loss) for loss in known.losses]
             return known.output

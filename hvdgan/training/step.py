@@ -26,6 +26,7 @@ from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
@@ -142,7 +143,12 @@ class StageStep:
             metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in self.stage.owns}
+        relatives = self._run_state.sharing.relatives
+        changed = {update.name: relatives(update.owns) for update in due}
+        of_updates = {
+            name: [finite[update.name] for update in due if name in changed[update.name]]
+            for name in relatives(self.stage.owns)
+        }
         # Averages are of whole networks, also where the stage sees parts of them.
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
@@ -151,7 +157,7 @@ class StageStep:
 
     def _on_slice(self, due: tuple[Update, ...], step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
         """Compute each update on this rank's whole slice; forward passes are shared between the updates of the step."""
-        batch, shared = self.batch_at(step, data), SharedForward()
+        batch, shared = self.batch_at(step, data), SharedForward(self._stage_state.sharing)
         # All tapes are open from the start: a later update may differentiate what an earlier one has computed.
         tapes = {update.name: self._tape(update) for update in due}
 
@@ -237,7 +243,7 @@ class StageStep:
         nets = Nets(
             state.networks,
             frozen=state.frozen,
-            owned=update.owns,
+            owned=self._owned(update),
             training=True,
             shared=shared,
             losses=of_calls,
@@ -286,7 +292,15 @@ class StageStep:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self.networks[name].trainable_variables]
+        return [variable for some in parts(self.networks, update.owns).values() for variable in some]
+
+    def _owned(self, update: Update) -> dict[str, list[keras.Variable]]:
+        """The networks that have variables of the update's, and what their calls must not move: the others of each."""
+        owned = {id(variable) for name in update.owns for variable in self.networks[name].variables}
+        return {
+            name: [variable for variable in moved_in_calls(self.networks[name]) if id(variable) not in owned]
+            for name in self._stage_state.sharing.relatives(update.owns)
+        }
 
     def _tape(self, update: Update) -> tf.GradientTape:
         tape = tf.GradientTape(watch_accessed_variables=False)
@@ -297,7 +311,7 @@ class StageStep:
     def _gradients(self, update: Update, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
         """Compute dense gradients of the owned variables; refuse to leave one out, for which the ranks would wait."""
         gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
-        paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
+        paths = [f"{v.path} of {name}" for name, some in parts(self.networks, update.owns).items() for v in some]
         if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
             in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
             what = f"{self._where(update)}: the loss does not depend on {list_some(untouched)}"
