@@ -147,12 +147,8 @@ class StageStep:
                 metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        relatives = self._run_state.sharing.relatives
-        changed = {update.name: relatives(update.owns) for update in due}
-        of_updates = {
-            name: [finite[update.name] for update in due if name in changed[update.name]]
-            for name in relatives(stage.owns)
-        }
+        changed = self._run_state.sharing.relatives
+        of_updates = {k: [finite[u.name] for u in due if k in changed(u.owns)] for k in changed(stage.owns)}
         # Averages are of whole networks, also where the stage sees parts of them.
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
@@ -269,7 +265,7 @@ class StageStep:
         nets = Nets(
             state.networks,
             frozen=state.frozen,
-            owned=self._owned(update),
+            owned=state.moved_by(update.owns),
             training=True,
             shared=shared,
             losses=of_calls,
@@ -319,14 +315,6 @@ class StageStep:
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
         return [variable for some in parts(self.networks, update.owns).values() for variable in some]
-
-    def _owned(self, update: Update) -> dict[str, list[keras.Variable]]:
-        """The networks that have variables of the update's, and what their calls must not move: the others of each."""
-        owned = {id(variable) for name in update.owns for variable in self.networks[name].variables}
-        return {
-            name: [variable for variable in moved_in_calls(self.networks[name]) if id(variable) not in owned]
-            for name in self._stage_state.sharing.relatives(update.owns)
-        }
 
     def _tape(self, update: Update) -> tf.GradientTape:
         tape = tf.GradientTape(watch_accessed_variables=False)

@@ -22,7 +22,7 @@ from hvdgan.checkpoints.tensor_names import (
     owner_of,
 )
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.layers import bare_variables, is_float, is_frozen, other_state_of, statistics_of
+from hvdgan.networks.layers import bare_variables, is_float, is_frozen, moved_in_calls, other_state_of, statistics_of
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
@@ -178,6 +178,12 @@ class TrainState:
     def sharing(self) -> Sharing:
         """Which networks share variables."""
         return Sharing(self.networks)
+
+    def moved_by(self, owned: Sequence[str]) -> dict[str, list[keras.Variable]]:
+        """The networks whose calls move variables of the owned ones, and which others these calls must leave alone."""
+        own = {id(variable) for name in owned for variable in self.networks[name].variables}
+        moved = {name: moved_in_calls(self.networks[name]) for name in self.sharing.relatives(owned)}
+        return {name: [each for each in some if id(each) not in own] for name, some in moved.items()}
 
     def optimizers_of(self, network: str) -> list[str]:
         """The names of a network's optimizers."""
