@@ -197,9 +197,10 @@ def write_samples(
         return
     arrays, texts = as_written(made), Texts()
     if spec.values is not None:
-        images, given = spec.values.images, spec.values.conditions
-        named = not all(map(str.isdecimal, images.channels))
-        texts[next(iter(arrays))] = {"units": list(images.units), "channels": list(images.channels) if named else []}
+        given, maps = spec.values.conditions, {**spec.values.arrays, next(iter(arrays)): spec.values.images}
+        for name, each in maps.items():
+            named = name in arrays and not all(map(str.isdecimal, each.channels))
+            texts[name] = {"units": list(each.units), "channels": list(each.channels) if named else []}
         if given is not None and inputs and "conditions" in inputs[0]:
             numbers = given.inverse(np.stack([each["conditions"] for each in inputs]))
             arrays |= dict(zip(spec.conditions, numbers.T, strict=True))

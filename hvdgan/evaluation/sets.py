@@ -115,16 +115,17 @@ class RealSet:
         size, last = self._reading.batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
         indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
-        for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
-            samples = unpack(tf.constant(records), self.spec).images.numpy()
+        for numbers, some, (parts, readable) in zip(places, indices, self._reader(indices), strict=True):
+            seen = unpack(parts, self.spec)
+            samples, arrays = seen.images.numpy(), {name: each.numpy() for name, each in seen.arrays.items()}
             facts = self.source.facts(np.minimum(some, len(self.source) - 1))
             for number, axes in enumerate(self._mirrors):
                 yield SampleBatch(
                     numbers * len(self._mirrors) + number,
-                    np.flip(samples, axes) if axes else samples,
+                    np.flip(samples, axes),
                     facts.get("labels"),
                     facts.get("conditions"),
-                    {},
+                    {name: np.flip(each, axes) if each.ndim == samples.ndim else each for name, each in arrays.items()},
                 ).where(readable)
 
 
@@ -178,9 +179,9 @@ class GeneratedSet:
         first = np.arange(peers.rank * each, self.count, peers.size * each)
         numbers = first[:, None] + np.arange(self._batch_size)
         indices = np.stack([self._order(int(number)) for number in first]) if len(first) else numbers
-        for some, places, (records, readable) in zip(numbers, indices, self._records(indices), strict=True):
-            data = {name: tf.constant(fact) for name, fact in self.source.facts(places).items()}
-            made = self._function(tf.constant(some), {"images": tf.constant(records), **data})
+        for some, places, (parts, readable) in zip(numbers, indices, self._starts(indices), strict=True):
+            data = {name: tf.constant(each) for name, each in {**parts, **self.source.facts(places)}.items()}
+            made = self._function(tf.constant(some), data)
             arrays = {name: array.numpy()[:each] for name, array in made[0].items()}
             labels, conditions = (part if part is None else part.numpy()[:each] for part in made[1:])
             kept = readable[:each] & (some[:each] < self.count)
@@ -189,8 +190,8 @@ class GeneratedSet:
     def _order(self, first: int) -> np.ndarray:
         return sample_indices(_ORDER_SEED, first, self._batch_size, len(self.source))
 
-    def _records(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Records to start from; blank ones, unless the recipe looks at them."""
+    def _starts(self, indices: np.ndarray) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Samples to start from; blank ones, unless the recipe looks at them."""
         if self._recipe.shows_data:
             yield from self._reader(indices)
             return

@@ -92,6 +92,14 @@ class Serving:
             numbers = tf.uint8 if self._in_units and spec.is_pictures else tf.float32
             shapes = {"images": spec.shape, "inputs": spec.input_shape}
             found |= {name: tf.TensorSpec((None, *each), numbers) for name, each in shapes.items() if each is not None}
+            maps = spec.values.arrays if self._in_units and spec.values is not None else {}
+            for name, seen in spec.array_shapes.items():
+                if name in (*self._drawn, *found):
+                    raise UserError(
+                        f"the data have an array {name}, and an export another input of that name; rename it"
+                    )
+                channels = len(maps[name].channels) if name in maps else seen[-1]
+                found[name] = tf.TensorSpec((None, *seen[:-1], channels), tf.float32)
         if spec.constants_shape is not None:
             found["constants"] = tf.TensorSpec((None, *spec.constants_shape), tf.float32)
         return {**found, "numbers": tf.TensorSpec((None,), tf.int64)}
@@ -141,6 +149,7 @@ class Serving:
             conditions=part("conditions", (len(spec.conditions),) if spec.conditions else None),
             constants=part("constants", spec.constants_shape),
             index=numbers,
+            arrays={name: part(name, shape) for name, shape in spec.array_shapes.items()},
         )
         if type(recipe).generate is Recipe.generate:
             return sampled(recipe, nets, batch)
@@ -151,9 +160,9 @@ class Serving:
     def _map_of(self, name: str, shape: tf.TensorShape) -> ValueMap | None:
         """The map of a part of the data, if it changes anything; pictures have none of the user's."""
         spec = self._recipe.data
-        return (
-            None if spec.values is None or spec.is_pictures or not self._in_units else _map_in(spec.values, name, shape)
-        )
+        if spec.values is None or not self._in_units or (spec.is_pictures and name not in spec.array_shapes):
+            return None
+        return _map_in(spec.values, name, shape)
 
     def _seen(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         """What networks see of numbers that are given."""
@@ -167,13 +176,11 @@ class Serving:
         spec = self._recipe.data
         if not self._in_units:
             return samples
-        if name != "images":
-            return spec.physical(samples, name) if name in spec.array_shapes else samples
-        if spec.is_pictures or spec.values is None:
+        if name == "images" and (spec.is_pictures or spec.values is None):
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
-        found = self._map_of("images", samples.shape)
+        found = self._map_of(name, samples.shape)
         samples = samples if found is None else _in_double(found, samples, forward=False)
-        if spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
+        if name != "images" or spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
 
@@ -223,9 +230,9 @@ def in_units(network: keras.Model, spec: DataSpec, ends: Mapping[int, str]) -> t
 
 
 def _map_in(values: SampleValues, name: str, shape: Sequence[int | None]) -> ValueMap | None:
-    """The map of a part with this name and number of channels, if it changes anything."""
-    found = values.parts().get(name)
-    return None if found is None or found.is_identity or shape[-1] != len(found.channels) else found
+    """The map of a part or an array with this name and number of channels, if it changes anything."""
+    found = values.parts().get(name) or values.arrays.get(name)
+    return None if found is None or found.is_identity or shape[-1] not in (len(found.channels), found.width) else found
 
 
 def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:

@@ -70,7 +70,7 @@ def _refuse_blank_data(recipe: Recipe, batch: Batch, made: Arrays, what: str, at
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
     of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
     arrays = ((f"arrays[{name!r}]", each) for name, each in batch.arrays.items())
-    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains, *arrays):
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *arrays, *of_domains):
         if given is None or recipe.shows_data or tf.executing_eagerly():
             continue
         if any(reads(each, given) for each in made.values()):

@@ -22,6 +22,7 @@ from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrunk
 from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
+from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
@@ -209,8 +210,9 @@ class StageStep:
         batch = prepare(self._recipe, data, random, f"stage {self.stage.name}: ", of_data)
         if self.stage.size is not None:
             batch.images = shrunk(batch.images, self.stage.size)
-        sample, axes = Parts(batch.images, batch.inputs, batch.constants), config.mirrored_axes
-        batch.images, batch.inputs, batch.constants = flip(sample, axes, of_data)
+        sample, axes = Parts(batch.images, batch.inputs, batch.constants, batch.arrays), config.mirrored_axes
+        batch.images, batch.inputs, batch.constants, arrays = flip(sample, axes, of_data)
+        batch.arrays = ArraysByName(arrays)
         for place, (name, each) in enumerate(batch.domains.items()):
             flipped = flip(Parts(each.images), axes, of_data.scoped(name)).images if place else batch.images
             batch.domains[name] = Domain(flipped, each.labels, each.conditions)
@@ -360,7 +362,7 @@ class StageStep:
 
 def used(data: Data) -> Data:
     """The tensors of a batch of data that a step computes with."""
-    return {name: data[name] for name in data if not name.endswith("index")}
+    return {name: data[name] for name in data if name.startswith("arrays/") or not name.endswith("index")}
 
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:

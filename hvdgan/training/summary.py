@@ -22,6 +22,7 @@ from hvdgan import __version__
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.data.batches import specs_of
+from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
@@ -268,7 +269,7 @@ def _data(run: Run) -> Iterator[str]:
         if held_out:
             text += f", and {len(held_out[name]):,} held out"
         yield "; ".join([text, *source.assumed_axes])
-        if not source.is_pictures or source.conditions is not None:
+        if not source.is_pictures or source.conditions is not None or source.arrays:
             yield from (f"values of {line}" for line in source.values.lines())
 
 
@@ -280,6 +281,9 @@ def _samples_of(source: Samples) -> str:
     text = f"{what}{kind} of shape {layout.shape}"
     if layout.input_shape not in (None, layout.shape):
         text += f" with inputs of shape {layout.input_shape}"
+    if source.arrays:
+        named = (f"{name} {shape}" for name, shape in arrays_seen(source, source.values).items())
+        text += f" with arrays {', '.join(named)}"
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 

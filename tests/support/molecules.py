@@ -10,8 +10,8 @@ from keras import layers
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from tiny import Tiny, TinyOptions
 
-FLAGS = "--data m.npz:adjacency --arrays features --values none --global-batch-size 8 --log-every 1".split()
-FLAGS += ["--recipe", "molecules:Molecules"]
+FLAGS = "--recipe molecules:Molecules --data m.npz:adjacency --arrays features --axes-of features=WC".split()
+FLAGS += "--values none --values-of features=range:0,2 --global-batch-size 8 --log-every 1 --report never".split()
 
 
 class Molecules(Recipe):
@@ -62,6 +62,15 @@ class Forgetful(Molecules):
 
     def sample(self, nets, batch):
         return {"images": nets.generator(batch.latents)[0]}
+
+
+class Reversing(Molecules):
+    """The atoms of a molecule of the data, the last first, with other bonds."""
+
+    shows_data = True
+
+    def sample(self, nets, batch):
+        return {"images": nets.generator(batch.latents)[0], "features": batch.arrays["features"][:, ::-1]}
 
 
 class Masked(Tiny):
