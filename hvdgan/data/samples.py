@@ -303,7 +303,7 @@ def not_finite(sample: np.ndarray) -> str:
 
 def _reason(sample: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> str:
     """Why the numbers of a sample, which a map turns into those that are seen, cannot be used."""
-    if not np.isfinite(sample[~np.isfinite(seen)]).all():
+    if not np.isfinite(sample[~np.isfinite(seen)[..., : sample.shape[-1]]]).all():
         return not_finite(sample)
     return f"channel {value_map.lost_in_words(sample, seen, lambda place: f' at {place}' if place else '')}"
 

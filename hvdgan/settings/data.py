@@ -8,8 +8,8 @@ from cyclopts import Group, Parameter
 
 from hvdgan.settings.types import Lengths, Words
 
-DATA = Parameter(group=Group("Data", sort_key=2))
-_ARRAYS = Parameter(group=Group("Arrays", sort_key=6))
+DATA = Parameter(group=Group("Data", sort_key=3))
+_ARRAYS = Parameter(group=Group("Arrays", sort_key=4))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

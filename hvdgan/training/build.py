@@ -342,7 +342,15 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
 
 
-def check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
+def check_batch(config: Config, recipe: Recipe | type[Recipe], size: int) -> Ranks:
+    """Refuse a global batch that this many ranks cannot share; returns the first of them."""
+    ranks = Ranks(size=size)
+    check_micro_batches(ranks, config)
+    check_packs(ranks, config, recipe)
+    return ranks
+
+
+def check_packs(ranks: Ranks, config: Config, recipe: Recipe | type[Recipe]) -> None:
     """Refuse a slice of the global batch that the recipe's losses cannot cut into packs."""
     fits = isinstance(recipe.pack, int) and recipe.pack > 0
     check(fits, f"pack is {described(recipe.pack)}; it must be a number of samples, as in pack = 4")

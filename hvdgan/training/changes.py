@@ -84,6 +84,11 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
             lines += _about_last_stage(run, key, difference, manifest["stage_index"])
         else:
             refused.append(key)
+    if "recipe" in refused:
+        raise UserError(
+            f"--run-dir {source.parent.parent}: holds a run of the recipe {before.get('recipe')}, and this run is of "
+            f"{now['recipe']}; name another --run-dir"
+        )
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""

@@ -35,7 +35,7 @@ from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, U
 from hvdgan.settings.config import Config, to_json
 from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
+from hvdgan.training.build import Run, check_batch, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.record import Record
 from hvdgan.training.saving import ResumePoint
@@ -71,15 +71,15 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
 def describe(run: Run, of_ranks: Sequence[Device]) -> str:
     """Describe what a run says at its start, given the devices of the ranks."""
     folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing; --print-config has every setting"
-    return "\n".join([*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks])
+    *lines, settings, last = _lines(run, start_of(run, of_ranks, 0), folder)
+    wrapped = [part for line in lines for part in _wrapped(line)]
+    return "\n".join([*wrapped, settings, last, *run.source.remarks])  # the settings are there to be copied
 
 
 def as_if(run: Run, size: int) -> Iterator[str]:
     """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines."""
-    config, ranks = run.config, Ranks(size=size)
-    first, past = ranks.slice_of(config.global_batch_size)
-    check_micro_batches(ranks, config)
-    check_packs(ranks, config, run.recipe)
+    config = run.config
+    first, past = check_batch(config, run.recipe, size).slice_of(config.global_batch_size)
     _check_slice(run, past - first, size)
     micro = f" in {config.accumulate} micro-batches" if config.accumulate > 1 else ""
     steps = len(run.source) / config.global_batch_size
@@ -193,7 +193,7 @@ def _command() -> str:
 
 
 def _lines(run: Run, start: Start, folder: str) -> list[str]:
-    """Describe a run in lines that are wrapped, but for that of the flags, which is there to be copied."""
+    """Describe a run in lines, the last but one that of its flags; they are not wrapped, so that grep finds words."""
     networks = (
         f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
         for each in start.networks
@@ -211,7 +211,7 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
         *_evaluations(run),
     ]
     settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
-    return [*(part for line in lines for part in _wrapped(printable(line))), printable(settings), printable(folder)]
+    return [printable(line) for line in (*lines, settings, folder)]
 
 
 def _wrapped(line: str) -> list[str]:

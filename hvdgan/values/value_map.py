@@ -170,7 +170,7 @@ def parse(
 
     If it may widen, `onehot` makes channels of the only one.
     """
-    named = f"{flag} {text}"
+    named = f"{flag}{'' if flag.endswith('=') else ' '}{text}"
     if "=" not in text:
         steps = transforms.parse(text.strip(), named)
         if any(isinstance(step, OneHot) for step in steps) and not (widens and len(steps) == len(channels) == 1):
