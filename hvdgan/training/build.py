@@ -323,6 +323,7 @@ def _facts(source: Samples, made: Trainable) -> dict[str, Any]:
             [
                 stage.name,
                 stage.steps,
+                stage.together,
                 [[update.name, [*update.owns], update.every, update.reduce] for update in stage.updates],
             ]
             for stage in made.schedule.stages

@@ -205,7 +205,7 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
         *_state(run),
         f"data: {first}",
         *maps,
-        *(f"stage {each.name}, {each.steps:,} steps: {'; '.join(map(_update, each.updates))}" for each in start.stages),
+        *map(_updates, start.stages),
         *_averages(run),
         *ranks,
         *_evaluations(run),
@@ -300,7 +300,14 @@ def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
         )
         for each in step.stage.updates
     ]
-    return StageFacts(name=step.stage.name, steps=step.stage.steps, updates=updates)
+    stage = step.stage
+    return StageFacts(name=stage.name, steps=stage.steps, updates=updates, together=stage.together)
+
+
+def _updates(stage: StageFacts) -> str:
+    """A stage with its updates."""
+    order = ", its updates at once" * stage.together
+    return f"stage {stage.name}, {stage.steps:,} steps{order}: {'; '.join(map(_update, stage.updates))}"
 
 
 def _update(update: UpdateFacts) -> str:
