@@ -5,6 +5,7 @@ Molecules have two arrays of the data, and pictures a mask that the data do not 
 import json
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,13 +81,16 @@ def test_each_array_is_drawn_by_its_name_and_in_the_units_of_the_data(folder):
     np.testing.assert_array_equal(made["features"], drawn["features"])
 
 
-def test_an_export_serves_each_array(folder):
+def test_an_export_serves_each_array_and_a_network_returns_it_in_the_units_of_the_data(folder):
     assert export(["molecules", "--out", "served"]) == 0
     served = tf.saved_model.load("served")
     draws = served.draw(numbers=tf.range(5, dtype=tf.int64))
     made = served.serve(**draws)
-    for name, one in zip(("images", "features"), made_by_hand(0, 5), strict=True):
+    assert export("molecules --only generator --out g.keras".split()) == 0
+    both = keras.models.load_model("g.keras")(draws["latents"])
+    for name, other, one in zip(("images", "features"), both, made_by_hand(0, 5), strict=True):
         np.testing.assert_allclose(made[name], one, atol=1e-6)
+        np.testing.assert_allclose(other, one, atol=1e-6)
 
 
 def test_samples_may_start_from_an_array_of_the_data_which_an_export_takes_by_its_name(folder):
