@@ -29,6 +29,9 @@ class Augmenter(layers.Layer):
             ]
         )
 
+    def build(self, images_shape, probability_shape):
+        self.augment.build(images_shape)
+
     def call(self, images, probability, training=None):
         if not training:
             return images

@@ -38,8 +38,12 @@ class ACGAN(Recipe):
         return [Stage("train", 10_000, updates)]
 
     def draw(self, random):
-        latents = 2.0 * random.uniform("latents", (LATENTS,)) - 1.0
-        return {"latents": latents, "classes": random.integers("classes", (), self.data.num_classes)}
+        latents, classes = self.drawn(random, "D")
+        return {"latents": latents, "classes": classes}
+
+    def drawn(self, random, key):
+        latents = 2.0 * random.uniform(f"latents_{key}", (LATENTS,)) - 1.0
+        return latents, random.integers(f"classes_{key}", (), self.data.num_classes)
 
     def judge(self, nets, batch):
         fake = nets.generator([batch.latents, batch.classes], training=False)
@@ -53,9 +57,10 @@ class ACGAN(Recipe):
         return tf.reduce_mean(validity) + tf.reduce_mean(classes), {}
 
     def fool(self, nets, batch):
-        # Two new latents a sample: the program steps its generator on twice the batch.
-        latents = tf.reshape(2.0 * batch.random.uniform("latents", (2, LATENTS)) - 1.0, (-1, LATENTS))
-        classes = tf.reshape(batch.random.integers("classes", (2,), self.data.num_classes), (-1,))
+        # The program steps its generator on twice the batch. Join as here, not sample by sample: then each row has the
+        # same mask of Dropout on any number of ranks.
+        (latents, classes), (more, others) = self.drawn(batch.random, "G"), self.drawn(batch.random, "G2")
+        latents, classes = tf.concat([latents, more], axis=0), tf.concat([classes, others], axis=0)
         valid, guess = nets.discriminator(nets.generator([latents, classes], training=True), training=True)
         validity = keras.losses.binary_crossentropy(SOFT * tf.ones_like(valid), valid)
         classes = keras.losses.sparse_categorical_crossentropy(classes, guess)

@@ -55,18 +55,18 @@ class EqualizedDense(layers.Layer):
 
 
 class AddNoise(layers.Layer):
-    def build(self, shape, noise_shape):
-        self.strength = self.add_weight((shape[-1],), keras.initializers.RandomNormal(stddev=1.0), name="strength")
+    def build(self, x_shape, noise_shape):
+        self.strength = self.add_weight((x_shape[-1],), keras.initializers.RandomNormal(stddev=1.0), name="strength")
 
     def call(self, x, noise):
         return x + self.strength * noise
 
 
 class AdaIN(layers.Layer):
-    def build(self, shape, styles_shape):
+    def build(self, x_shape, styles_shape):
         self.norm = layers.GroupNormalization(groups=-1, scale=False, center=False)
-        self.scale, self.shift = EqualizedDense(shape[-1], 1.0), EqualizedDense(shape[-1], 1.0)
-        self.norm.build(shape)
+        self.scale, self.shift = EqualizedDense(x_shape[-1], 1.0), EqualizedDense(x_shape[-1], 1.0)
+        self.norm.build(x_shape)
         for each in (self.scale, self.shift):
             each.build(styles_shape)
 
@@ -142,9 +142,9 @@ class StyleGAN(Recipe):
             if each == START:
                 x = activated(first(DeviationOverBatch()(x)))
                 break
-            x = layers.AveragePooling2D()(activated(second(activated(first(x)))))
+            x = layers.AveragePooling2D(2)(activated(second(activated(first(x)))))
             if each == size:
-                coarse = activated(self.from_rgb[size // 2](layers.AveragePooling2D()(images)))
+                coarse = activated(self.from_rgb[size // 2](layers.AveragePooling2D(2)(images)))
                 x = level * x + (1.0 - level) * coarse
         x = activated(self.end[0](layers.Flatten()(x)))
         return keras.Model([images, level], self.end[1](x))
