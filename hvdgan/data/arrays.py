@@ -1,4 +1,4 @@
-"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and constants beside the samples."""
+"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and more beside the samples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.values import value_map
-from hvdgan.values.sample_values import Layout, Missing, SampleValues, parse_missing
+from hvdgan.values.sample_values import Layout, Missing, of_parts, parse_missing
 from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"
@@ -41,7 +41,8 @@ def samples_of(request: DataRequest, container: Container, name: str) -> Samples
         samples = _pictures(request, container, images, inputs, beside)
     else:
         samples = _arrays(request, container, images, inputs, beside)
-    return with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
+    samples = with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
+    return _with_arrays(samples, request, container, images)
 
 
 def with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
@@ -84,7 +85,8 @@ def _chosen(container: Container, config: Config) -> str:
     """The name of the samples where --data gives none."""
     settings, names = config.arrays, container.names()
     inputs = settings.inputs or _INPUTS
-    beside = {_LABELS, inputs, *inputs.split(","), *(settings.constants or "").split(","), *settings.conditions}
+    beside = {_LABELS, inputs, *inputs.split(","), *(settings.constants or "").split(",")}
+    beside |= {*settings.conditions, *settings.arrays}
     others = [name for name in names if name not in beside or not name]
     chosen = container.samples_among(others)
     if not chosen and names != [""]:
@@ -99,12 +101,68 @@ def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store
     """The array of inputs, or None if the file has none of the usual name and no flag names one."""
     if settings.inputs is None and _INPUTS not in container.names():
         return None
-    inputs = container.find(settings.inputs or _INPUTS, "--inputs")
-    inputs.refuse_other_types()
-    inputs.refuse_others(images, "--inputs")
-    if inputs.shape[:1] != images.shape[:1]:
-        raise UserError(f"--inputs: {inputs.name} has {inputs.shape[0]:,} entries; expected {images.shape[0]:,}")
-    return inputs
+    return _beside(container, settings.inputs or _INPUTS, "--inputs", images)
+
+
+def _beside(container: Container, name: str, flag: str, images: Store) -> Store:
+    """An array with an entry for each of the samples."""
+    found = container.find(name, flag)
+    found.refuse_other_types()
+    found.refuse_others(images, flag)
+    if found.shape[:1] != images.shape[:1]:
+        count = found.shape[0] if found.shape else 0
+        raise UserError(f"{flag}: {found.name} has {count:,} entries; expected {images.shape[0]:,}")
+    return found
+
+
+def _with_arrays(samples: Samples, request: DataRequest, container: Container, images: Store) -> Samples:
+    """The samples with the arrays that --arrays names, which the fingerprint then covers with their names."""
+    settings, stores, maps = request.config.arrays, dict[str, Store](), dict[str, ValueMap]()
+    axes, given = (by_name(each, flag, settings.arrays) for flag, each in named_settings(settings).items())
+    told, assumed = [samples.fingerprint.encode()], list(samples.assumed_axes)
+    for name in settings.arrays:
+        stored = _beside(container, name, "--arrays", images)
+        stores[name] = each = ArrangedStore(stored, axes.get(name), f"--axes-of {name}=", f"--arrays {stored.name}")
+        some = each.readable(spread(each.shape[0]))
+        declared = "none" if request.unmapped else given.get(name)
+        maps[name] = _map_of_array(f"--values-of {name}=", declared, each, some)
+        told += [name.encode(), f"{each.shape} {each.dtype.str} {each.axes}".encode(), some.tobytes()]
+        assumed += each.assumed
+    if not stores:
+        return samples
+    values = dataclasses.replace(samples.values, arrays=maps)
+    fingerprint = fingerprint_of(b"arrays", told)
+    return samples.replace(arrays=stores, values=values, fingerprint=fingerprint, assumed_axes=assumed)
+
+
+def named_settings(settings: ArrayConfig) -> dict[str, str | None]:
+    """The settings of arrays by their names, by the flags."""
+    return {"--axes-of": settings.axes_of, "--values-of": settings.values_of}
+
+
+def by_name(text: str | None, flag: str, names: Sequence[str]) -> dict[str, str]:
+    """Read NAME=TEXT;NAME=TEXT of arrays."""
+    found = dict[str, str]()
+    for part in filter(None, (text or "").split(";")):
+        name, equals, value = map(str.strip, part.partition("="))
+        if not equals or name not in names or name in found:
+            known = f"one of {', '.join(names)}, each once" if names else "the arrays first, with --arrays NAME,NAME"
+            raise UserError(f"{flag} {part}: expected NAME=TEXT of {known}")
+        found[name] = value
+    return found
+
+
+def _map_of_array(flag: str, given: str | None, stored: Store, sample: np.ndarray) -> ValueMap:
+    """The map of an array's numbers: the declared one, or none for numbers within [-1, 1]."""
+    if given is None and len(finite := sample[np.isfinite(sample)]) and np.abs(finite).max() > 1 + _SLACK:
+        low, high, classes = float(finite.min()), float(finite.max()), int(finite.max()) + 1
+        classes_are = f"{flag}onehot:{classes} for classes, " if stored.dtype.kind in "iu" else ""
+        raise UserError(
+            f"--arrays {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of "
+            f"[-1, 1]; declare their map, such as {classes_are}{flag}range:LOW,HIGH or {flag}none"
+        )
+    channels = stored.channel_names
+    return value_map.parse(given or "none", flag, channels, stored.units_of(len(channels)), widens=True)
 
 
 def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
@@ -195,7 +253,7 @@ def _arrays(
         name=config.data,
         images=images,
         inputs=inputs,
-        values=SampleValues(**maps),
+        values=of_parts(maps),
         layout=Layout(images.shape[1:], None if inputs is None else inputs.shape[1:]),
         fingerprint=fingerprint_of(
             b"array", _told_by(container, [*parts.values()], [*looked_at.values()], beside["labels"], constants)

@@ -107,8 +107,8 @@ class RealSet:
         size, last = self._reading.batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
         indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
-        for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
-            samples = unpack(tf.constant(records), self.spec).images.numpy()
+        for numbers, some, (parts, readable) in zip(places, indices, self._reader(indices), strict=True):
+            samples = unpack({"images": tf.constant(parts["images"])}, self.spec).images.numpy()
             facts = self.source.facts(np.minimum(some, len(self.source) - 1))
             for number, axes in enumerate(self._mirrors):
                 yield SampleBatch(
@@ -164,9 +164,9 @@ class GeneratedSet:
         first = np.arange(peers.rank * each, self.count, peers.size * each)
         numbers = first[:, None] + np.arange(self._batch_size)
         indices = np.stack([self._order(int(number)) for number in first]) if len(first) else numbers
-        for some, places, (records, readable) in zip(numbers, indices, self._records(indices), strict=True):
-            data = {name: tf.constant(fact) for name, fact in self.source.facts(places).items()}
-            made = self._function(tf.constant(some), {"images": tf.constant(records), **data})
+        for some, places, (parts, readable) in zip(numbers, indices, self._starts(indices), strict=True):
+            data = {name: tf.constant(each) for name, each in {**parts, **self.source.facts(places)}.items()}
+            made = self._function(tf.constant(some), data)
             samples = made[0].numpy()
             labels, conditions = (each if each is None else each.numpy() for each in made[1:])
             kept = readable[:each] & (some[:each] < self.count)
@@ -175,8 +175,8 @@ class GeneratedSet:
     def _order(self, first: int) -> np.ndarray:
         return sample_indices(_ORDER_SEED, first, self._batch_size, len(self.source))
 
-    def _records(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Records to start from; blank ones, unless the recipe looks at them."""
+    def _starts(self, indices: np.ndarray) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Samples to start from; blank ones, unless the recipe looks at them."""
         if self._recipe.shows_data:
             yield from self._reader(indices)
             return

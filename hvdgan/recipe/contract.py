@@ -173,23 +173,23 @@ def prepare(
 ) -> Batch:
     """The batch that all updates of a step have in common: samples in their parts, and what the recipe draws.
 
-    `data` has `images`, records (B, ...), and where the data have them `labels` (B,) int32, `conditions` (B, k) float32
-    and `numbers` (B,) int64; for a further domain the same after its name, as in B/images. `where` begins the messages.
-    `crops` draws the places of --crop; None: their centre.
+    `data` has the parts of samples (B, ...), as unpack() takes them, and where the data have them `labels` (B,) int32,
+    `conditions` (B, k) float32 and `numbers` (B,) int64; for a further domain the same after its name, as in B/images.
+    `where` begins the messages. `crops` draws the places of --crop; None: their centre.
     """
-    images, inputs, constants = unpack(data["images"], recipe.data, crops)
+    images, inputs, constants, arrays = unpack(data, recipe.data, crops)
     first = Domain(images, data.get("labels"), data.get("conditions"))
     domains: dict[str, Domain] = {}
     for name, spec in recipe.data.domains.items():
         if not domains:
             domains[name] = first
         elif f"{name}/images" in data:
-            others = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
+            others = unpack({"images": data[f"{name}/images"]}, spec, crops and crops.scoped(name)).images
             labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
             domains[name] = Domain(others, None if labels is None else tf.cast(labels, tf.int32), conditions)
     drawn = drawn_by(recipe, random.scoped("draw"), where)
     more = {"inputs": inputs, "conditions": first.conditions, "constants": constants, "index": data.get("numbers")}
-    return Batch(images, first.labels, random, drawn, domains=domains, **more)
+    return Batch(images, first.labels, random, drawn, domains=domains, arrays=arrays, **more)
 
 
 def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:

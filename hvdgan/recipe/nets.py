@@ -11,6 +11,7 @@ import tensorflow as tf
 # Not public; tests/recipe/test_nets.py fails if it no longer says whether a tape is recording.
 from tensorflow.python.eager.record import could_possibly_record
 
+from hvdgan.recipe import fixed_batch
 from hvdgan.recipe.batch import StateValues
 
 _AVERAGED = "the run averages those of ema in the class, and none with --ema-decay 0:"
@@ -26,6 +27,8 @@ class Call:
     """each variable that the call would have changed in a network that is owned, with its new value"""
     losses: Sequence[Any] = ()
     """losses that layers have added in the call"""
+    serves_owner: bool = True
+    """False if the network's statistics have changed in the call or since: an update that owns it must run it again"""
     graph: tf.Graph = dataclasses.field(default_factory=tf.compat.v1.get_default_graph)
 
     def is_visible(self, *, around: bool) -> bool:
@@ -51,7 +54,8 @@ class SharedForward:
     latents, and the first does not change it. So its output is computed once, with the tapes of both updates open, and
     the second update differentiates that output. A network runs again if
 
-    - an update that owns the network has run since: its weights and statistics have changed;
+    - an update that owns the network has run since: its weights and statistics have changed. In a simultaneous step
+      the weights have not, so the updates that do not own the network use all calls again, also the owner's;
     - an input is another tensor: while a step is traced, nobody knows whether two tensors have equal values;
     - the call was made inside a branch, a loop or a function, whose tensors do not exist outside;
     - the new call moves statistics (its update owns the network) inside a branch or a loop: a loop moves them in every
@@ -60,7 +64,9 @@ class SharedForward:
     - the step's tapes do not record, as inside tf.recompute_grad, whose purpose is to compute twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, together: bool = False) -> None:
+        """together: whether the weights stay as they are until the end of the step."""
+        self._together = together
         self._tapes: Sequence[tf.GradientTape] = ()
         self._calls: dict[str, list[Call]] = {}
 
@@ -79,18 +85,20 @@ class SharedForward:
     def find(self, name: str, inputs: Any, *, moves: bool) -> Call | None:
         """An earlier call whose result may be used for one that moves the network's statistics or not, or None."""
         for call in self._calls.get(name, ()):
-            if call.is_visible(around=not moves) and call.is_on(inputs):
+            if (call.serves_owner or not moves) and call.is_visible(around=not moves) and call.is_on(inputs):
                 return call if self._is_recorded() and not self._is_recorded_elsewhere() else None
         return None
 
     def keep(self, name: str, call: Call) -> None:
-        """Remember a call that has changed no variable."""
+        """Remember a call."""
         if self._is_recorded():
             self._calls.setdefault(name, []).append(call)
 
     def forget(self, name: str) -> None:
-        """Drop the calls of a network that is about to change."""
-        self._calls.pop(name, None)
+        """Drop the calls of a network that is about to change; in a simultaneous step only its statistics do."""
+        calls = self._calls.pop(name, [])
+        if self._together:
+            self._calls[name] = [dataclasses.replace(call, serves_owner=False) for call in calls]
 
     def _is_recorded(self) -> bool:
         """Whether the step's tapes record now; they do not in tf.recompute_grad, nor while a gradient is computed."""
@@ -170,6 +178,7 @@ class Nets:
             shared.forget(name)
             if known is None:
                 output = self._run(name, inputs)
+                shared.keep(name, Call(inputs, output, (), serves_owner=False))
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
@@ -192,9 +201,8 @@ class Nets:
         return output
 
     def _run(self, name: str, inputs: Any) -> Any:
-        positional, keywords = inputs
         training = self._training and name not in self._frozen
-        return self._networks[name](*positional, training=training, **keywords)
+        return fixed_batch.call(name, self._networks[name], inputs, training=training)
 
 
 def state_of_nets(nets: Nets) -> StateValues:

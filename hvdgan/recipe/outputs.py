@@ -35,7 +35,8 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
 def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
     of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
-    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
+    arrays = ((f"arrays[{name!r}]", each) for name, each in batch.arrays.items())
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *arrays, *of_domains):
         if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
             advice = "which is blank for samples; set shows_data = True in the class"
             raise Mistake(f"{what} reads batch.{part}, {advice}", at)

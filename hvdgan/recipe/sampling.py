@@ -41,7 +41,7 @@ class SampleRandom(Random):
 
 
 Input = dict[str, np.ndarray]
-"""a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
+"""the parts of a sample of the data, and what describes it: `labels`, `conditions` and `numbers`"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Drawing:
     def batch(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Batch:
         """The batch that samples are computed of; its labels are the drawn classes, if the recipe draws some.
 
-        `data` are records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
+        `data` are the parts of samples (B, ...) to start from, for recipes that need some, and what describes them.
         """
         seeds = self.interpolate or (self.seed,)
         ends = [SampleRandom(seed, tf.zeros_like(numbers) if self.interpolate else numbers) for seed in seeds]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadImage, Samples
-from hvdgan.data.batches import specs_of
+from hvdgan.data.batches import specs_of, stacked
 from hvdgan.data.domains import named
 from hvdgan.errors import UserError
 from hvdgan.recipe.batch import scoped, unpack
@@ -51,14 +51,14 @@ class Sampler:
     def real(self) -> np.ndarray:
         """Real samples, as shown() returns them; pictures of a pair, or of all domains, side by side in one size."""
         spec = self._recipe.data
-        images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
+        images, inputs, *_ = unpack(self._examples, spec)
         real = restored(shown(images.numpy(), spec), spec)
         if not spec.is_pictures:
             return real
         others = [] if inputs is None else [inputs]
         for name, each in [*spec.domains.items()][1:]:
             if each.is_pictures and each.channels == spec.channels:
-                others.append(unpack(tf.constant(self._examples[f"{name}/images"]), each).images)
+                others.append(unpack({"images": self._examples[f"{name}/images"]}, each).images)
         seen = [shown(tf.image.resize(each, images.shape[1:3], "nearest").numpy(), spec) for each in others]
         return np.concatenate([real, *seen] if inputs is None else [*seen, real], axis=2)
 
@@ -129,17 +129,17 @@ class Grids:
 
 
 def _readable(source: Samples) -> dict[str, np.ndarray]:
-    images, indices, bad = [], [], list[BadImage]()
+    samples, indices, bad = [], [], list[BadImage]()
     for index in _spread(source):
         try:
-            images.append(source.fetch(int(index)))
+            samples.append(source.fetch(int(index)))
             indices.append(index)
         except BadImage as error:
             bad.append(error)
-    if not images:
+    if not samples:
         cure = "repair them, or fill numbers that are missing (NaN) by --missing fill:0"
         raise UserError(f"--data {source.name}: none of {len(bad)} samples can be read; the first: {bad[0]}; {cure}")
-    return {"images": np.stack(images), **source.facts(np.array(indices))}
+    return {**stacked(samples), **source.facts(np.array(indices))}
 
 
 def _spread(source: Samples) -> np.ndarray:

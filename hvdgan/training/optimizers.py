@@ -31,10 +31,12 @@ def apply_gradients(
     stage: Stage,
     config: Config,
 ) -> None:
-    """Clip the gradients, and let the optimizer of each owned network make one step."""
+    """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights."""
     if update.clip_norm is not None:
         scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
         gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
+    if update.clip_value is not None:
+        gradients = [tf.clip_by_value(gradient, -update.clip_value, update.clip_value) for gradient in gradients]
     begin = 0
     for name in update.owns:
         optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
@@ -44,6 +46,9 @@ def apply_gradients(
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
+        if update.clip_weights is not None:
+            for variable in variables:
+                variable.assign(tf.clip_by_value(variable.value, -update.clip_weights, update.clip_weights))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from hvdgan.errors import UserError
 from hvdgan.values import sample_values
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap, of_json, parse
 
 CHANNELS = ("t", "u", "q")
@@ -67,28 +67,6 @@ def test_what_is_no_map(text, message):
         parse(text, "--values", CHANNELS)
     assert str(caught.value).startswith(f"--values {text}: ") and message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-LAYOUTS = [
-    (Layout((8, 6, 3)), (8, 6, 3)),
-    (Layout((8, 6, 3), (8, 6, 2)), (8, 6, 5)),  # side by side in the channels
-    (Layout((8, 6, 3), (4, 3, 5)), (8 * 6 * 3 + 4 * 3 * 5,)),
-    (Layout((4, 4, 4, 1), (7,)), (71,)),
-]
-
-
-@pytest.mark.parametrize(("layout", "record"), LAYOUTS)
-def test_records_are_joined_and_divided(layout, record):
-    assert layout.record == record
-    images = RNG.normal(size=(3, *layout.shape)).astype(np.float32)
-    if layout.input_shape is None:
-        assert layout.split(images) == (None, images)
-        return
-    inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
-    records = layout.joined(inputs, images, np.dtype(np.float32))
-    assert records.shape == (3, *record)
-    for found, expected in zip(layout.split(records), (inputs, images), strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_maps_are_made_again_from_json_and_described():
