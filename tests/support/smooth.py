@@ -22,10 +22,8 @@ def recipe_of(module):
     return found
 
 
-def __getattr__(name):
-    if not (GALLERY / f"{name}.py").is_file():
-        raise AttributeError(name)
-    recipe = recipe_of(importlib.import_module(name))
+def smooth(recipe):
+    """The recipe with other optimizers."""
 
     def optimizers(self):
         found = recipe.optimizers(self)
@@ -34,4 +32,8 @@ def __getattr__(name):
                 each.epsilon = 1e-3
         return found
 
-    return type(name, (recipe,), {"optimizers": optimizers, "__module__": recipe.__module__})
+    return type(recipe.__name__, (recipe,), {"optimizers": optimizers, "__module__": recipe.__module__})
+
+
+for _name in sorted(path.stem for path in GALLERY.glob("*.py") if not path.stem.startswith("test_")):
+    globals()[_name] = smooth(recipe_of(importlib.import_module(_name)))
