@@ -7,10 +7,10 @@ from keras import layers
 
 from hvdgan.recipe import Recipe, Stage, Update
 
-RUN = "--data {data}:images --arrays map,labels --values-of map=range:0,255 --values-of labels=onehot:12"
+RUN = "--data {data}:images --arrays map,labels --values-of 'map=range:0,255;labels=onehot:12'"
 PROGRAM = {
     "name": "keras.io gaugan",
-    "needs": "random layers, arrays, frozen network, training=False",
+    "needs": "random layers, arrays, frozen network",
     "run": RUN,
     "alike": False,  # SPADE normalises by the moments of the batch
 }
@@ -136,8 +136,8 @@ class GauGAN(Recipe):
     def fool(self, nets, batch):
         mean, log_variance = nets.encoder(batch.images, training=True)
         fake = nets.generator([nets.sampler([mean, log_variance]), batch.arrays["labels"]], training=True)
-        *real_features, _ = nets.discriminator([batch.arrays["map"], batch.images], training=False)
-        *fake_features, scores = nets.discriminator([batch.arrays["map"], fake], training=False)
+        *real_features, _ = nets.discriminator([batch.arrays["map"], batch.images])
+        *fake_features, scores = nets.discriminator([batch.arrays["map"], fake])
         divergence = -0.5 * tf.reduce_mean(tf.reduce_sum(1.0 + log_variance - mean**2 - tf.exp(log_variance), axis=1))
         matching = sum(tf.reduce_mean(tf.abs(a - b)) for a, b in zip(real_features, fake_features, strict=True))
         pairs = zip(nets.vgg(batch.images), nets.vgg(fake), strict=True)

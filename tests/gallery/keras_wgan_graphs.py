@@ -8,17 +8,16 @@ from keras import layers
 from hvdgan.recipe import Recipe, Stage, Update
 
 ATOMS, KINDS, BONDS, LATENTS = 6, 4, 5, 8
-RUN = "--data {data}:features --arrays adjacency --axes HW --values none --values-of adjacency=none"
+RUN = "--data {data}:features --axes WC --values none --arrays adjacency --values-of adjacency=onehot:5"
 PROGRAM = {"name": "keras.io wgan-graphs", "needs": "random layers, arrays, sample() of a dict", "run": RUN}
 
 
 def arrays():
-    """The kind of each atom and the bond of each pair, one-hot."""
+    """The kind of each atom, one-hot, and the bond of each pair."""
     random = np.random.default_rng(0)
     kinds = np.eye(KINDS, dtype=np.float32)[random.integers(0, KINDS, (24, ATOMS))]
     bonds = random.integers(0, BONDS, (24, ATOMS, ATOMS))
-    bonds = np.triu(bonds, 1) + np.triu(bonds, 1).transpose(0, 2, 1)
-    return {"features": kinds, "adjacency": np.eye(BONDS, dtype=np.float32)[bonds].transpose(0, 3, 1, 2)}
+    return {"features": kinds, "adjacency": np.triu(bonds, 1) + np.triu(bonds, 1).transpose(0, 2, 1)}
 
 
 class GraphConvolution(layers.Layer):
@@ -29,12 +28,13 @@ class GraphConvolution(layers.Layer):
         self.units = units
 
     def build(self, adjacency_shape, features_shape):
-        shape = (adjacency_shape[1], features_shape[2], self.units)
+        shape = (adjacency_shape[-1], features_shape[-1], self.units)
         self.kernel = self.add_weight(shape, initializer="glorot_uniform", name="kernel")
-        self.bias = self.add_weight((adjacency_shape[1], 1, self.units), initializer="zeros", name="bias")
+        self.bias = self.add_weight((adjacency_shape[-1], 1, self.units), initializer="zeros", name="bias")
 
     def call(self, adjacency, features):
-        x = tf.matmul(tf.matmul(adjacency, features[:, None]), self.kernel) + self.bias
+        bonds = tf.transpose(adjacency, (0, 3, 1, 2))
+        x = tf.matmul(tf.matmul(bonds, features[:, None]), self.kernel) + self.bias
         return tf.nn.relu(tf.reduce_sum(x, axis=1))
 
 
@@ -42,14 +42,14 @@ def generator():
     x = latents = keras.Input((LATENTS,))
     for width in (16, 32):
         x = layers.Dropout(0.2)(layers.Dense(width, activation="tanh")(x))
-    bonds = layers.Reshape((BONDS, ATOMS, ATOMS))(layers.Dense(BONDS * ATOMS * ATOMS)(x))
-    bonds = layers.Softmax(axis=1)((bonds + keras.ops.transpose(bonds, (0, 1, 3, 2))) / 2.0)
+    bonds = layers.Reshape((ATOMS, ATOMS, BONDS))(layers.Dense(ATOMS * ATOMS * BONDS)(x))
+    bonds = layers.Softmax()((bonds + keras.ops.transpose(bonds, (0, 2, 1, 3))) / 2.0)
     kinds = layers.Softmax()(layers.Reshape((ATOMS, KINDS))(layers.Dense(ATOMS * KINDS)(x)))
     return keras.Model(latents, [bonds, kinds])
 
 
 def critic():
-    bonds, kinds = keras.Input((BONDS, ATOMS, ATOMS)), keras.Input((ATOMS, KINDS))
+    bonds, kinds = keras.Input((ATOMS, ATOMS, BONDS)), keras.Input((ATOMS, KINDS))
     x = kinds
     for _ in range(2):
         x = GraphConvolution(16)(bonds, x)
@@ -87,7 +87,7 @@ class GraphWGAN(Recipe):
             tape.watch(points)
             scores = nets.critic(points, training=True)
         slopes = tape.gradient(scores, points)
-        of_bonds = tf.reduce_mean((1.0 - tf.sqrt(tf.reduce_sum(slopes[0] ** 2, axis=1) + 1e-12)) ** 2)
+        of_bonds = tf.reduce_mean((1.0 - tf.sqrt(tf.reduce_sum(slopes[0] ** 2, axis=3) + 1e-12)) ** 2)
         of_kinds = tf.reduce_mean((1.0 - tf.sqrt(tf.reduce_sum(slopes[1] ** 2, axis=2) + 1e-12)) ** 2)
         return of_bonds + of_kinds
 
