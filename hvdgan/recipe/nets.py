@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ from tensorflow.python.eager.record import could_possibly_record
 
 from hvdgan.recipe import fixed_batch
 from hvdgan.recipe.batch import StateValues
+from hvdgan.recipe.sharing import Sharing
 
 _AVERAGED = "the run averages those of ema in the class, and none with --ema-decay 0:"
 
@@ -64,9 +65,9 @@ class SharedForward:
     - the step's tapes do not record, as inside tf.recompute_grad, whose purpose is to compute twice.
     """
 
-    def __init__(self, *, together: bool = False) -> None:
+    def __init__(self, sharing: Sharing | None = None, *, together: bool = False) -> None:
         """together: whether the weights stay as they are until the end of the step."""
-        self._together = together
+        self._sharing, self._together = sharing or Sharing({}), together
         self._tapes: Sequence[tf.GradientTape] = ()
         self._calls: dict[str, list[Call]] = {}
 
@@ -95,10 +96,11 @@ class SharedForward:
             self._calls.setdefault(name, []).append(call)
 
     def forget(self, name: str) -> None:
-        """Drop the calls of a network that is about to change; in a simultaneous step only its statistics do."""
-        calls = self._calls.pop(name, [])
-        if self._together:
-            self._calls[name] = [dataclasses.replace(call, serves_owner=False) for call in calls]
+        """Drop the calls of networks that are about to change; in a simultaneous step only their statistics do."""
+        for each in self._sharing.relatives([name]):
+            calls = self._calls.pop(each, [])
+            if self._together:
+                self._calls[each] = [dataclasses.replace(call, serves_owner=False) for call in calls]
 
     def _is_recorded(self) -> bool:
         """Whether the step's tapes record now; they do not in tf.recompute_grad, nor while a gradient is computed."""
@@ -128,7 +130,7 @@ class Nets:
         networks: Mapping[str, keras.Model],
         *,
         frozen: Mapping[str, keras.Model] | None = None,
-        owned: Collection[str] = (),
+        owned: Mapping[str, Sequence[keras.Variable]] | None = None,
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
@@ -137,7 +139,9 @@ class Nets:
         averages: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         known: str = "networks() returns",
     ) -> None:
-        """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
+        """The statistics of `owned` networks may move, but for the variables that it lists for each.
+
+        `values` are used instead of variables, by network name.
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
@@ -145,7 +149,7 @@ class Nets:
         """
         self._frozen = frozen or {}
         self._networks = {**networks, **self._frozen}
-        self._owned = owned
+        self._owned = owned or {}
         self._training = training
         self._values = values or {}
         self._shared = shared
@@ -176,14 +180,17 @@ class Nets:
         if name in self._owned:
             # This call moves the network's statistics, so results computed before it are stale.
             shared.forget(name)
+            kept = [(variable, variable.value.read_value()) for variable in self._owned[name]]
             if known is None:
                 output = self._run(name, inputs)
+                for variable, value in kept:
+                    variable.assign(value)
                 shared.keep(name, Call(inputs, output, (), serves_owner=False))
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
-            for variable, value in known.moved:
+            for variable, value in (*known.moved, *kept):
                 variable.assign(value)
             self._losses += [(name, loss) for loss in known.losses]
             return known.output

@@ -57,19 +57,21 @@ class Recipe:
         """Make the networks.
 
         Returns:
-            Keras models by name, built (made with an Input, or called once on an example). No two of them may share a
-            variable, and no layer may draw random numbers of its own, as Dropout does (recurrent layers without dropout
-            do not). A network whose `trainable` is False is frozen: no update owns it, it runs in inference mode, and
-            no checkpoint holds it.
+            Keras models by name, built (made with an Input, or called once on an example). Two of them may share
+            layers, whose variables are trained, saved and averaged once. No layer may draw random numbers of its own,
+            as Dropout does (recurrent layers without dropout do not). A network whose `trainable` is False is frozen:
+            no update owns it, it runs in inference mode, and no checkpoint holds it.
         """
         raise NotImplementedError
 
-    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer | dict[str, keras.optimizers.Optimizer]]:
         """Make the optimizers.
 
         Returns:
             One Keras optimizer for each network that is not frozen, by the network's name. All updates that own the
-            network use it, with one set of slots and one count of iterations.
+            network use it, with one set of slots and one count of iterations. Or a dict of optimizers by name, among
+            which Update(optimizer=...) chooses. A network whose layers are all in other networks needs none. If an
+            update owns several networks that share a layer, the optimizer of the first one trains it.
         """
         raise NotImplementedError
 

@@ -27,6 +27,7 @@ from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
@@ -146,7 +147,8 @@ class StageStep:
                 metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in stage.owns}
+        changed = self._run_state.sharing.relatives
+        of_updates = {k: [finite[u.name] for u in due if k in changed(u.owns)] for k in changed(stage.owns)}
         # Averages are of whole networks, also where the stage sees parts of them.
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
@@ -175,7 +177,8 @@ class StageStep:
 
     def _on_slice(self, due: tuple[Update, ...], step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
         """Compute each update on this rank's whole slice; forward passes are shared between the updates of the step."""
-        batch, shared = self.batch_at(step, data), SharedForward(together=self.stage.together)
+        batch = self.batch_at(step, data)
+        shared = SharedForward(self._stage_state.sharing, together=self.stage.together)
         # All tapes are open from the start: a later update may differentiate what an earlier one has computed.
         tapes = {update.name: self._tape(update) for update in due}
 
@@ -262,7 +265,7 @@ class StageStep:
         nets = Nets(
             state.networks,
             frozen=state.frozen,
-            owned=update.owns,
+            owned=state.moved_by(update.owns),
             training=True,
             shared=shared,
             losses=of_calls,
@@ -311,7 +314,7 @@ class StageStep:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self.networks[name].trainable_variables]
+        return [variable for some in parts(self.networks, update.owns).values() for variable in some]
 
     def _tape(self, update: Update) -> tf.GradientTape:
         tape = tf.GradientTape(watch_accessed_variables=False)
@@ -322,7 +325,7 @@ class StageStep:
     def _gradients(self, update: Update, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
         """Compute dense gradients of the owned variables; refuse to leave one out, for which the ranks would wait."""
         gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
-        paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
+        paths = [f"{v.path} of {name}" for name, some in parts(self.networks, update.owns).items() for v in some]
         if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
             in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
             what = f"{self._where(update)}: the loss does not depend on {list_some(untouched)}"
