@@ -11,11 +11,12 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, trained, values_of
 from hvdgan.checkpoints.contents import contents
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import Update
+from hvdgan.recipe import DataSpec, Update
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
 from hvdgan.training.saving import Commits
+from hvdgan.training.train_state import build_state
 from saved import checkpoint, rewrite, tensors, train, untrained
 from shared_layers import CoGAN, Combined, InsideAnother, TwoOptimizers
 from tiny import TinyOptions
@@ -145,6 +146,18 @@ class HalfFrozen(InsideAnother):
         networks = super().networks()
         networks["encoder"].trainable = False
         return networks
+
+
+class Frozen(InsideAnother):
+    def networks(self):
+        networks = super().networks()
+        networks["autoencoder"].trainable = False
+        return networks
+
+
+def test_frozen_networks_may_share_layers():
+    state = build_state(Frozen(TinyOptions(), DataSpec((8, 8, 1), 100)), 0.9)
+    assert [*state.frozen] == ["encoder", "decoder", "autoencoder"] and [*state.optimizers] == ["critic"]
 
 
 class HalfLocal(CoGAN):
