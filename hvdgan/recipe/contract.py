@@ -15,6 +15,7 @@ import tensorflow as tf
 from hvdgan.recipe.batch import Batch, Domain, State, StateValues, unpack
 from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
@@ -240,12 +241,15 @@ def controlled(
     return new_state(given, declared, values, what, recipe.control, per_sample=False)
 
 
-def loss_of(loss: Loss, nets: Nets, batch: Batch, where: str) -> tuple[tf.Tensor, dict[str, tf.Tensor], Any]:
+def loss_of(
+    loss: Loss, nets: Nets, batch: Batch, where: str, draws: LayerDraws
+) -> tuple[tf.Tensor, dict[str, tf.Tensor], Any]:
     """Call the loss of an update, and return it and its metrics as float32 scalars, and new state, unchecked.
 
-    `where` begins the messages.
+    `where` begins the messages; layers draw numbers of `draws`.
     """
-    given = call(loss, nets, batch, what=f"{where}: the loss", wanted=IN_NETS)
+    with draws.in_use(f"{where}: ", loss):
+        given = call(loss, nets, batch, what=f"{where}: the loss", wanted=IN_NETS)
     is_pair = isinstance(given, tuple | list) and len(given) in (2, 3) and isinstance(given[1], dict)
     check(is_pair, f"{where}: the loss returns {described(given)}; it must return {LOSS}", loss)
     check("loss" not in given[1], f"{where}: a metric is named loss, as the loss itself is; rename it", loss)

@@ -24,6 +24,7 @@ from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrun
 from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
@@ -81,6 +82,8 @@ class StageStep:
         # is multiplied by w_r alone, and Horovod divides the sums. Metrics are multiplied by w_r before their mean.
         self._weight = ranks.weights(config.global_batch_size)[ranks.rank]
         self._loss_factor = self._weight * ranks.loss_factor(config.compression)
+        self._changed: dict[str, str] = {}
+        """in the step that is being traced, the last update that has changed a network, by the network's name"""
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
         self.of_several: list[Mistake] = []
@@ -130,7 +133,7 @@ class StageStep:
         stage_step = to_device(stage_step)
         self._set_level(stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
-        metrics, finite = Metrics(), Metrics()
+        metrics, finite, self._changed = Metrics(), Metrics(), {}
         # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
         for group in [due] if stage.together else [(update,) for update in due]:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
@@ -145,6 +148,7 @@ class StageStep:
                     measured["loss_scale"] = scale.adapt(is_finite)
                 finite[update.name] = is_finite
                 metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
+                self._changed |= dict.fromkeys(update.owns, update.name)
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
         changed = self._run_state.sharing.relatives
@@ -271,7 +275,15 @@ class StageStep:
             losses=of_calls,
             averages=self._run_state.sampling_values(),
         )
-        loss, measured, new = loss_of(update.loss, nets, batch, where)
+        draws = LayerDraws(
+            prepared.random,
+            update.name,
+            vars(prepared).values(),
+            versions=self._changed,
+            pack=self._recipe.pack,
+            taped=True,
+        )
+        loss, measured, new = loss_of(update.loss, nets, batch, where, draws)
         declared = state.declared_state.declared
         new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
         if of_networks := self._network_losses(update, of_calls):

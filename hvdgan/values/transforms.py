@@ -198,17 +198,18 @@ class OneHot(Step):
     counts: ClassVar[Sequence[int]] = (1,)
 
     def forward(self, values: Any, ops: Any) -> Any:
-        is_class = ops.equal(values, self._numbers(ops))
-        return ops.where(ops.any(is_class, axis=-1, keepdims=True), ops.where(is_class, 1.0, 0.0), math.nan)
+        is_class, one = ops.equal(values, self._numbers(values, ops)), ops.ones_like(values)
+        found = ops.where(is_class, one, 0.0 * one)
+        return ops.where(ops.any(is_class, axis=-1, keepdims=True), found, math.nan * one)
 
     def inverse(self, values: Any, ops: Any) -> Any:
-        return ops.take(self._numbers(ops), ops.argmax(values, axis=-1, keepdims=True))
+        return ops.take(self._numbers(values, ops), ops.argmax(values, axis=-1, keepdims=True))
 
     def is_valid(self) -> bool:
         return self.classes > 1 and self.classes == int(self.classes)
 
-    def _numbers(self, ops: Any) -> Any:
-        return ops.arange(int(self.classes), dtype="float32")
+    def _numbers(self, values: Any, ops: Any) -> Any:
+        return ops.arange(int(self.classes), dtype=values.dtype)
 
 
 _KINDS: dict[str, type[Step]] = {

@@ -1,6 +1,9 @@
 """Further arrays of the samples, by name: of another size, as maps of classes, as vectors and as single numbers."""
 
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -14,7 +17,9 @@ from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
-from packed import pack
+from hvdgan.train import main
+from launching import ROOT
+from packed import pack, write_images
 
 RNG = np.random.default_rng(0)
 COUNT = 12
@@ -178,3 +183,39 @@ def test_mistakes_are_one_line_that_names_the_array(arrays, settings, said):
     with pytest.raises(UserError) as caught:
         opened(npz({**ARRAYS, **arrays}), **settings)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+MINE = "--recipe tiny_arrays:Maps --data a.npz --arrays"
+REFUSED = {
+    "--recipe dcgan --data photos --image-size 8 --fit crop --arrays map": "--arrays map: photos holds no arrays",
+    "--recipe dcgan --data digits --axes-of map=HW": "--axes-of map=HW: digits holds no arrays beside its samples; ",
+    "--recipe dcgan --data a.npz --values-of map=none": "--values-of map=none: ",
+    "--recipe cyclegan --data a.npz --arrays map": "--arrays map: is for recipes without domains; ",
+    f"{MINE} mask --crop 5,4 --holdout 0": "--crop 5,4: a sample is (2, 2) times its array mask; ",
+    f"{MINE} volume --crop 4,4": "--crop 4,4: a sample (8, 6) is no multiple of its array volume (7, 5, 3); ",
+    f"{MINE} volume --flip": "--flip: mirrors array volume along the axes of the samples, ",
+    f"{MINE} mask": "recipe Maps (",  # which asks for other arrays
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_commands_refuse_arrays_in_one_line(words, capsys):
+    write_images(Path("photos"), count=4)
+    half = {"mask": ARRAYS["mask"][:, ::2, ::2], "volume": np.zeros((COUNT, 7, 5, 3, 1))}
+    npz({"images": ARRAYS["images"], **half})
+    assert main([*words.split(), "--global-batch-size", "2", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"hvdgan: {REFUSED[words]}") and said.count("\n") == 1
+
+
+def test_the_example_of_the_page_prints_what_it_shows(monkeypatch, capsys):
+    page = (ROOT / "docs" / "data.md").read_text().partition("## More than one array")[2].partition("\n## ")[0]
+    data, recipe = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(data, {})
+    Path("my_scenes.py").write_text(recipe)
+    monkeypatch.syspath_prepend(".")
+    (command,) = re.findall(r"^python -m hvdgan.train (.*)$", page, re.MULTILINE)
+    assert main(shlex.split(command)) == 0
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert shown in capsys.readouterr().out
+    sys.modules.pop("my_scenes", None)

@@ -1,6 +1,6 @@
 """A map of all channels, or one for each: exact inverse for every type, statistics, JSON, and what is refused.
 
-The parts of a sample in a record have shapes and maps of their own. Modules: values.sample_values"""
+The parts of a sample have shapes and maps of their own. Modules: values.sample_values"""
 
 import json
 
@@ -72,7 +72,9 @@ def test_what_is_no_map(text, message):
 def test_maps_are_made_again_from_json_and_described():
     values = SampleValues(
         parse("log1p", "--values", ("0", "1")),
+        arrays={"map": parse("onehot:4", "--values-of map=", ("0",), widens=True)},
         conditions=parse("energy=range:0,500;theta=none", "--condition-values", ("energy", "theta"), ("GeV", "")),
     )
     assert sample_values.of_json(json.loads(json.dumps(values.to_json()))) == values
-    assert values.lines() == ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
+    lines = ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
+    assert values.lines() == [*lines, "arrays/map: onehot:4"]
