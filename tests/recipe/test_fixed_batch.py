@@ -57,10 +57,10 @@ def test_a_network_trains_with_a_number_of_samples_that_it_can_take(recipe, coun
     ],
 )
 def test_other_numbers_are_refused_by_the_networks_name(recipe, settings, count):
-    with pytest.raises(UserError, match=f"network generator gives 16 samples, .* is called with {count}; let its lay"):
+    with pytest.raises(UserError, match=f"network generator always gives 16 samples, and is called with {count}; let"):
         tiny_run(recipe, **settings)
 
 
 def test_a_dry_run_as_if_on_two_ranks_refuses_their_slices():
-    with pytest.raises(UserError, match="with 8 samples a rank: .* network generator gives 16 samples"):
+    with pytest.raises(UserError, match="with 8 samples a rank: .* network generator always gives 16"):
         list(as_if(tiny_run(Trained), 2))
