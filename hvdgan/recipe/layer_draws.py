@@ -31,7 +31,7 @@ Shape = tuple[int | None, ...]
 _draws: contextvars.ContextVar["LayerDraws | None"] = contextvars.ContextVar("draws", default=None)
 _plain = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}
 _plain_gamma, _plain_binomial = tf.random.stateless_gamma, tf.random.stateless_binomial
-_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape]]]" = weakref.WeakKeyDictionary()
+_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape] | None]]" = weakref.WeakKeyDictionary()
 _INSIDE = 0.954499736  # share of a normal distribution within two standard deviations
 
 
@@ -56,8 +56,8 @@ class NetworkCall:
     key: str
     rows: int | None = None
     """samples in the network's inputs, if known"""
-    of_twice: Callable[[], list[Shape]] | None = None
-    """computes the shapes that the layers draw for twice as many samples"""
+    of_twice: Callable[[], list[Shape] | None] | None = None
+    """computes the shapes that the layers draw for twice as many samples, or None if they cannot take these"""
     seeds: int = 0
     shapes: list[Shape] = dataclasses.field(default_factory=list)
 
@@ -180,7 +180,10 @@ class LayerDraws:
         if self._call.of_twice is not None:
             rows = self._call.rows
             shapes, number = self._call.of_twice(), len(self._call.shapes)
-            twice = shapes[number - 1] if number <= len(shapes) else ()
+            if shapes is None:  # a layer is written for this number of samples
+                twice = (2 * rows, *sizes[1:]) if rows and sizes[:1] == (rows,) else sizes
+            else:
+                twice = shapes[number - 1] if number <= len(shapes) else ()
             if sizes == twice or (rows is None and sizes[:1] != (None,)):
                 return shared
             doubled, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
@@ -206,8 +209,8 @@ class LayerDraws:
         self._refused = self._refused or f"{who} draws numbers {what}"
 
 
-def _of_twice(network: Any, inputs: Any, rows: int | None) -> list[Shape]:
-    """The shapes that layers draw in a call of the network on twice as many samples.
+def _of_twice(network: Any, inputs: Any, rows: int | None) -> list[Shape] | None:
+    """The shapes that layers draw in a call of the network on twice as many samples; None if the call fails.
 
     They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
     """
@@ -229,9 +232,12 @@ def _of_twice(network: Any, inputs: Any, rows: int | None) -> list[Shape]:
             with keras.StatelessScope(collect_losses=True), _using(draws):
                 network(*positional, **keywords)
 
-        with tf.init_scope():
-            tf.function(call, autograph=False).get_concrete_function(*specs)
         known[key] = shapes
+        try:
+            with tf.init_scope():
+                tf.function(call, autograph=False).get_concrete_function(*specs)
+        except (ValueError, tf.errors.InvalidArgumentError):
+            known[key] = None
     return known[key]
 
 
