@@ -37,6 +37,7 @@ def test_programs_build(tmp_path, monkeypatch, capsys):
     assert not refused
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", EACH)
 def test_program(name, tmp_path):
     """Programs that compare the samples of a batch differ on two ranks; hvdgan compares the ranks' weights itself."""
