@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from PIL import Image
 
 from hvdgan.data import open_source
 from hvdgan.data.bad_files import BadImage
@@ -219,3 +220,17 @@ def test_the_example_of_the_page_prints_what_it_shows(monkeypatch, capsys):
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert shown in capsys.readouterr().out
     sys.modules.pop("my_scenes", None)
+
+
+def test_numbers_outside_of_a_declared_range_are_a_remark():
+    (line,) = opened(npz(ARRAYS), values_of="map=none;spectrum=none;energy=range:0,500").remarks
+    assert line.startswith(
+        "--values-of energy: in 12 samples looked at, numbers of 0 lie outside of the declared range"
+    )
+
+
+def test_pictures_of_classes_are_not_brought_to_one_size():
+    """The mean of two classes is none."""
+    own({"images": ARRAYS["images"], "map": [Image.new("L", (4 + number % 2, 4)) for number in range(COUNT)]})
+    with pytest.raises(UserError, match="map has pictures of several sizes; give arrays of one size"):
+        open_source(Config(data=f"{__name__}:Items", image_size=8, arrays=ArrayConfig(arrays=("map",), axes="HWC")))
