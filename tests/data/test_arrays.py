@@ -19,6 +19,7 @@ from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
+from hvdgan.training.step import used
 from launching import ROOT
 from packed import pack, write_images
 
@@ -138,8 +139,9 @@ def test_the_fingerprint_covers_numbers_names_and_axes_of_each_array():
     same, changed = opened(npz(ARRAYS)), {**ARRAYS, "mask": ~ARRAYS["mask"]}
     others = [opened(npz(changed)), opened(npz(ARRAYS), axes_of="spectrum=CW")]
     others += [opened(npz(ARRAYS), arrays=("map", "spectrum", "energy")), opened(npz(ARRAYS), **NONE)]
+    others += [opened(npz({**ARRAYS, "cover": ARRAYS["mask"]}), arrays=("map", "cover", "spectrum", "energy"))]
     assert opened(npz(ARRAYS)).fingerprint == same.fingerprint
-    assert len({each.fingerprint for each in (same, *others)}) == 5
+    assert len({each.fingerprint for each in (same, *others)}) == 6
 
 
 @pytest.mark.parametrize(
@@ -227,6 +229,11 @@ def test_numbers_outside_of_a_declared_range_are_a_remark():
     assert line.startswith(
         "--values-of energy: in 12 samples looked at, numbers of 0 lie outside of the declared range"
     )
+
+
+def test_an_array_may_have_the_name_of_another_part_of_a_batch():
+    data = {"images": 0, "index": 0, "numbers": 0, "arrays/index": 0, "B/images": 0, "B/index": 0}
+    assert [*used(data)] == ["images", "numbers", "arrays/index", "B/images"]
 
 
 def test_pictures_of_classes_are_not_brought_to_one_size():
