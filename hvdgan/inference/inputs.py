@@ -96,25 +96,25 @@ def open_data(trained: TrainedNetworks, data: str | None, peers: Peers = ALONE, 
 def open_samples(
     config: Config, spec: DataSpec, images: str, peers: Peers = ALONE, axes: str | None = None
 ) -> tuple[Samples, DataSpec]:
-    """Open samples that another program made, of the shape that networks make, in the units of the data."""
-    values = SampleValues(maps_of(spec).images)
+    """Open samples that another program made, of the shape that networks make, in the units of the data.
+
+    They have the arrays of the data if their file does.
+    """
+    values = SampleValues(maps_of(spec).images, arrays=maps_of(spec).arrays)
     absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
-    absent |= {"arrays": (), "values_of": None, "axes_of": None}
     config = _with_axes(config, axes)
     arrays = dataclasses.replace(config.arrays, crop=(), conditions=(), **absent)
     made = dataclasses.replace(
-        spec,
-        input_shape=None,
-        array_shapes={},
-        constants_shape=None,
-        conditions=(),
-        values=values,
-        layout=None,
-        constants=None,
+        spec, input_shape=None, constants_shape=None, conditions=(), values=values, layout=None, constants=None
     )
     try:
         source = _opened(_for_others(dataclasses.replace(config, arrays=arrays), images, spec, spec.shape), made, peers)
     except UserError as error:
+        if spec.array_shapes:
+            lacks = dataclasses.replace(config.arrays, arrays=(), values_of=None, axes_of=None)
+            images_alone = dataclasses.replace(maps_of(spec), arrays={})
+            others = dataclasses.replace(spec, array_shapes={}, values=images_alone)
+            return open_samples(dataclasses.replace(config, arrays=lacks), others, images, peers)
         raise UserError(str(error).replace("--data ", "--images ")) from error
     return source.mapped(values), dataclasses.replace(made, num_classes=source.num_classes)
 

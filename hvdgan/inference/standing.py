@@ -38,7 +38,9 @@ def set_standing_statistics(
     inputs = data_inputs(trained, data, seed, axes) if starts else blank_inputs(recipe.data)
     values = trained.state.sampling_values() if weights == "averaged" else {}
     state = trained.state.declared_state.seen_in_samples()
-    nets = Nets(networks, frozen=trained.state.frozen, training=True, values=values, shared=calls, state=state)
+    nets = _NetsInTraining(
+        networks, frozen=trained.state.frozen, training=True, values=values, shared=calls, state=state
+    )
     drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
     layers = [layer for network in networks.values() for layer in layers_of(network)]
     norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
@@ -75,6 +77,13 @@ def set_standing_statistics(
     for key, total in sums.items():
         used.get(key, statistics[key]).assign(total / (batches * keys.count(key)))
     return [name for name, network in networks.items() if any(id(each) in sums for each in network.variables)]
+
+
+class _NetsInTraining(Nets):
+    """Networks in training mode, also where sample() asks for inference mode."""
+
+    def _is_training(self, name: str, wanted: bool | None) -> bool:
+        return super()._is_training(name, None)
 
 
 class _Calls(SharedForward):

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -12,6 +13,8 @@ from hvdgan.errors import UserError
 _PHILOX = tf.random.Algorithm.PHILOX.value
 _BLOCK = 4  # float32 numbers that Philox makes from one value of its counter
 _UNIFORM_VALUES = 2**23  # uniform() returns multiples of 1 / 2**23
+Key: TypeAlias = str | tf.Tensor
+"""a name of numbers, or a seed that seed_of() has made of one"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +49,12 @@ class Random:
         """Return a Random for the same part, with other numbers."""
         return dataclasses.replace(self, scope=f"{self.scope}/{scope}")
 
-    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def seed_of(self, key: str) -> tf.Tensor:
+        """A seed of a key, (2,) int32 in the host's memory, which normal() and uniform() take in place of one."""
+        with tf.device("cpu:0"):
+            return tf.cast(self._seed(key) % tf.int32.max, tf.int32)
+
+    def normal(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         """Draw normal numbers of mean 0 and variance 1, (B, *shape) float32.
 
         Args:
@@ -55,7 +63,7 @@ class Random:
         """
         return self._part(tf.raw_ops.StatelessRandomNormalV2, key, shape)
 
-    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def uniform(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         """Draw equally likely numbers from 0 (included) to 1 (excluded), (B, *shape) float32.
 
         Args:
@@ -78,7 +86,7 @@ class Random:
         # The largest value of uniform() times `high` is below `high` in float32 too, so no number must be clipped.
         return tf.cast(self.uniform(key, shape) * high, tf.int32)
 
-    def _part(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
+    def _part(self, draw: Callable[..., tf.Tensor], key: Key, shape: Sequence[int]) -> tf.Tensor:
         """The part's numbers among those that tf.random.stateless_normal or _uniform draws for the global batch."""
         each = math.prod(shape)
         wanted = self.count * each
@@ -97,8 +105,8 @@ class Random:
     def _sent(self, numbers: tf.Tensor) -> tf.Tensor:
         return numbers if self.to_device is None else self.to_device(numbers)
 
-    def _seed(self, key: str) -> tf.Tensor:
-        return tf.stack([self._digest(key), self.at])
+    def _seed(self, key: Key) -> tf.Tensor:
+        return key if tf.is_tensor(key) else tf.stack([self._digest(key), self.at])
 
     def _digest(self, key: str) -> tf.Tensor:
         digest = hashlib.sha256(f"{self.seed}/{self.scope}/{key}".encode()).digest()

@@ -8,20 +8,20 @@ import tensorflow as tf
 from hvdgan.recipe.recipe_errors import Mistake
 
 
-def call(name: str, network: keras.Model, inputs: Any, *, training: bool) -> Any:
-    """Call a network on inputs as Nets has them, positional ones and keywords."""
+def call(name: str, network: keras.Model, inputs: Any) -> Any:
+    """Call a network on inputs as Nets has them, positional ones and keywords with `training`."""
     positional, keywords = inputs
     try:
-        output = network(*positional, training=training, **keywords)
-    except (ValueError, tf.errors.InvalidArgumentError) as error:
-        _refuse(name, network, inputs, training=training, cause=error)
+        output = network(*positional, **keywords)
+    except (ValueError, tf.errors.InvalidArgumentError):
+        _refuse(name, network, inputs)
         raise
     if _counts(inputs) == {1} and 1 not in _counts(output):  # TensorFlow broadcasts one sample to any number
-        _refuse(name, network, inputs, training=training)
+        _refuse(name, network, inputs)
     return output
 
 
-def _refuse(name: str, network: keras.Model, inputs: Any, *, training: bool, cause: Exception | None = None) -> None:
+def _refuse(name: str, network: keras.Model, inputs: Any) -> None:
     """Refuse the call if the network gives a fixed number of samples, whatever their number in its inputs."""
 
     def of_any_number(each: Any) -> Any:
@@ -31,7 +31,7 @@ def _refuse(name: str, network: keras.Model, inputs: Any, *, training: bool, cau
 
     def called(positional: Any, keywords: Any) -> Any:
         with keras.StatelessScope():
-            return network(*positional, training=training, **keywords)
+            return network(*positional, **keywords)
 
     try:
         with tf.init_scope():
@@ -44,9 +44,9 @@ def _refuse(name: str, network: keras.Model, inputs: Any, *, training: bool, cau
     if fixed and None not in fixed and not fixed & given_numbers:
         numbers, called_with = (" or ".join(sorted(map(str, each))) for each in (fixed, given_numbers))
         advice = "let its layers read tf.shape(inputs)[0] instead of a number"
-        advice += ", or choose --global-batch-size so that a rank has as many" * training
+        advice += ", or choose --global-batch-size so that a rank has as many" * inputs[1]["training"]
         what = f"network {name} gives {numbers} samples, whatever it gets, and is called with {called_with}"
-        raise Mistake(f"{what}; {advice}") from cause
+        raise Mistake(f"{what}; {advice}") from None
 
 
 def _counts(tensors: Any) -> set[int | None]:

@@ -2,17 +2,17 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from hvdgan.recipe.batch import Batch, scoped
 from hvdgan.recipe.contract import prepare
-from hvdgan.recipe.draws import Random
+from hvdgan.recipe.draws import Key, Random
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.outputs import sampled
+from hvdgan.recipe.outputs import Arrays, sampled
 from hvdgan.recipe.recipe import Recipe
 
 
@@ -25,21 +25,26 @@ class SampleRandom(Random):
     def scoped(self, scope: str) -> "SampleRandom":
         return SampleRandom(self.seed, self.at, f"{self.scope}/{scope}")
 
-    def normal(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def normal(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         return self._each(tf.random.stateless_normal, key, shape)
 
-    def uniform(self, key: str, shape: Sequence[int]) -> tf.Tensor:
+    def uniform(self, key: Key, shape: Sequence[int]) -> tf.Tensor:
         return self._each(tf.random.stateless_uniform, key, shape)
 
-    def _each(self, draw: Callable[..., tf.Tensor], key: str, shape: Sequence[int]) -> tf.Tensor:
-        digest = self._digest(key)
+    def _each(self, draw: Callable[..., tf.Tensor], key: Key, shape: Sequence[int]) -> tf.Tensor:
+        seed = tf.cast(self._seed(key), tf.int64)
         return tf.map_fn(
-            lambda number: draw(tuple(shape), tf.stack([digest, number]), alg="philox"),
+            lambda number: draw(tuple(shape), seed + [0, number], alg="philox"),
             self.at,
             fn_output_signature=tf.TensorSpec(tuple(shape), tf.float32),
         )
 
+    def _seed(self, key: Key) -> tf.Tensor:
+        """The seed of the sample with the number 0."""
+        return key if tf.is_tensor(key) else tf.stack([self._digest(key), tf.zeros((), tf.int64)])
 
+
+T = TypeVar("T")
 Input = dict[str, np.ndarray]
 """the parts of a sample of the data, and what describes it: `labels`, `conditions` and `numbers`"""
 
@@ -56,7 +61,7 @@ class Drawing:
     interpolate: tuple[int, int] | None = None  # two seeds; samples lie between the first of each, on a sphere
     num: int = 2  # number of samples of the interpolation, >= 2
 
-    def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> tf.Tensor:
+    def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Arrays:
         """Compute the samples of these numbers, (B,) int64, as the recipe's sample() returns them."""
         return sampled(self.recipe, self.nets, self.batch(numbers, data))
 
@@ -82,8 +87,8 @@ class Drawing:
 
 def draw_batches(
     drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int
-) -> Iterator[tuple[np.ndarray, list[Input]]]:
-    """Draw samples 0 to num - 1 in order: (N, ...) as networks see them, and what each started from."""
+) -> Iterator[tuple[dict[str, np.ndarray], list[Input]]]:
+    """Draw samples 0 to num - 1 in order: arrays (N, ...) as networks see them, and what each started from."""
     function = tf.function(drawing, autograph=False)
     waiting: list[Input] = []
     done = 0
@@ -92,11 +97,22 @@ def draw_batches(
         waiting += itertools.islice(inputs, batch_size - len(waiting))
         numbers = tf.range(done, done + batch_size, dtype=tf.int64)
         data = {name: tf.constant(np.stack([each[name] for each in waiting])) for name in waiting[0]}
-        samples = function(numbers, data).numpy()
-        yield samples[: num - done], waiting[: min(len(samples), num - done)]
+        made = {name: array.numpy() for name, array in function(numbers, data).items()}
+        count = len(made["images"])
+        yield {name: array[: num - done] for name, array in made.items()}, waiting[: min(count, num - done)]
         # A recipe may return fewer samples than inputs; the remaining inputs begin the next batch.
-        done += len(samples)
-        waiting = waiting[len(samples) :]
+        done += count
+        waiting = waiting[count:]
+
+
+def joined(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays of several batches of samples, one after the other."""
+    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+
+
+def as_written(made: Mapping[str, T]) -> dict[str, T]:
+    """Arrays of samples by their names in files and exports: without others, the samples themselves are `samples`."""
+    return dict(made) if len(made) > 1 else {"samples": made["images"]}
 
 
 def are_classes(drawn: Any) -> bool:

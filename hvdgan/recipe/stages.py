@@ -66,6 +66,8 @@ class Update:
             BatchNorm statistics move in any case. None: the optimizers always step.
         reduce: False to train the owned networks on each rank's own samples alone. Their weights, slots and statistics
             then differ between the ranks, as those of the discriminators of SAGIPS do (arXiv:2407.00051).
+        optimizer: name among the optimizers of each owned network for which optimizers() returns a dict; None if it
+            returns one optimizer for each.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Update:
     clip_weights: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
     reduce: bool = True
+    optimizer: str | None = None
 
     def __post_init__(self) -> None:
         where, rate = f"update {self.name}", self.learning_rate

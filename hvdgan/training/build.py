@@ -75,7 +75,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
     try:
-        schedule = Schedule(checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen))
+        schedule = Schedule(
+            checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen, sharing=state.sharing)
+        )
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
@@ -83,8 +85,8 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
     kept = DeclaredState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(state, declared_state=kept, local=local_networks(stages))
-    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+    state = dataclasses.replace(state, declared_state=kept, local=state.sharing.relatives(local_networks(stages)))
+    if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
@@ -147,8 +149,8 @@ def _no_new_variables(networks: Mapping[str, keras.Model], recipe: Recipe) -> It
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
     """Take the statistics of the layers that ask for it, or with --sync-batch-norm of all, over all ranks."""
     plain, weight = keras.layers.BatchNormalization, ranks.weights(config.global_batch_size)[ranks.rank]
-    layers = [(name, layer) for name, network in state.networks.items() for layer in layers_of(network)]
-    norms = [(name, layer) for name, layer in layers if isinstance(layer, plain)]
+    layers = {id(layer): (name, layer) for name, network in state.networks.items() for layer in layers_of(network)}
+    norms = [(name, layer) for name, layer in layers.values() if isinstance(layer, plain)]
     if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     for name, norm in norms:
@@ -324,7 +326,7 @@ def _facts(source: Samples, made: Trainable) -> dict[str, Any]:
                 stage.name,
                 stage.steps,
                 stage.together,
-                [[update.name, [*update.owns], update.every, update.reduce] for update in stage.updates],
+                [[each.name, [*each.owns], each.every, each.reduce, each.optimizer] for each in stage.updates],
             ]
             for stage in made.schedule.stages
         ],

@@ -120,7 +120,7 @@ def refuse_unrepeatable(
     frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     _note_outside(function, state, saved | frozen)
     seeds = {
-        id(variable.value.handle): f"network {name} draws its own random numbers (layer {layer.name})"
+        id(variable.value.handle): f"network {name} shuffles the samples of a rank (layer {layer.name})"
         for name, network in state.networks.items()
         for layer, variable in seeds_of(network)
     }
@@ -138,10 +138,7 @@ def refuse_unrepeatable(
             of_python.append(at())
         for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
             if id(handle) in seeds and _USES.search(operation.type):
-                raise UserError(
-                    f"{at()}: {seeds[id(handle)]}, which would depend on the rank; draw them with batch.random and "
-                    "give them to the network as an input"
-                )
+                raise UserError(f"{at()}: {seeds[id(handle)]}, so its result would depend on the rank; leave it out")
             if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _FOLLOW if id(handle) in frozen else _KEEP

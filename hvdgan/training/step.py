@@ -24,9 +24,11 @@ from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrun
 from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
@@ -80,6 +82,8 @@ class StageStep:
         # is multiplied by w_r alone, and Horovod divides the sums. Metrics are multiplied by w_r before their mean.
         self._weight = ranks.weights(config.global_batch_size)[ranks.rank]
         self._loss_factor = self._weight * ranks.loss_factor(config.compression)
+        self._changed: dict[str, str] = {}
+        """in the step that is being traced, the last update that has changed a network, by the network's name"""
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
         self.of_several: list[Mistake] = []
@@ -129,7 +133,7 @@ class StageStep:
         stage_step = to_device(stage_step)
         self._set_level(stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
-        metrics, finite = Metrics(), Metrics()
+        metrics, finite, self._changed = Metrics(), Metrics(), {}
         # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
         for group in [due] if stage.together else [(update,) for update in due]:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
@@ -144,9 +148,11 @@ class StageStep:
                     measured["loss_scale"] = scale.adapt(is_finite)
                 finite[update.name] = is_finite
                 metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
+                self._changed |= dict.fromkeys(update.owns, update.name)
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in stage.owns}
+        changed = self._run_state.sharing.relatives
+        of_updates = {k: [finite[u.name] for u in due if k in changed(u.owns)] for k in changed(stage.owns)}
         # Averages are of whole networks, also where the stage sees parts of them.
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
@@ -175,7 +181,8 @@ class StageStep:
 
     def _on_slice(self, due: tuple[Update, ...], step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
         """Compute each update on this rank's whole slice; forward passes are shared between the updates of the step."""
-        batch, shared = self.batch_at(step, data), SharedForward(together=self.stage.together)
+        batch = self.batch_at(step, data)
+        shared = SharedForward(self._stage_state.sharing, together=self.stage.together)
         # All tapes are open from the start: a later update may differentiate what an earlier one has computed.
         tapes = {update.name: self._tape(update) for update in due}
 
@@ -262,13 +269,21 @@ class StageStep:
         nets = Nets(
             state.networks,
             frozen=state.frozen,
-            owned=update.owns,
+            owned=state.moved_by(update.owns),
             training=True,
             shared=shared,
             losses=of_calls,
             averages=self._run_state.sampling_values(),
         )
-        loss, measured, new = loss_of(update.loss, nets, batch, where)
+        draws = LayerDraws(
+            prepared.random,
+            update.name,
+            vars(prepared).values(),
+            versions=self._changed,
+            pack=self._recipe.pack,
+            taped=True,
+        )
+        loss, measured, new = loss_of(update.loss, nets, batch, where, draws)
         declared = state.declared_state.declared
         new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
         if of_networks := self._network_losses(update, of_calls):
@@ -311,7 +326,7 @@ class StageStep:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self.networks[name].trainable_variables]
+        return [variable for some in parts(self.networks, update.owns).values() for variable in some]
 
     def _tape(self, update: Update) -> tf.GradientTape:
         tape = tf.GradientTape(watch_accessed_variables=False)
@@ -322,7 +337,7 @@ class StageStep:
     def _gradients(self, update: Update, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
         """Compute dense gradients of the owned variables; refuse to leave one out, for which the ranks would wait."""
         gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
-        paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
+        paths = [f"{v.path} of {name}" for name, some in parts(self.networks, update.owns).items() for v in some]
         if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
             in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
             what = f"{self._where(update)}: the loss does not depend on {list_some(untouched)}"

@@ -249,13 +249,13 @@ def _state(run: Run) -> Iterator[str]:
 
 def _networks(run: Run) -> Iterator[NetworkFacts]:
     for name, network in {**run.state.networks, **run.state.frozen}.items():
-        trainable, is_frozen = _trainable(network), name in run.state.frozen
+        trainable, is_frozen = _size(network.trainable_variables), name in run.state.frozen
         other = network.count_params() - trainable
         yield NetworkFacts(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
 
 
-def _trainable(network: keras.Model) -> int:
-    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
+def _size(variables: Sequence[keras.Variable]) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in variables)
 
 
 def _data(run: Run) -> Iterator[str]:
@@ -295,7 +295,7 @@ def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
             name=each.name,
             owns=[*each.owns],
             every=each.every,
-            bytes=bytes_each * each.reduce * sum(_trainable(step.networks[name]) for name in each.owns),
+            bytes=bytes_each * each.reduce * _size(step.variables(each)),
             reduce=each.reduce,
         )
         for each in step.stage.updates

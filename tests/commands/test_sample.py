@@ -228,7 +228,7 @@ INPUTS = [{"conditions": np.array([number / 2, 7], np.float32), "numbers": np.in
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such(tmp_path, suffix):
     path = tmp_path / "new" / f"a.{suffix}"
-    write_samples(path, SAMPLES, SPEC, INPUTS, of_data=True)
+    write_samples(path, {"images": SAMPLES}, SPEC, INPUTS, of_data=True)
     with np.load(path) if suffix == "npz" else h5py.File(path) as file:
         of_names = {f"{name}_{kind}" for name in file for kind in ("units", "channels")}
         assert {*file} - of_names == {"samples", "energy", "theta", "index"}

@@ -84,7 +84,7 @@ def test_what_is_not_finite_ends_the_evaluation_with_one_line():
     sums, samples = Tally(plan, np.linspace(0, 10, 11)[None], 8, np.zeros(0)), np.ones((3, 4, 4, 1), np.float32)
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
-        sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
+        sums.add(SampleBatch(np.arange(3, 6), samples, None, None, {}))
 
 
 @pytest.fixture

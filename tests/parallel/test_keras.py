@@ -10,7 +10,13 @@ from keras_trials import WORKS, outcomes
 from launching import ROOT
 
 SOME = {
-    "layers": ["MultiHeadAttention", "Dropout", "BatchNormalization", "BatchNormalization(synchronized=True)"],
+    "layers": [
+        "MultiHeadAttention(dropout=0.5)",
+        "LSTM(dropout=0.5)",
+        "MixUp",
+        "BatchNormalization",
+        "BatchNormalization(synchronized=True)",
+    ],
     "optimizers": ["Muon"],
     "constraints": ["UnitNorm"],
     "losses": ["MeanSquaredError(reduction='sum')", "MeanSquaredError(reduction='mean_with_sample_weight')"],
