@@ -4,6 +4,7 @@ from hvdgan.cli import start
 
 start.begin(__name__)
 
+import difflib
 import runpy
 import sys
 
@@ -32,12 +33,19 @@ def main() -> int:
     name, *words = sys.argv[1:] or [""]
     if name in ("-h", "--help"):
         lines = (f"  hvdgan {each:10}{what}" for each, what in COMMANDS.items())
-        print("usage: hvdgan COMMAND ...\n", *lines, "\nhvdgan COMMAND --help lists the flags of a command.", sep="\n")
+        end = "\nhvdgan COMMAND --help lists the flags of a command, hvdgan recipes the recipes."
+        print("usage: hvdgan COMMAND ...\n", *lines, end, sep="\n")
     elif name == "--version":
         print(__version__)
+    elif name == "recipes":
+        from hvdgan.cli.recipe_source import list_of_recipes  # here, since the other commands may have no packages
+
+        print(list_of_recipes())
     elif name not in COMMANDS:
         problem = f"{name}: no such command" if name else "no command"
-        print(f"hvdgan: {problem}; expected one of {', '.join(COMMANDS)}", file=sys.stderr)
+        meant = difflib.get_close_matches(name, [*COMMANDS, "recipes"], 1)
+        known = f"did you mean {meant[0]}?" if meant else f"expected one of {', '.join(COMMANDS)}"
+        print(f"hvdgan: {problem}; {known}", file=sys.stderr)
         return 2
     else:
         sys.argv[1:] = words

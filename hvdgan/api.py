@@ -45,7 +45,9 @@ class TrainedRun:
     recipe: str | None = dataclasses.field(default=None, repr=False)
     data: str | None = dataclasses.field(default=None, repr=False)
 
-    def sample(self, samples: int = 64, *, seed: int = 0, class_: int | None = None) -> np.ndarray:
+    def sample(
+        self, samples: int = 64, *, seed: int = 0, class_: int | None = None
+    ) -> np.ndarray | dict[str, np.ndarray]:
         """Draw samples with the networks of the newest checkpoint, as hvdgan.sample does.
 
         Args:
@@ -54,15 +56,16 @@ class TrainedRun:
             class_: class to draw, for recipes with classes; None: those that the recipe draws.
 
         Returns:
-            (N, ...) in the units of the data: uint8 (N, H, W, C) of pictures.
+            (N, ...) in the units of the data: uint8 (N, H, W, C) of pictures; a dict of arrays by name if the recipe's
+            sample() makes several.
 
         Raises:
             UserError: the samples need conditions, which hvdgan.sample takes.
         """
         from hvdgan.inference.inputs import blank_inputs, data_inputs
         from hvdgan.inference.trained import load_trained
-        from hvdgan.recipe.display import restored, shown
-        from hvdgan.recipe.sampling import Drawing, draw_batches
+        from hvdgan.recipe.display import all_shown
+        from hvdgan.recipe.sampling import Drawing, draw_batches, joined
 
         trained = load_trained(self.run_dir, self.recipe)
         recipe, spec = trained.recipe, trained.recipe.data
@@ -70,8 +73,8 @@ class TrainedRun:
             raise UserError(f"samples of this run need conditions: python -m hvdgan.sample {self.run_dir} --condition")
         inputs = data_inputs(trained, self.data, seed) if recipe.shows_data else blank_inputs(spec)
         drawing = Drawing(recipe, trained.nets("averaged"), seed=seed, class_=class_)
-        drawn = [each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]
-        return restored(shown(np.concatenate(drawn), spec), spec)
+        made = all_shown(joined([each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]), spec)
+        return made if len(made) > 1 else made["images"]
 
 
 def fit(

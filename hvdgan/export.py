@@ -63,7 +63,7 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
             what, mapped = "sample()" if type(recipe).generate is Recipe.generate else "generate()", serving.mapped
             _write(request.out, form, serving.save, lambda path: list_maps(path, maps, mapped))
         given = ", ".join(f"{name} {_shape(each)}" for name, each in serving.inputs.items())
-        written = f"{given} -> samples {_shape(serving.samples)}"
+        written = f"{given} -> {', '.join(f'{name} {_shape(each)}' for name, each in serving.outputs.items())}"
     else:
         what, averaged = request.network, request.network in trained.state.ema
         network = _network(trained, request)

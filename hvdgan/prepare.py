@@ -133,9 +133,11 @@ def _in_words(index: dict[str, Any]) -> str:
 
 def _of(source: Samples) -> str:
     """Shape, classes and conditions of the samples."""
-    text = f"; shape {source.layout.shape} of {source.dtype}"
+    text = f"; shape {source.layout.shape} of {source.stored_dtype}"
     if source.layout.input_shape is not None:
         text += f", inputs {source.layout.input_shape}"
+    for name, store in source.arrays.items():
+        text += f", {name} {store.shape[1:]} of {store.dtype}"
     if source.labels is not None:
         text += f", {len(set(source.labels.tolist()))} classes"
     if source.values.conditions is not None:

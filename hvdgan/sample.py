@@ -7,7 +7,7 @@ start.begin(__name__)
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -113,9 +113,18 @@ from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.recipe import DataSpec, recipe_errors
 from hvdgan.recipe.contract import drawn_by
-from hvdgan.recipe.display import restored, save_samples, shown
+from hvdgan.recipe.display import all_shown, save_samples
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.sampling import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches
+from hvdgan.recipe.sampling import (
+    Drawing,
+    Input,
+    SampleRandom,
+    are_classes,
+    are_latents,
+    as_written,
+    draw_batches,
+    joined,
+)
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
@@ -136,18 +145,23 @@ def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
     return inputs if request.interpolate is None else itertools.repeat(next(inputs))
 
 
-def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[np.ndarray, list[Input]]]) -> None:
+def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[dict[str, np.ndarray], list[Input]]]) -> None:
     spec = recipe.data
     if not request.separate:
         drawn, started = zip(*batches, strict=True)
-        numbers, inputs = restored(shown(np.concatenate(drawn), spec), spec), list(itertools.chain(*started))
-        write_samples(request.out, numbers, spec, inputs, of_data=recipe.shows_data)
+        inputs = list(itertools.chain(*started))
+        write_samples(request.out, all_shown(joined(drawn), spec), spec, inputs, of_data=recipe.shows_data)
         return
-    suffix, number = ".png" if spec.is_pictures else ".npy", 0
-    for samples, _ in batches:
-        for sample in restored(shown(samples, spec), spec):
-            path = request.out / f"{number:06}{suffix}"
-            write_samples(path, sample[None] if spec.is_pictures else sample, spec, [])
+    number = 0
+    for made, _ in batches:
+        seen = all_shown(made, spec)
+        for sample in zip(*seen.values(), strict=True):
+            for name, array in zip(seen, sample, strict=True):
+                path = request.out / f"{number:06}{'' if name == 'images' else f'-{name}'}.npy"
+                if name == "images" and spec.is_pictures:
+                    write_samples(path.with_suffix(".png"), {name: array[None]}, spec, [])
+                else:
+                    write_samples(path, {"images": array}, spec, [])
             number += 1
 
 
@@ -164,25 +178,29 @@ def check_output(path: Path, *, separate: bool, overwrite: bool) -> None:
 
 
 def write_samples(
-    path: Path, samples: np.ndarray, spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False
+    path: Path, made: Mapping[str, np.ndarray], spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False
 ) -> None:
-    """Write samples (N, ...) in the units of the data to one file: a PNG, or an array.
+    """Write samples (N, ...) in the units of the data to one file: a PNG, or arrays.
 
-    An .npz and an .h5 also hold the conditions of their inputs by name, the units and names of channels as hvdgan reads
+    An .npz and an .h5 have `samples`, or each array by its name if sample() makes several, of which an .npy can hold
+    none but one. They also hold the conditions of their inputs by name, the units and names of channels as hvdgan reads
     them (attributes, or arrays of text such as `samples_units`), and `index`, the numbers in the data of samples of it.
     """
     suffix = path.suffix.lower()
     if suffix == ".png":
-        outputs.write(path, lambda partial: save_samples(partial, samples, spec))
+        outputs.write(path, lambda partial: save_samples(partial, made, spec))
         return
     if suffix == ".npy":
-        outputs.write(path, lambda partial: np.save(partial, samples))
+        if len(made) > 1:
+            raise UserError(f"--out {path}: holds one array, and sample() makes {', '.join(made)}; name an .npz or .h5")
+        outputs.write(path, lambda partial: np.save(partial, made["images"]))
         return
-    arrays, texts = {"samples": samples}, Texts()
+    arrays, texts = as_written(made), Texts()
     if spec.values is not None:
-        images, given = spec.values.images, spec.values.conditions
-        named = not all(map(str.isdecimal, images.channels))
-        texts["samples"] = {"units": list(images.units), "channels": list(images.channels) if named else []}
+        given, maps = spec.values.conditions, {**spec.values.arrays, next(iter(arrays)): spec.values.images}
+        for name, each in maps.items():
+            named = name in arrays and not all(map(str.isdecimal, each.channels))
+            texts[name] = {"units": list(each.units), "channels": list(each.channels) if named else []}
         if given is not None and inputs and "conditions" in inputs[0]:
             numbers = given.inverse(np.stack([each["conditions"] for each in inputs]))
             arrays |= dict(zip(spec.conditions, numbers.T, strict=True))

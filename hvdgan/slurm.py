@@ -11,16 +11,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
 from hvdgan.cli.app import main_of, run_app
 from hvdgan.errors import RunError, UserError
+from hvdgan.launching.starters import built_with
 from hvdgan.settings.file import as_words, read_runs
 from hvdgan.settings.own_code import refuse_foreign_settings
 from hvdgan.settings.types import Count, CountOrNever
+
+if TYPE_CHECKING:
+    from hvdgan.training.command import Command
 
 _HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
 
@@ -80,6 +85,8 @@ class Job:
     """file for the output of the job; default: %x-%j.out, that is, its name and number"""
     signal_seconds: Annotated[Count, _ASKS] = 300
     """time before the end of the job at which the ranks are asked to save and stop (seconds)"""
+    test: Annotated[bool, _RUNS] = False
+    """a job of five minutes on these nodes that trains nothing: its ranks run hvdgan.doctor"""
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
     """largest number of times that the job returns to the queue to resume the run"""
     launcher: Annotated[Literal["srun", "mpi", "gloo", "elastic"], _RUNS] = "srun"
@@ -132,6 +139,16 @@ class Job:
             raise UserError("--seeds, --array: each makes an array of jobs; give the file a list under seed instead")
         if self.container is not None and self.launcher != "srun":
             raise UserError(f"--launcher {self.launcher}: a container's ranks are started by srun; leave it out")
+        starts_here = self.container is None and self.python == sys.executable
+        if starts_here and self.launcher in ("srun", "mpi") and find_spec("horovod") and "mpi" not in built_with():
+            raise UserError(f"--launcher {self.launcher}: the Horovod of this Python has no MPI; take --launcher gloo")
+
+    def check_run(self, command: "Command") -> None:
+        """Refuse a run that could not be divided among the job's ranks; those of an elastic job may be fewer."""
+        from hvdgan.training.build import check_batch
+
+        if self.launcher != "elastic":
+            check_batch(command.config, command.recipe, self.nodes * self.ranks_per_node)
 
     @property
     def ranks_per_node(self) -> int:
@@ -177,7 +194,8 @@ def main(arguments: list[str]) -> None:
             else:
                 print(text, end="")
 
-    run_app(command, own, name="slurm", help_text=_HELP)
+    instead = {"--gpus": "the GPUs of each node are --gpus-per-node"}
+    run_app(command, own, name="slurm", help_text=_HELP, instead=instead)
 
 
 def _are_flags(job: Job, arguments: Sequence[str]) -> bool:
@@ -185,14 +203,14 @@ def _are_flags(job: Job, arguments: Sequence[str]) -> bool:
     try:
         from hvdgan.training.command import parse
 
-        if job.array is None:
-            return parse(arguments) is not None
-        for number, words in enumerate(job.words_of_runs()):
+        for number, words in enumerate([[]] if job.array is None else job.words_of_runs()):
             try:
-                if parse([*arguments, *words]) is None:
+                if (command := parse([*arguments, *words])) is None:
                     return False
+                job.check_run(command)
             except UserError as error:
-                raise UserError(f"--array {job.array}, run {number}: {error}") from error
+                where = "" if job.array is None else f"--array {job.array}, run {number}: "
+                raise UserError(f"{where}{error}") from error
         return True
     except ModuleNotFoundError as error:
         if error.name != "tensorflow":
@@ -207,6 +225,9 @@ def _submit(text: str) -> None:
     sbatch = shutil.which("sbatch")
     if sbatch is None:
         raise UserError("--submit: there is no sbatch on the PATH; without --submit the script is printed")
+    # Slurm makes no folder, and such a job dies without a word.
+    if found := re.search(r"#SBATCH --output=([^%\n]*/)", text):
+        Path(found[1]).mkdir(parents=True, exist_ok=True)
     done = subprocess.run([sbatch], input=text, capture_output=True, text=True)
     if done.returncode:
         problem = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
@@ -216,6 +237,9 @@ def _submit(text: str) -> None:
 
 def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
     """Write the batch script of a job, whose arguments for hvdgan.train are followed by those given to sbatch."""
+    if job.test:
+        launcher = "gloo" if job.launcher == "elastic" else job.launcher
+        job = dataclasses.replace(job, time="5", signal_seconds=60, seeds=None, array=None, launcher=launcher)
     job.check()
     given = [word.partition("=")[0].replace("_", "-") for word in arguments]
     for flag, by, taken in (
@@ -233,6 +257,7 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
         *(f"# {line}".rstrip() for line in opening.splitlines()),
         *_head(job),
         "set -euo pipefail",
+        "# module load ...  # what Python and MPI need here; the modules of the shell that calls sbatch are there, too",
         "",
         *_settings(job),
         "",
@@ -251,15 +276,18 @@ def _head(job: Job) -> Iterator[str]:
     yield f"#SBATCH --time={job.time}"
     yield f"#SBATCH --partition={job.partition}" if job.partition else "##SBATCH --partition="
     yield f"#SBATCH --account={job.account}" if job.account else "##SBATCH --account="
-    for name in ("qos", "constraint", "mem"):
+    for name in ("qos", "constraint"):
         if (value := getattr(job, name)) is not None:
             yield f"#SBATCH --{name}={value}"
+    yield f"#SBATCH --mem={job.mem}" if job.mem else "##SBATCH --mem=64G"
     tasks = job.seeds if job.array is None else f"0-{len(job.words_of_runs()) - 1}"
     if tasks is not None:
         what = "seeds; 0-15" if job.array is None else f"runs of {job.array}; {tasks}"
         yield f"# The {what}%4 would run 4 at a time."
         yield f"#SBATCH --array={tasks}"
     yield f"#SBATCH --output={job.output or ('%x-%j.out' if tasks is None else '%x-%A_%a.out')}"
+    if job.test:
+        return
     before = job.signal_seconds
     yield f"# {before} s before the end Slurm signals this script (B:); the ranks save, and the job is requeued."
     yield f"#SBATCH --signal=B:USR2@{before}"
@@ -287,9 +315,10 @@ def _settings(job: Job) -> Iterator[str]:
         ]
     if job.seeds is not None:
         settings += [("RUNS", job.folder, "parent of the run folders, seed-0 and so on")]
-    settings += [("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued")]
-    staged = "file or folder that is copied to each node's own disk and becomes --data"
-    settings += [("STAGE_DATA", job.stage_data, staged)]
+    if not job.test:
+        staged = "file or folder that is copied to each node's own disk and becomes --data"
+        settings += [("MAX_REQUEUES", job.max_requeues, "largest number of times that the job is requeued")]
+        settings += [("STAGE_DATA", job.stage_data, staged)]
     yield "# Settings; environment variables of the same names, given to sbatch, take precedence."
     defaults = [f"default_{name}={shlex.quote(str(value))}" for name, value, _ in settings if not _plain(value)]
     yield from defaults
@@ -312,7 +341,7 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
     else:
         flags = ['--image "$IMAGE" --runtime "$RUNTIME" --image-python "$IMAGE_PYTHON" --mounts "$MOUNTS"']
     flags += ['--seeds-in "$RUNS"'] if job.seeds is not None else []
-    flags += ['--max-requeues "$MAX_REQUEUES" --stage-data "$STAGE_DATA"']
+    flags += [] if job.test else ['--max-requeues "$MAX_REQUEUES" --stage-data "$STAGE_DATA"']
     if job.launcher != "elastic":
         yield "export SRUN_MPI"
     if runs := job.words_of_runs():
@@ -324,7 +353,7 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
     yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
     yield 'exec "$PYTHON" -m hvdgan.launch \\'
     yield from (f"    {flag} \\" for flag in flags)
-    yield f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
+    yield "    doctor" if job.test else f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
 
 
 def _seconds(time: str) -> int:

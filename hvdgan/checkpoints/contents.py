@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ def contents(checkpoint: Path) -> Facts:
     # Of a network that each rank trains for itself the file has what all ranks have.
     of_one = {**{name: shape[1:] for name, shape in of_ranks(shapes).items()}, **shapes}
     networks, averages, optimizers = (_by_network(of_one, kind) for kind in (NETWORKS, EMA, OPTIMIZERS))
+    variables = set[str]().union(*networks.values())  # a network may have some of another's
     return {
         "path": str(checkpoint),
         **{fact: manifest[fact] for fact in _FACTS},
@@ -34,7 +35,7 @@ def contents(checkpoint: Path) -> Facts:
         "bytes": checkpoint.stat().st_size,
         "networks": {name: _counts(paths) for name, paths in networks.items()},
         "averages": {name: _counts(paths) for name, paths in averages.items()},
-        "optimizers": {name: _slots(paths, networks.get(name, {})) for name, paths in optimizers.items()},
+        "optimizers": {name: _slots(paths, variables) for name, paths in optimizers.items()},
         "others": {name: shape for name, shape in shapes.items() if kind_of(name) not in OF_NETWORKS},
     }
 
@@ -103,11 +104,20 @@ def _counts(shapes: Shapes) -> Facts:
     return {"parameters": sum(math.prod(shape) for shape in shapes.values()), "tensors": len(shapes)}
 
 
-def _slots(names: Iterable[str], variables: Iterable[str]) -> Facts:
-    """Count an optimizer's slots, <variable path>/<slot>, by kind, and list its other variables."""
-    split = [name.rpartition("/") for name in names]
-    slots = collections.Counter(slot for path, _, slot in split if path in variables)
-    return {"slots": dict(slots), "scalars": sorted("".join(name) for name in split if name[0] not in variables)}
+def _slots(names: Iterable[str], variables: Collection[str]) -> Facts:
+    """Count a network's slots, <variable path>/<slot>, by kind, and list the other variables of its optimizers.
+
+    If it has several optimizers, each name begins with that of the optimizer.
+    """
+    slots, scalars = collections.Counter[str](), list[str]()
+    for name in names:
+        path, _, slot = name.rpartition("/")
+        optimizer, _, rest = path.partition("/")
+        if path in variables or rest in variables:
+            slots[slot if path in variables else f"{optimizer}/{slot}"] += 1
+        else:
+            scalars.append(name)
+    return {"slots": dict(slots), "scalars": sorted(scalars)}
 
 
 def _kind(value: np.ndarray) -> Facts:

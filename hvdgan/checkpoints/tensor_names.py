@@ -1,11 +1,13 @@
 """The names of the tensors in a checkpoint; it needs neither TensorFlow nor Keras.
 
 networks/<network>/<variable path>            a weight or another variable of a network
-optimizers/<network>/<variable path>/<slot>   a slot of its optimizer
+optimizers/<network>/<variable path>/<slot>   a slot of its optimizer; <network>/<optimizer>/... if it has several
 ema/<network>/<variable path>                 an average over time
 loss_scales/<update>/value                    a loss scale; held: updates since its last overflow
 state/<name>                                  state that a recipe declares
 ranks/<name>                                  the values of all ranks: (ranks, ...), or (global batch, ...)
+
+A variable of several networks is there once, by the name of the first.
 
 Statistics of samples are there by both names: those of all ranks, if there are several, and their means. Networks that
 each rank trains for itself, and state per sample, are there as the values of all ranks alone.

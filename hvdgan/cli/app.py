@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import os
+import re
 import select
 import sys
 import textwrap
@@ -105,6 +106,7 @@ class HelpPage:
 
     def __init__(self, text: str, shown: Collection[str] | None) -> None:
         self._text, self._shown = text, None if shown is None else {*shown}
+        self._is_titled = False  # a part of a group follows others without a title
 
     def render_usage(self, console: Any, options: Any, usage: Any) -> None:
         """Print the first line."""
@@ -121,7 +123,9 @@ class HelpPage:
         """Print a group of flags, one below the other."""
         entries = [e for e in panel.entries if self._shown is None or self._shown & {*e.positive_names}]
         if panel.format == "parameter" and entries:
-            title = ["", f"{panel.title}:"] if len(entries) == len(panel.entries) else []
+            is_whole = len(entries) == len(panel.entries)
+            title = ["", f"{panel.title if is_whole else 'Others'}:"] if is_whole or self._is_titled else []
+            self._is_titled = is_whole
             self._print(console, *title, *(line for each in entries for line in self._lines(each)))
 
     def _lines(self, entry: Any) -> list[str]:
@@ -130,7 +134,8 @@ class HelpPage:
         words = str(getattr(entry.description, "primary_renderable", "")).split()
         if any(choice not in " ".join(words) for choice in entry.choices or ()):
             words.append(f"[{', '.join(entry.choices)}]")
-        words += [] if entry.default in (None, "None", "False", "()") else [f"[default: {entry.default}]"]
+        default = re.sub(r"^\(|,?\)$|'", "", str(entry.default))  # words, and not a tuple of Python
+        words += [] if default in ("None", "False", "") else [f"[default: {default}]"]
         lines = textwrap.wrap(" ".join(words), 80 - self._FLAGS, break_on_hyphens=False) or [""]
         first = [f"  {names}"] if len(names) + 3 > self._FLAGS else [f"  {names}".ljust(self._FLAGS) + lines.pop(0)]
         return first + [" " * self._FLAGS + line for line in lines]

@@ -1,4 +1,4 @@
-"""Reads the options of a recipe from its source, for --help and a look at the flags.
+"""Reads the options of a recipe from its source, for --help and a look at the flags, and what hvdgan's recipes are.
 
 An import would take the seconds that TensorFlow takes.
 """
@@ -6,12 +6,16 @@ An import would take the seconds that TensorFlow takes.
 import ast
 import dataclasses
 import importlib.util
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from hvdgan.settings.own_code import search_working_folder
+
+_RECIPES = """hvdgan train --recipe NAME trains one of these; --recipe NAME --help lists its options. Recipes of
+pictures take squares of 32, 64, 128 or 256 pixels with 1 or 3 channels. --recipe my_gan:MyGAN trains your own."""
 
 
 def options_in_source(recipe: str) -> type | None:
@@ -29,6 +33,16 @@ def options_in_source(recipe: str) -> type | None:
         return dataclasses.make_dataclass("Options", [each for each in fields if each], namespace=of_here)
     except (LookupError, ImportError, OSError, ValueError, SyntaxError, RecursionError):
         return None
+
+
+def list_of_recipes() -> str:
+    """A paragraph about each recipe of hvdgan: the first lines of its class."""
+    paragraphs = [textwrap.fill(_RECIPES, 80)]
+    for path in sorted((Path(__file__).parents[1] / "recipes").glob("[a-z]*.py")):
+        body = ast.parse(path.read_bytes()).body
+        what = " ".join((ast.get_docstring(_named(body, "RECIPE")) or "").partition("\n\n")[0].split())
+        paragraphs.append(textwrap.fill(what, 80, initial_indent=f"  {path.stem:13}", subsequent_indent=" " * 15))
+    return "\n".join(paragraphs)
 
 
 def _named(body: list[ast.stmt], name: str, module: list[ast.stmt] | None = None) -> ast.ClassDef:

@@ -1,4 +1,4 @@
-"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and constants beside the samples."""
+"""Opens arrays as --data names them: FILES, or FILES:NAME, with inputs, conditions and more beside the samples."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.values import value_map
-from hvdgan.values.sample_values import Layout, Missing, SampleValues, parse_missing
+from hvdgan.values.sample_values import Layout, Missing, of_parts, parse_missing
 from hvdgan.values.value_map import ValueMap
 
 _LABELS = "labels"
@@ -41,7 +41,8 @@ def samples_of(request: DataRequest, container: Container, name: str) -> Samples
         samples = _pictures(request, container, images, inputs, beside)
     else:
         samples = _arrays(request, container, images, inputs, beside)
-    return with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
+    samples = with_conditions(samples.replace(remarks=[*samples.remarks, *unused]), config, container, images)
+    return _with_arrays(samples, request, container, images)
 
 
 def with_conditions(samples: Samples, config: Config, container: Container, stored: Store) -> Samples:
@@ -56,7 +57,8 @@ def with_conditions(samples: Samples, config: Config, container: Container, stor
 def _labels(container: Container, config: Config, images: Store) -> tuple[dict[str, Any], list[str]]:
     """Classes as int32 (N,) or None, and their names; and a warning of labels that are neither texts nor integers."""
     labels, names, count = container.labels, container.class_names, next(iter(images.shape), 0)
-    if labels is not None or not count or _LABELS in config.arrays.conditions or _LABELS not in container.names():
+    is_other = _LABELS in (*config.arrays.conditions, *config.arrays.arrays)
+    if labels is not None or not count or is_other or _LABELS not in container.names():
         return {"labels": labels, "class_names": names}, []
     try:
         stored = container.get(_LABELS)
@@ -84,7 +86,8 @@ def _chosen(container: Container, config: Config) -> str:
     """The name of the samples where --data gives none."""
     settings, names = config.arrays, container.names()
     inputs = settings.inputs or _INPUTS
-    beside = {_LABELS, inputs, *inputs.split(","), *(settings.constants or "").split(","), *settings.conditions}
+    beside = {_LABELS, inputs, *inputs.split(","), *(settings.constants or "").split(",")}
+    beside |= {*settings.conditions, *settings.arrays}
     others = [name for name in names if name not in beside or not name]
     chosen = container.samples_among(others)
     if not chosen and names != [""]:
@@ -99,12 +102,70 @@ def _inputs(container: Container, settings: ArrayConfig, images: Store) -> Store
     """The array of inputs, or None if the file has none of the usual name and no flag names one."""
     if settings.inputs is None and _INPUTS not in container.names():
         return None
-    inputs = container.find(settings.inputs or _INPUTS, "--inputs")
-    inputs.refuse_other_types()
-    inputs.refuse_others(images, "--inputs")
-    if inputs.shape[:1] != images.shape[:1]:
-        raise UserError(f"--inputs: {inputs.name} has {inputs.shape[0]:,} entries; expected {images.shape[0]:,}")
-    return inputs
+    return _beside(container, settings.inputs or _INPUTS, "--inputs", images)
+
+
+def _beside(container: Container, name: str, flag: str, images: Store) -> Store:
+    """An array with an entry for each of the samples."""
+    found = container.find(name, flag)
+    found.refuse_other_types()
+    found.refuse_others(images, flag)
+    if found.shape[:1] != images.shape[:1]:
+        count = found.shape[0] if found.shape else 0
+        raise UserError(f"{flag}: {found.name} has {count:,} entries; expected {images.shape[0]:,}")
+    return found
+
+
+def _with_arrays(samples: Samples, request: DataRequest, container: Container, images: Store) -> Samples:
+    """The samples with the arrays that --arrays names, which the fingerprint then covers with their names."""
+    settings, stores, maps = request.config.arrays, dict[str, Store](), dict[str, ValueMap]()
+    axes, given = (by_name(each, flag, settings.arrays) for flag, each in named_settings(settings).items())
+    told, remarks, assumed = [samples.fingerprint.encode()], [*samples.remarks], [*samples.assumed_axes]
+    for name in settings.arrays:
+        stored = _beside(container, name, "--arrays", images)
+        stores[name] = each = ArrangedStore(stored, axes.get(name), f"--axes-of {name}=", f"--arrays {stored.name}")
+        some = each.readable(spread(each.shape[0]))
+        declared = "none" if request.unmapped else given.get(name)
+        maps[name] = _map_of_array(f"--values-of {name}=", declared, each, some)
+        remarks += _outside(f"--values-of {name}", maps[name], some)
+        told += [name.encode(), f"{each.shape} {each.dtype.str} {each.axes}".encode(), some.tobytes()]
+        assumed += each.assumed
+    if not stores:
+        return samples
+    values = dataclasses.replace(samples.values, arrays=maps)
+    fingerprint = fingerprint_of(b"arrays", told)
+    changes: dict[str, Any] = {"values": values, "remarks": remarks, "assumed_axes": assumed}
+    return samples.replace(arrays=stores, fingerprint=fingerprint, **changes)
+
+
+def named_settings(settings: ArrayConfig) -> dict[str, str | None]:
+    """The settings of arrays by their names, by the flags."""
+    return {"--axes-of": settings.axes_of, "--values-of": settings.values_of}
+
+
+def by_name(text: str | None, flag: str, names: Sequence[str]) -> dict[str, str]:
+    """Read NAME=TEXT;NAME=TEXT of arrays."""
+    found = dict[str, str]()
+    for part in filter(None, (text or "").split(";")):
+        name, equals, value = map(str.strip, part.partition("="))
+        if not equals or name not in names or name in found:
+            known = f"expected NAME=TEXT, with each of {', '.join(names)} at most once"
+            raise UserError(f"{flag} {part}: {known if names else 'name the arrays with --arrays'}")
+        found[name] = value
+    return found
+
+
+def _map_of_array(flag: str, given: str | None, stored: Store, sample: np.ndarray) -> ValueMap:
+    """The map of an array's numbers: the declared one, or none for numbers within [-1, 1]."""
+    if given is None and len(finite := sample[np.isfinite(sample)]) and np.abs(finite).max() > 1 + _SLACK:
+        low, high, classes = float(finite.min()), float(finite.max()), int(finite.max()) + 1
+        classes_are = f"{flag}onehot:{classes} for classes, " if stored.dtype.kind in "iu" else ""
+        raise UserError(
+            f"--arrays {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of "
+            f"[-1, 1]; declare their map, such as {classes_are}{flag}range:LOW,HIGH or {flag}none"
+        )
+    channels = stored.channel_names
+    return value_map.parse(given or "none", flag, channels, stored.units_of(len(channels)), widens=True)
 
 
 def _are_pictures(config: Config, images: Store, inputs: Store | None) -> bool:
@@ -181,13 +242,8 @@ def _arrays(
     looked_at = {part: each.readable(spread(count)) for part, each in parts.items()}
     given = {"inputs": ("--input-values", settings.input_values), "images": ("--values", settings.values)}
     maps = {part: _map_of(*given[part], each, looked_at[part], each.channel_names) for part, each in parts.items()}
-    remarks = list[str]()
-    for part, some in looked_at.items():
-        flag, declared = given[part]
-        if declared and not maps[part].lacks_statistics:
-            with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
-                words = maps[part].outside_in_words(maps[part].forward(some))
-            remarks += [f"{flag}: in {len(some)} samples looked at, {words}"] * bool(words)
+    declared = {part: flag for part, (flag, given_map) in given.items() if part in maps and given_map}
+    remarks = [line for part, flag in declared.items() for line in _outside(flag, maps[part], looked_at[part])]
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
@@ -195,7 +251,7 @@ def _arrays(
         name=config.data,
         images=images,
         inputs=inputs,
-        values=SampleValues(**maps),
+        values=of_parts(maps),
         layout=Layout(images.shape[1:], None if inputs is None else inputs.shape[1:]),
         fingerprint=fingerprint_of(
             b"array", _told_by(container, [*parts.values()], [*looked_at.values()], beside["labels"], constants)
@@ -244,6 +300,15 @@ def _map_of(flag: str, given: str | None, stored: Store, sample: np.ndarray, cha
             f"map; declare one, {example}"
         )
     return value_map.parse("range:0,1" if low >= -_SLACK else "none", flag, channels, units)
+
+
+def _outside(flag: str, value_map: ValueMap, sample: np.ndarray) -> list[str]:
+    """A remark if numbers lie outside of the range that a flag has declared."""
+    if value_map.lacks_statistics:
+        return []
+    with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
+        words = value_map.outside_in_words(value_map.forward(sample))
+    return [f"{flag}: in {len(sample)} samples looked at, {words}"] * bool(words)
 
 
 def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ class Axes:
     def shape(self, stored: Sequence[int]) -> tuple[int, ...]:
         """Shape of a sample, channels last, from its stored shape."""
         sizes = dict(zip(self.order, stored, strict=True))
-        return (*(sizes[axis] for axis in "DHW" if axis in sizes), sizes.get("C", 1))
+        return (*(sizes[axis] for axis in self.order if axis != "C"), sizes.get("C", 1))
 
     def arranged(self, samples: np.ndarray) -> np.ndarray:
         """Samples (B, ...) as they are stored, with the channels last."""
@@ -34,40 +34,43 @@ class Axes:
 
 
 def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -> Axes:
-    """The axes of an array's samples."""
+    """The axes of an array's samples; beside samples, by a flag of the form --axes-of NAME=, it may have any number."""
     rank, array = len(shape) - 1, f"{where}: array of shape {tuple(shape)}"
+    flag, is_beside = (flag, True) if flag.endswith("=") else (f"{flag} ", False)
     if 0 in shape:
         raise UserError(f"{array}: it holds no numbers; expected at least one sample")
     if given is not None:
         order = given.upper()
         space = order.replace("C", "", 1)
         if space not in ("", "W", "HW", "DHW") or order not in (space, space + "C", "C" + space) or not order:
-            raise UserError(f"{flag} {given}: expected C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW")
+            raise UserError(f"{flag}{given}: expected C, W, WC, CW, HW, HWC, CHW, DHW, DHWC or CDHW")
         if len(order) != rank:
-            raise UserError(f"{flag} {given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
+            raise UserError(f"{flag}{given}: names {len(order)} axes, and {where} has {rank} per sample: {shape}")
         return Axes(order)
+    if is_beside and rank not in _BY_RANK:
+        return Axes("0123456789"[: rank - 1] + "C" if rank > 0 else "")
     if rank not in _BY_RANK:
         raise UserError(f"{array}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)")
     if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
         raise UserError(
-            f"{array}: sequences of channels, or fields? give {flag} WC for sequences "
+            f"{array}: sequences of channels, or fields? give {flag}WC for sequences "
             "with channels last, CW for channels first, or HW for fields"
         )
     if rank == 3 and shape[-1] == _FEW:
         raise UserError(
             f"{array}: red, green, blue and opacity, or four fields? give --channels 3 "
-            f"for 8-bit pictures, which are laid over white, or {flag} HWC for four fields"
+            f"for 8-bit pictures, which are laid over white, or {flag}HWC for four fields"
         )
     if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
         first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
-        raise UserError(f"{array}: channels first or last? give {flag} {first} or {last}")
+        raise UserError(f"{array}: channels first or last? give {flag}{first} or {last}")
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
         first = "CHW for channels first, or DHW for a volume without channels"
         others = first if rank == 3 else "or CDHW for channels first"
         raise UserError(
             f"{array}: is the last axis one of {shape[-1]} channels, or of space? give "
-            f"{flag} {order} for channels last, {others}"
+            f"{flag}{order} for channels last, {others}"
         )
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
 

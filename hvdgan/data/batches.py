@@ -8,9 +8,9 @@ import collections
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -55,12 +55,13 @@ class Batches:
 
         # It must not refer to self, which the threads would then keep alive.
         def read(begin: int) -> dict[str, tf.Tensor]:
-            found = dict[str, np.ndarray]()
+            found = dict[str, tf.Tensor]()
             for number, (name, loader) in enumerate(loaders.items()):
                 of_domain = seed_of(seed, number)
                 order = sample_indices(of_domain, begin, global_batch_size, len(loader.source), ends[name])
-                found |= named(name, loader(order[first:past]))
-            return {name: _tensor(values, None if name.endswith("index") else device) for name, values in found.items()}
+                parts = loader(order[first:past]).items()
+                found |= named(name, {key: _tensor(part, None if key == "index" else device) for key, part in parts})
+            return found
 
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reader")
         self._batches = _ahead(self._pool, read, itertools.count(position, global_batch_size), threads + prefetch)
@@ -73,8 +74,8 @@ class Batches:
     def __next__(self) -> dict[str, tf.Tensor]:
         """The next step's batch, on the device if one was named, except `index`.
 
-        `images` are (B, *source.record_shape), `index` int64 (B,) each sample's place in the source, and the others the
-        source's facts about them; those of another domain have its name before theirs, such as B/images.
+        It has the parts of source.fetch_batch(), `index` int64 (B,), the samples' places in the source, and its facts
+        about them; those of another domain have its name before theirs, such as B/images.
         """
         if not self._finalizer.alive:
             raise ValueError("these batches are closed")
@@ -110,24 +111,30 @@ class SampleReader:
         """the broken samples so far, by index"""
         self._source, self._threads = source, threads
 
-    def __call__(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def __call__(self, indices: np.ndarray) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
         """Read samples of these numbers, int64 (N, batch_size), ahead of the caller, each thread one batch.
 
-        Yields the samples, zeros for broken ones and for numbers >= len(source), and a mask of those that were read.
+        Yields the parts of the samples, zeros for broken ones and for numbers >= len(source), and a mask of those that
+        were read.
         """
         with ThreadPoolExecutor(self._threads) as pool:
             yield from _ahead(pool, self._read, iter(indices), self._threads + 1)
 
-    def _read(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         there = indices < len(self._source)
         samples = self._source.blank(len(indices))
+
+        def put(places: Any, parts: dict[str, np.ndarray]) -> None:
+            for name, part in parts.items():
+                samples[name][places] = part
+
         try:
             if there.any():
-                samples[there] = self._source.fetch_batch(indices[there])
+                put(there, self._source.fetch_batch(indices[there]))
         except BadImage:
             for place in np.flatnonzero(there).tolist():
                 try:
-                    samples[place] = self._source.fetch(int(indices[place]))
+                    put(place, self._source.fetch(int(indices[place])))
                 except BadImage as error:
                     there[place], self.bad[int(indices[place])] = False, error.bad_file
         return samples, there
@@ -143,25 +150,25 @@ class _Loader:
         self._bad: dict[int, BadFile] = {}
 
     def __call__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """Samples (B, *source.record_shape), their indices (B,) after substitution, and the facts about them."""
+        """The parts of samples, their indices (B,) after substitution, and the facts about them."""
         self.loaded += 1
-        images, indices = self._fetch(indices)
-        return {"images": images, "index": indices, **self.source.facts(indices)}
+        parts, indices = self._fetch(indices)
+        return {**parts, "index": indices, **self.source.facts(indices)}
 
     def bad_files(self) -> list[BadFile]:
         with self._lock:
             return [*self.source.bad_files, *self._bad.values()]
 
-    def _fetch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fetch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         if self._bad.keys().isdisjoint(indices.tolist()):
             try:
                 return self.source.fetch_batch(indices), indices
             except BadImage:
                 pass  # found again, and noted, one by one
-        images, used = zip(*(self._fetch_or_substitute(index) for index in indices.tolist()), strict=True)
-        return np.stack(images), np.array(used, np.int64)
+        samples, used = zip(*(self._fetch_or_substitute(index) for index in indices.tolist()), strict=True)
+        return stacked(samples), np.array(used, np.int64)
 
-    def _fetch_or_substitute(self, index: int) -> tuple[np.ndarray, int]:
+    def _fetch_or_substitute(self, index: int) -> tuple[dict[str, np.ndarray], int]:
         """The sample, or the next one that is trained on and can be read, and its index."""
         count, weights = len(self.source), self.source.weights
         for candidate in (each % count for each in range(index, index + count)):
@@ -185,6 +192,11 @@ class _Loader:
         )
 
 
+def stacked(samples: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The parts of several samples together."""
+    return {name: np.stack([each[name] for each in samples]) for name in samples[0]}
+
+
 def _tensor(values: np.ndarray, device: str | None) -> tf.Tensor:
     """A tensor on a device, or on the host.
 
@@ -205,9 +217,9 @@ def specs_of(source: Samples, count: int, *, on_device: bool = False) -> dict[st
     """The shapes and types of a batch, to trace with; `on_device`: it lies on a device with memory of its own."""
     specs = dict[str, tf.TensorSpec]()
     for domain, each in source.domains.items():
-        facts = {"images": each.blank(1), **each.facts(np.zeros(1, np.int64))}
+        facts = {**each.blank(1), **each.facts(np.zeros(1, np.int64))}
         for name, fact in named(domain, facts).items():
-            to_int64 = on_device and fact.dtype == np.int32 and not name.endswith("images")
+            to_int64 = on_device and fact.dtype == np.int32
             specs[name] = tf.TensorSpec((count, *fact.shape[1:]), tf.int64 if to_int64 else fact.dtype)
     return specs
 

@@ -31,6 +31,8 @@ T = TypeVar("T")
 def settings_of(config: Config, domains: Sequence[str], peers: Peers = ALONE) -> dict[str, Config]:
     """The settings with which to open each domain, by its name; of a recipe without domains those given, under ""."""
     others = config.other_data
+    if domains and config.arrays.arrays:
+        raise UserError(f"--arrays {','.join(config.arrays.arrays)}: is for recipes without domains; leave it out")
     if not domains:
         if others:
             raise UserError(f"--data {config.data}, {', '.join(others)}: the recipe has one domain; give --data once")

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from hvdgan.data import conditions, hdf5_files, xarray_files
-from hvdgan.data.arrays import samples_of
+from hvdgan.data.arrays import by_name, named_settings, samples_of
 from hvdgan.data.bad_files import BadImage, printable
 from hvdgan.data.builtin import is_builtin, open_builtin
 from hvdgan.data.hdf5_files import Hdf5File
@@ -50,6 +50,12 @@ def open_source(
     if source.is_pictures and not unmapped:
         refuse_array_flags(source, config)
         from_root(lambda: _refuse_dark(source), peers, f"--data {config.data}: its range")
+    for flag, given in {"--arrays": ",".join(config.arrays.arrays), **named_settings(config.arrays)}.items():
+        if given and not source.arrays:
+            raise UserError(
+                f"{flag} {given}: {config.data} holds no arrays beside its samples; expected .npz, HDF5, NetCDF, "
+                "Zarr, packed files, or your own as my_module:source"
+            )
     source = source.replace(remarks=[*source.remarks, *_about_classes(source)])
     if config.arrays.crop:
         return source.replace(layout=_cropped(source, config.arrays.crop))
@@ -105,7 +111,7 @@ def _opened(request: DataRequest) -> Samples:
 def _arrays_of(container: Container, name: str, request: DataRequest) -> Samples:
     """The samples of arrays, with a remark on chunks that their files lack."""
     samples, what = samples_of(request, container, name), f"--data {request.config.data}: its chunks"
-    unwritten = from_root(lambda: [each.remark() for each in samples.stores], request.peers, what)
+    unwritten = from_root(lambda: [each.remark() for each in samples.stores.values()], request.peers, what)
     return samples.replace(remarks=[*samples.remarks, *filter(None, unwritten)])
 
 
@@ -115,6 +121,7 @@ def _opener_of(path: str, config: Config) -> Callable[[str], Container] | None:
     if xarray_files.is_store(path) or (os.path.isfile(path) and lower.endswith(xarray_files.SUFFIXES)):
         settings = config.arrays
         axes = {"": settings.axes, settings.inputs or "inputs": settings.input_axes}
+        axes |= dict.fromkeys(settings.arrays) | by_name(settings.axes_of, "--axes-of", settings.arrays)
         return functools.partial(xarray_files.open_file, axes=axes)
     if os.path.isdir(path):
         if lower.endswith(".zarr"):
@@ -191,7 +198,7 @@ def _refuse_dark(source: Samples) -> None:
         for index in spread(len(source)).tolist():
             if high <= _HIGHEST:
                 with contextlib.suppress(BadImage):
-                    pixels = source.layout.split(source.fetch_batch(np.array([index])))[part == "images"]
+                    pixels = source.fetch(index)[part]
                     low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
         if low < high <= _HIGHEST:
             raise UserError(
@@ -207,9 +214,13 @@ def _cropped(source: Samples, crop: tuple[int, ...]) -> Layout:
     space, named = layout.shape[:-1], f"--crop {','.join(map(str, crop))}"
     if len(crop) != len(space) or any(part > size for part, size in zip(crop, space, strict=False)):
         raise UserError(f"{named}: the samples have shape {layout.shape}; expected {len(space)} lengths up to {space}")
-    inputs = (layout.input_shape or layout.shape)[:-1]
-    if len(inputs) != len(space) or any(mine % its for mine, its in zip(space, inputs, strict=False)):
-        raise UserError(f"{named}: a sample {space} is no multiple of its input {inputs}; leave the flag out")
-    if any(part % factor for part, factor in zip(crop, layout.factors, strict=True)):
-        raise UserError(f"{named}: a sample is {layout.factors} times its input; expected multiples of that")
+    fields = {"input": layout.input_shape} if layout.input_shape is not None else {}
+    fields |= {f"array {name}": each.shape[1:] for name, each in source.arrays.items() if len(each.shape) > 2}
+    for what, shape in fields.items():
+        inputs = shape[:-1]
+        if len(inputs) != len(space) or any(mine % its for mine, its in zip(space, inputs, strict=False)):
+            raise UserError(f"{named}: a sample {space} is no multiple of its {what} {inputs}; leave the flag out")
+        factors = layout.factors(shape)
+        if any(part % factor for part, factor in zip(crop, factors, strict=True)):
+            raise UserError(f"{named}: a sample is {factors} times its {what}; expected multiples of that")
     return layout

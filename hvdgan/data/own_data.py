@@ -29,9 +29,16 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import refuse_borrowed
 
 _WANTED = "expected an object with len() and [i], or a class or function that makes one"
-_ITEMS = "an array, (image, label), or a dict with images, and perhaps inputs, labels and conditions"
+_ITEMS = "an array, (image, label), or a dict with images, and perhaps inputs, labels, conditions and arrays"
 _BESIDE = ("labels", "conditions")
 _KEYS = {"image": "images", "img": "images", "input": "inputs", "label": "labels"}  # of Hugging Face's rows
+
+
+class _Recent(threading.local):
+    """The items that a thread has read and of which it needs more parts, by their numbers."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, Mapping[str, Any]] = {}
 
 
 class OwnData(Container):
@@ -42,7 +49,7 @@ class OwnData(Container):
 
     def __init__(self, config: Config, peers: Peers) -> None:
         super().__init__(config.data)
-        self._config, self._peers, self._recent, self._pictures = config, peers, threading.local(), dict[str, Any]()
+        self._config, self._peers, self._recent, self._pictures = config, peers, _Recent(), dict[str, Any]()
         on_all(self._look, peers, f"--data {config.data}")
         if type(self._items).__repr__ is not object.__repr__:  # which holds an address in memory
             self.identity = repr(self._items).encode()
@@ -61,11 +68,12 @@ class OwnData(Container):
 
     def read(self, name: str, index: int, wanted: np.ndarray) -> np.ndarray:
         """One array of an item, of the shape and the type that are wanted."""
-        named, recent = f"{self.data}[{index}]", self._recent.__dict__
+        named, recent = f"{self.data}[{index}]", self._recent.items
         try:
-            if recent.get("index") != index:  # a pair is one item, of which the input is read before the image
-                recent.update(parts=self._parts_of(self._items[index]), index=index)
-            value = recent["parts"][name]
+            if index not in recent:
+                recent[index] = self._parts_of(self._items[index])
+            # A pair is one item, of which the image is read last.
+            value = recent.pop(index)[name] if name in ("images", *_BESIDE) else recent[index][name]
         except (OSError, MemoryError) as error:
             raise RunError(f"--data {named}: {_told(error)}") from error
         except Exception as error:  # the user's code may raise anything
@@ -77,8 +85,14 @@ class OwnData(Container):
             raise BadImage(named, f"{name} {found.shape} of {found.dtype}; expected {wanted.shape} of {wanted.dtype}")
         return found if found.dtype.kind == "U" else found.astype(wanted.dtype, copy=False)
 
+    def forget_others(self, indices: list[int]) -> None:
+        """Forget the items that this thread has kept for further arrays of theirs, but those of these numbers."""
+        for index in self._recent.items.keys() - {*indices}:
+            del self._recent.items[index]
+
     def _look(self) -> None:
         """Make the object, and look at three items; those that differ when they are read again are refused."""
+        arrays = self._config.arrays.arrays
         self._items = _made(self.data, self._config.data_options)
         try:
             self.count = len(self._items)
@@ -99,7 +113,7 @@ class OwnData(Container):
                         "each time: augment in the recipe (--flip, --crop, draw())"
                     )
         for index, parts in found.items():
-            if more := sorted(parts.keys() & {"inputs", *_BESIDE} - {*self.names()}):
+            if more := sorted(parts.keys() & {"inputs", *arrays, *_BESIDE} - {*self.names()}):
                 raise UserError(
                     f"--data {self.data}: item {index} has {more[0]}, and item 0 has none; expected the same parts of "
                     "each item"
@@ -107,8 +121,9 @@ class OwnData(Container):
         for name in [name for name, value in self.first.items() if isinstance(value, Image.Image)]:
             shapes = [each[name].shape for each in found.values() if name in each]
             is_one, size = len({shape[:2] for shape in shapes}) < 2, self._config.image_size
-            if not is_one and size is None:
-                raise UserError(f"--data {self.data}: pictures of several sizes; bring them to one with --image-size")
+            if not is_one and (size is None or name in arrays):
+                cure = "give arrays of one size" if name in arrays else "bring them to one with --image-size"
+                raise UserError(f"--data {self.data}: {name} has pictures of several sizes; {cure}")
             self._pictures[name] = 3 in map(len, shapes), None if is_one else size
 
     def _tried(self, index: int) -> dict[str, np.ndarray]:
@@ -181,6 +196,7 @@ class _OwnArray(Store):
         super().__init__(data.data, (data.count, *self._first.shape), self._first.dtype, prepared=False)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
+        self._data.forget_others(indices.tolist())
         return np.stack([self._data.read(self._part, index, self._first) for index in indices.tolist()])
 
 

@@ -2,10 +2,10 @@
 
 hvdgan_packed.json            settings, source, the SHA-256 and the number of samples of each file, what was left out;
                               `complete` is true once all files are whole
-packed-00000-of-00064.h5      data sets `images` (n, ...) and perhaps `inputs`, channels last, a chunk for each sample;
-                              `names` of the samples, `digests` by which they are held out, `labels`, `conditions`
-                              (n, k), `constants`, `left_out` (m, 2) with names and reasons; all with Fletcher's
-                              checksum; attributes `channels` and `units`
+packed-00000-of-00064.h5      data sets `images` (n, ...) and perhaps `inputs` and `arrays/NAME`, channels last, a chunk
+                              for each sample; `names` of the samples, `digests` by which they are held out, `labels`,
+                              `conditions` (n, k), `constants`, `left_out` (m, 2) with names and reasons; all with
+                              Fletcher's checksum; attributes `channels` and `units`
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from hvdgan.data.arrays import by_name
 from hvdgan.data.bad_files import printable
 from hvdgan.data.hdf5_files import Hdf5Array, Hdf5File, hdf5_file
 from hvdgan.data.joined_files import JoinedArray, JoinedFiles
@@ -34,7 +35,7 @@ FORMAT = "hvdgan packed samples 1"
 AS_PACKED = ("axes", "inputs", "input_axes", "constants")
 """settings of arrays that hvdgan.prepare has applied"""
 MAPS = ("values", "input_values", "constant_values", "condition_values")
-"""settings that a run may give instead of those of hvdgan.prepare"""
+"""settings that a run may give instead of those of hvdgan.prepare, as it may --values-of"""
 _AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
 _FILE = re.compile(r"packed-\d+-of-\d+\.h5")
 
@@ -60,7 +61,8 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 def _check(folder: Path, index: dict[str, Any]) -> None:
     """Raise an error if a field is missing or of another type, or if a file lies elsewhere."""
-    texts = [index["settings"][name] for name in (*AS_PACKED, *MAPS, "missing")]
+    texts = [index["settings"][name] for name in (*AS_PACKED, *MAPS, "axes_of", "values_of", "missing")]
+    texts += index["settings"]["arrays"]
     if index["complete"]:
         texts += [*(index["class_names"] or ()), *index["conditions"], "" * index["pictures"]]
         for name, facts in index["files"].items():
@@ -102,7 +104,7 @@ class PackedFiles(JoinedFiles):
     def settings(self, config: Config, *, paired: bool) -> Config:
         """The settings of a run, completed by those with which the folder was made."""
         given, packed, added = config.arrays, self._index["settings"], dict[str, Any]()
-        for name in AS_PACKED:
+        for name in (*AS_PACKED, "axes_of"):
             if getattr(given, name) not in (None, packed[name]):
                 flag = f"--{name.replace('_', '-')}"
                 how = f"with {flag} {packed[name]}" if packed[name] else f"without {flag}"
@@ -114,10 +116,14 @@ class PackedFiles(JoinedFiles):
             )
         for name in (*MAPS, "missing"):
             added[name] = getattr(given, name) or packed.get(name)
+        added["arrays"] = given.arrays or tuple(packed["arrays"])
+        maps = by_name(packed["values_of"], "--values-of", packed["arrays"])
+        maps |= by_name(given.values_of, "--values-of", added["arrays"])
+        added["values_of"] = ";".join(f"{name}={each}" for name, each in maps.items() if name in added["arrays"])
         if not given.conditions and given.condition_table is None:
             added["conditions"] = tuple(self._index["conditions"])
         constants = "constants" if "constants" in self.names() else None
-        added |= {"axes": None, "inputs": None, "input_axes": None, "constants": constants}
+        added |= {"axes_of": None, "axes": None, "inputs": None, "input_axes": None, "constants": constants}
         return dataclasses.replace(config, arrays=dataclasses.replace(given, **added))
 
     def get(self, name: str) -> Store:
@@ -125,6 +131,11 @@ class PackedFiles(JoinedFiles):
 
     def find(self, name: str, flag: str) -> Store:
         """An array; of conditions the columns of one name, `x_0` and `x_1` also as `x`."""
+        if flag == "--arrays":
+            if name not in (there := self._index["settings"]["arrays"]):
+                said = f"{self.data} was packed with {', '.join(there) or 'no arrays'}"
+                raise UserError(f"--arrays {name}: {said}; pack it with python -m hvdgan.prepare --arrays")
+            return super().find(f"arrays/{name}", flag)
         if flag != "--conditions":
             return super().find(name, flag)
         known = self._index["conditions"]

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from hvdgan.data.arrays import by_name
 from hvdgan.data.bad_files import BadImage, refuse_if_too_many
 from hvdgan.data.hdf5_files import hdf5_file
 from hvdgan.data.opening import open_source, refuse_array_flags
@@ -60,6 +61,8 @@ class Plan:
             given, flag = getattr(config.arrays, name), f"--{name.replace('_', '-')}"
             if given is not None and (part := source.values.parts()[each]) is not None:
                 value_map.parse(given, flag, part.channels)
+        for name, given in by_name(config.arrays.values_of, "--values-of", config.arrays.arrays).items():
+            value_map.parse(given, f"--values-of {name}=", source.values.arrays[name].channels, widens=True)
         return source
 
     def settings(self) -> dict[str, Any]:
@@ -123,6 +126,7 @@ def damages(folder: Path) -> Iterator[str]:
             yield f"{name}: its checksum does not match"
             with hdf5_file(path) as file:
                 parts = [file[part] for part in ("images", "inputs") if part in file]
+                parts += file["arrays"].values() if "arrays" in file else []
                 for number, sample in enumerate(file["names"][()]):
                     try:
                         for part in parts:
@@ -273,28 +277,30 @@ def _write(path: Path, source: Samples, indices: Sequence[int], compression: str
 
     NaN stays where the request says what networks see in its place.
     """
-    layout, kept, bad = source.layout, list[int](), list[tuple[str, str]]()
+    kept, bad = list[int](), list[tuple[str, str]]()
     checked: dict[str, Any] = {"fletcher32": True}
     with hdf5_file(path, "w") as file:
-        for part, (shape, dtype) in _parts_of(source).items():
+        for part, one in source.blank(1).items():
             compressed = {"compression": compression, "shuffle": True} if compression else {}
-            size = (len(indices), *shape)
-            dataset = file.create_dataset(part, size, dtype, chunks=(1, *shape), maxshape=size, **checked, **compressed)
+            size = (len(indices), *one.shape[1:])
+            dataset = file.create_dataset(
+                part, size, one.dtype, chunks=one.shape, maxshape=size, **checked, **compressed
+            )
             _describe(dataset, source.values.parts()[part])
         for index in indices:
             try:
-                record = source.fetch(index)
-                known = record if source.missing is None else np.where(np.isnan(record), 0, record)
-                if known.dtype.kind == "f" and (reason := not_finite(known)):
-                    raise BadImage(_name_of(source, index), reason)
+                parts = source.fetch(index)
+                for part, sample in parts.items():
+                    known = sample if source.missing is None else np.where(np.isnan(sample), 0, sample)
+                    if known.dtype.kind == "f" and (reason := not_finite(known)):
+                        raise BadImage(_name_of(source, index), f"{part}: {reason}" if part != "images" else reason)
             except BadImage as broken:
                 bad.append(broken.bad_file)
                 continue
-            for part, sample in zip(("inputs", "images"), layout.split(record[None]), strict=True):
-                if sample is not None:
-                    file[part][len(kept)] = sample[0]
+            for part, sample in parts.items():
+                file[part][len(kept)] = sample
             kept.append(index)
-        for part in _parts_of(source):
+        for part in source.blank(1):
             file[part].resize(len(kept), 0)
         if bad:
             left_out = _texts([text for each in bad for text in each]).reshape(-1, 2)
@@ -312,13 +318,6 @@ def _write(path: Path, source: Samples, indices: Sequence[int], compression: str
         for part in ("conditions", "constants"):
             if part in file:
                 _describe(file[part], source.values.parts()[part])
-
-
-def _parts_of(source: Samples) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and type of samples and inputs, as SRC stores them."""
-    shapes = {"inputs": source.layout.input_shape, "images": source.layout.shape}
-    dtypes = {"inputs": (source.inputs or source.images).dtype, "images": source.images.dtype}
-    return {part: (shape, dtypes[part]) for part, shape in shapes.items() if shape is not None}
 
 
 def _describe(dataset: Any, known: value_map.ValueMap | None) -> None:

@@ -1,4 +1,4 @@
-"""The samples of any data: a store with inputs, labels, conditions, constants and maps."""
+"""The samples of any data: a store with inputs, further arrays, labels, conditions, constants and maps."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from hvdgan.data.store import DataRequest, DerivedStore, Store
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.launching import hosts
-from hvdgan.values.sample_values import Layout, Missing, SampleValues, of_pixels
+from hvdgan.values.sample_values import Layout, Missing, SampleValues, named_arrays, of_pixels
 from hvdgan.values.value_map import ValueMap
 
 _MEMORY_FRACTION = 0.8
@@ -27,11 +27,13 @@ class Samples:
 
     Args:
         name: value of `--data`, for messages.
-        images: the samples, channels last; or, if each has an input and `inputs` is None, their records.
+        images: the samples, channels last; or, if each has an input and `inputs` is None, both in one picture, of which
+            the input is the first half of the channels.
         values: maps of the numbers to those that networks see.
         layout: shapes of a sample and of its input.
         fingerprint: hex digits, equal if the samples and their shapes are equal.
         inputs: inputs of the samples, channels last.
+        arrays: further arrays of the samples by name, channels last.
         is_pictures: True for 8-bit pictures, whose uint8 0 to 255 the step itself maps to [-1, 1].
         labels: classes of the samples, int32 (N,), or None.
         class_names: names of the labels 0, 1, ..., or None if they are not known.
@@ -58,6 +60,7 @@ class Samples:
     layout: Layout
     fingerprint: str
     inputs: Store | None = None
+    arrays: Mapping[str, Store] = dataclasses.field(default_factory=dict)
     is_pictures: bool = False
     labels: np.ndarray | None = None
     class_names: Sequence[str] | None = None
@@ -104,39 +107,39 @@ class Samples:
     @property
     def prepared(self) -> bool:
         """True if `hvdgan.prepare` would not make reading faster."""
-        return all(store.prepared for store in self.stores)
-
-    @property
-    def record_shape(self) -> tuple[int, ...]:
-        """Shape of what `fetch` returns: a sample, or a sample and its input in one array."""
-        return self.layout.record
+        return all(store.prepared for store in self.stores.values())
 
     @functools.cached_property
     def stored_dtype(self) -> np.dtype:
-        """The type of the numbers in the data."""
-        return np.result_type(*(store.dtype for store in self.stores))
+        """The type of the numbers of samples and inputs in the data."""
+        return np.result_type(self.images.dtype, (self.inputs or self.images).dtype)
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of the numbers that `fetch` returns."""
-        return np.dtype(np.float32) if self.is_mapped and not self.is_pictures else self.stored_dtype
+    def blank(self, count: int) -> dict[str, np.ndarray]:
+        """Zeros in place of what fetch_batch() returns of `count` samples."""
+        shapes = {name: store.shape[1:] for name, store in self.stores.items()} | {"images": self.layout.shape}
+        if self.layout.input_shape is not None:
+            shapes["inputs"] = self.layout.input_shape
+        found = dict[str, np.ndarray]()
+        for part, shape in shapes.items():
+            dtype = self.stores.get(part, self.images).dtype
+            if (value_map := self._map_of(part)) is not None:
+                shape, dtype = (*shape[:-1], value_map.width), np.dtype(np.float32)
+            found[part] = np.zeros((count, *shape), dtype)
+        return found
 
-    def blank(self, count: int) -> np.ndarray:
-        """Zeros in place of `count` samples, (count, *record_shape)."""
-        return np.zeros((count, *self.record_shape), self.dtype)
-
-    def fetch(self, index: int) -> np.ndarray:
+    def fetch(self, index: int) -> dict[str, np.ndarray]:
         """Read one sample; see fetch_batch()."""
-        return self.fetch_batch(np.array([index]))[0]
+        return {part: each[0] for part, each in self.fetch_batch(np.array([index])).items()}
 
-    def fetch_batch(self, indices: np.ndarray) -> np.ndarray:
-        """Read several samples (B, *record_shape); safe to call from several threads; a BadImage if one is broken."""
-        stored = [store.read(self.numbers(indices)) for store in self.stores]
-        if self.is_mapped and not self.is_pictures:
-            stored = self._seen(indices, stored)
-        if len(stored) == 1:
-            return stored[0]
-        return self.layout.joined(stored[0], stored[1], self.dtype)
+    def fetch_batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """Read the parts of several samples, (B, ...) each: `images`, and perhaps `inputs` and `arrays/NAME`.
+
+        Safe to call from several threads. A BadImage says that one is broken.
+        """
+        found = {part: store.read(self.numbers(indices)) for part, store in self.stores.items()}
+        if self.paired and self.inputs is None:
+            found["inputs"], found["images"] = np.split(found["images"], 2, axis=-1)
+        return {part: self._seen(part, stored, indices) for part, stored in found.items()}
 
     def facts(self, indices: np.ndarray) -> dict[str, np.ndarray]:
         """What memory holds about some samples: their numbers in the data, labels and conditions, (B, ...) each."""
@@ -215,9 +218,10 @@ class Samples:
             )
 
     @property
-    def stores(self) -> list[Store]:
-        """Those of the inputs, if there are some, and of the images."""
-        return [self.images] if self.inputs is None else [self.inputs, self.images]
+    def stores(self) -> dict[str, Store]:
+        """Those of the inputs, if there are some, of the arrays and of the images, which are read last."""
+        inputs = {} if self.inputs is None else {"inputs": self.inputs}
+        return {**inputs, **named_arrays(self.arrays), "images": self.images}
 
     def _number(self, index: int) -> int:
         return index if self.indices is None else int(self.indices[index])
@@ -233,19 +237,24 @@ class Samples:
         self.refuse_lost(part, value_map, seen)
         return seen
 
-    def _seen(self, indices: np.ndarray, stored: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Inputs, if there are some, and samples as networks see them."""
-        seen = []
-        for value_map, samples in zip((self.values.inputs, self.values.images)[-len(stored) :], stored, strict=True):
-            assert value_map is not None
-            with np.errstate(all="ignore"):
-                each = value_map.forward(samples)
-            if self.missing is not None:
-                each = self.missing.filled(samples, each)
-            if not (finite := np.isfinite(each)).all():
-                first = int(np.argmin(finite.reshape(len(each), -1).all(axis=1)))
-                raise BadImage(self.named(int(indices[first])), _reason(samples[first], each[first], value_map))
-            seen.append(each)
+    def _map_of(self, part: str) -> ValueMap | None:
+        """The map that fetch_batch() applies to a part; None if it leaves the part as it is stored."""
+        is_seen = self.is_mapped and not (self.is_pictures and part in ("images", "inputs"))
+        return self.values.parts()[part] if is_seen else None
+
+    def _seen(self, part: str, stored: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """A part of some samples as fetch_batch() returns it."""
+        if (value_map := self._map_of(part)) is None:
+            return stored
+        with np.errstate(all="ignore"):
+            seen = value_map.forward(stored)
+        if self.missing is not None:
+            seen = self.missing.filled(stored, seen)
+        if not (finite := np.isfinite(seen)).all():
+            first = int(np.argmin(finite.reshape(len(seen), -1).all(axis=1)))
+            reason = _reason(stored[first], seen[first], value_map)
+            where = f"{self.stores[part].name}: " if part in named_arrays(self.arrays) else ""
+            raise BadImage(self.named(int(indices[first])), f"{where}{reason}")
         return seen
 
 
@@ -268,6 +277,12 @@ def of_pictures(
     )
 
 
+def arrays_seen(source: Samples, values: SampleValues) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of samples as networks see them, by maps."""
+    shapes = {name: source.layout.seen_of(store.shape[1:]) for name, store in source.arrays.items()}
+    return {name: (*shape[:-1], values.arrays[name].width) for name, shape in shapes.items()}
+
+
 def fingerprint_of(head: bytes, parts: Iterable[bytes]) -> str:
     """The SHA-256 of a head and of parts, whose boundaries count, in hex."""
     digest = hashlib.sha256(head)
@@ -288,17 +303,19 @@ def not_finite(sample: np.ndarray) -> str:
 
 def _reason(sample: np.ndarray, seen: np.ndarray, value_map: ValueMap) -> str:
     """Why the numbers of a sample, which a map turns into those that are seen, cannot be used."""
-    if not np.isfinite(sample[~np.isfinite(seen)]).all():
+    if not np.isfinite(sample[~np.isfinite(seen)[..., : sample.shape[-1]]]).all():
         return not_finite(sample)
     return f"channel {value_map.lost_in_words(sample, seen, lambda place: f' at {place}' if place else '')}"
 
 
 def cached(source: Samples, kind: Literal["none", "memory"], peers: Peers = ALONE) -> Samples:
     """Samples of which each rank reads each once: all of them in the end, since its slices differ every epoch."""
-    if kind == "none" or all(store.in_memory for store in source.stores):
+    if kind == "none" or all(store.in_memory for store in source.stores.values()):
         return source
     on_all(lambda: _check_memory(source, peers), peers, "memory for the cache")
-    return source.replace(images=_Kept(source.images), inputs=source.inputs and _Kept(source.inputs))
+    kept = {part: _Kept(store) for part, store in source.stores.items()}
+    arrays = {name: kept[part] for part, name in zip(named_arrays(source.arrays), source.arrays, strict=True)}
+    return source.replace(images=kept["images"], inputs=kept.get("inputs"), arrays=arrays)
 
 
 class _Kept(DerivedStore):
@@ -321,11 +338,11 @@ class _Kept(DerivedStore):
 
 def _check_memory(source: Samples, peers: Peers) -> None:
     free = hosts.free_memory()
-    needed = source.blank(1).nbytes * len(source) * peers.local_size
+    needed = sum(each.nbytes for each in source.blank(1).values()) * len(source) * peers.local_size
     if free is None or needed <= _MEMORY_FRACTION * free:
         return
     raise UserError(
-        f"--pipeline.cache memory: {len(source):,} samples of {source.record_shape} {source.dtype} take "
+        f"--pipeline.cache memory: {len(source):,} samples of {source.layout.shape} {source.stored_dtype} take "
         f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
         f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; pack the data with hvdgan.prepare instead"
     )

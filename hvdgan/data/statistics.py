@@ -1,9 +1,7 @@
 """Mean and deviation of each channel over the training data, the same numbers for any number of ranks."""
 
 import contextlib
-import dataclasses
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import share_out_ranges
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import Peers, from_root
-from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.sample_values import SampleValues, of_parts
 from hvdgan.values.value_map import ValueMap
 
 BLOCK_BYTES = 32 * 2**20
@@ -34,10 +32,10 @@ def with_statistics(source: Samples, peers: Peers, known: SampleValues | None = 
     """
     values = source.values
     if known is not None:
-        pairs = [(name, mine, known.parts()[name]) for name, mine in values.parts().items()]
+        pairs = [(name, mine, known.parts().get(name)) for name, mine in values.parts().items()]
         taken = {name: its for name, mine, its in pairs if mine and its and mine.differs_in_statistics(its)}
-        values = dataclasses.replace(values, **taken)
-    return SampleValues(**{name: _resolved(source, name, each, peers) for name, each in values.parts().items()})
+        values = of_parts(values.parts() | taken)
+    return of_parts({name: _resolved(source, name, each, peers) for name, each in values.parts().items()})
 
 
 def _resolved(source: Samples, part: str, value_map: ValueMap | None, peers: Peers) -> Any:
@@ -65,7 +63,7 @@ def _of_samples(source: Samples, part: str, value_map: ValueMap, peers: Peers) -
         lambda some: _of_block(source, part, value_map, np.array(some)).tolist(),
         peers,
         f"--data {source.name}: statistics",
-        length=max(1, BLOCK_BYTES // (math.prod(source.record_shape) * source.dtype.itemsize)),
+        length=max(1, BLOCK_BYTES // sum(each.nbytes for each in source.blank(1).values())),
     )
     return functools.reduce(combined, map(np.array, found))
 
@@ -88,11 +86,8 @@ def _of_block(source: Samples, part: str, value_map: ValueMap, indices: np.ndarr
 
 def _before(source: Samples, part: str, value_map: ValueMap, indices: np.ndarray) -> np.ndarray:
     """Some samples to which the first steps are applied."""
-    inputs, images = source.layout.split(source.fetch_batch(indices))
-    samples = inputs if part == "inputs" else images
-    assert samples is not None
     with np.errstate(all="ignore"):
-        return value_map.before_statistics(samples)
+        return value_map.before_statistics(source.fetch_batch(indices)[part])
 
 
 def moments_of(numbers: np.ndarray) -> Moments:

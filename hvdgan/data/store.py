@@ -189,7 +189,7 @@ class Store(abc.ABC):
 
     def refuse_other_types(self) -> None:
         """Refuse texts, complex numbers and the like."""
-        if self.dtype.kind not in "fiu" or self.dtype.itemsize > 8:
+        if self.dtype.kind not in "fiub" or self.dtype.itemsize > 8:
             raise UserError(
                 f"--data {self.name}: numbers of type {self.dtype}; expected float16, float32, float64 or integers; "
                 "convert them, such as with array.astype(np.float32), and split complex numbers into two channels"

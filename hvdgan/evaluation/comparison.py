@@ -249,6 +249,9 @@ def plan_for(
     if name == "recipe":
         # Labels of other samples may mean other classes than the data's.
         known = dataclasses.replace(spec, num_classes=0) if isinstance(both[0], RealSet) and not classes else spec
+        if spec.array_shapes:  # those of both sets; features() that reads others is refused
+            shapes = {name: spec.array_shapes[name] for name in sorted(both[0].array_names & both[1].array_names)}
+            known = dataclasses.replace(known, array_shapes=shapes)
         return Plan(known, recipe_features(recipe, nets, known, batch_size=batch_size), classes)
     inception, resize = settings.inception, settings.eval_resize
     return Plan(spec, open_features(name, spec, inception=inception, resize=resize, batch_size=batch_size), classes)

@@ -93,32 +93,39 @@ def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: 
 def recipe_features(recipe: Recipe, nets: Nets, spec: DataSpec, *, batch_size: int) -> Features:
     """The recipe's own features, which may change with the networks; a Mistake if features() is missing or wrong."""
 
-    def compute(images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None) -> Any:
+    def compute(
+        images: tf.Tensor, labels: tf.Tensor | None, conditions: tf.Tensor | None, arrays: dict[str, tf.Tensor]
+    ) -> Any:
         random = SampleRandom(0, tf.zeros((batch_size,), tf.int64))
-        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions))
+        return features_of(recipe, nets, Batch(images, labels, random, {}, conditions=conditions, arrays=arrays))
 
     function = tf.function(compute, autograph=False)
 
     def extract(some: SampleBatch) -> Rows:
         labels, conditions = some.labels if spec.num_classes else None, some.conditions if spec.conditions else None
-        parts = some.samples, labels, conditions
-        whole = [None if part is None else tf.constant(_filled(part, batch_size)) for part in parts]
+        parts = some.samples, labels, conditions, {name: some.arrays[name] for name in spec.array_shapes}
+        whole = tf.nest.map_structure(
+            lambda part: part if part is None else tf.constant(_filled(part, batch_size)), parts
+        )
         (features, probabilities), count = function(*whole), len(some.numbers)
         return _first(features, count), None if probabilities is None else _first(probabilities, count)
 
-    def first(sample: np.ndarray) -> Rows:
-        conditions = np.zeros((1, len(spec.conditions)), np.float32)
-        return extract(SampleBatch(np.zeros(1, np.int64), sample[None], np.zeros(1, np.int32), conditions))
+    fixed = {name: _fixed_samples(shape) for name, shape in spec.array_shapes.items()}
 
-    (one, classes), (other, _) = (first(each) for each in _fixed_samples(spec))
+    def first(place: int, sample: np.ndarray) -> Rows:
+        conditions = np.zeros((1, len(spec.conditions)), np.float32)
+        arrays = {name: each[place : place + 1] for name, each in fixed.items()}
+        return extract(SampleBatch(np.zeros(1, np.int64), sample[None], np.zeros(1, np.int32), conditions, arrays))
+
+    (one, classes), (other, _) = (first(*each) for each in enumerate(_fixed_samples(spec.shape)))
     found = np.concatenate([one, other])
     count = _check("recipe", found, classes)
     return Features("recipe", None, found.shape[1], count, extract, probe=_probe(found))
 
 
-def _fixed_samples(spec: DataSpec) -> np.ndarray:
-    """Two samples of noise as networks see them, always the same: float32 in [-1, 1), (2, ..., C)."""
-    return np.random.default_rng(0).uniform(-1, 1, (2, *spec.shape)).astype(np.float32)
+def _fixed_samples(shape: Sequence[int]) -> np.ndarray:
+    """Two samples of noise as networks see them, always the same: float32 in [-1, 1), (2, *shape)."""
+    return np.random.default_rng(0).uniform(-1, 1, (2, *shape)).astype(np.float32)
 
 
 def _probe(features: np.ndarray) -> str:
@@ -226,7 +233,7 @@ def _checked(text: str, network: Network, spec: DataSpec, digest: str, resize: s
         return compute(_filled(some.samples, batch_size), len(some.numbers))
 
     try:
-        features, probabilities = compute(_fixed_samples(spec), 2)
+        features, probabilities = compute(_fixed_samples(spec.shape), 2)
     except UserError:
         raise
     except Exception as error:

@@ -100,9 +100,9 @@ class Evaluator:
         """Yield batches of the samples of these numbers, of each domain, and a mask of those that can be used."""
         for indices, *found in zip(everything, *(each(everything) for each in self._readers.values()), strict=True):
             data = dict[str, tf.Tensor]()
-            for (name, source), (images, _) in zip(self._source.domains.items(), found, strict=True):
-                parts = {"images": images, **source.facts(np.minimum(indices, len(source) - 1))}
-                data |= named(name, {key: tf.constant(part) for key, part in parts.items()})
+            for (name, source), (parts, _) in zip(self._source.domains.items(), found, strict=True):
+                facts = source.facts(np.minimum(indices, len(source) - 1))
+                data |= named(name, {key: tf.constant(part) for key, part in {**parts, **facts}.items()})
             yield data, np.logical_and.reduce([readable for _, readable in found])
 
     def _values(self, step: tf.Tensor, data: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from hvdgan.recipe.augment import AXES
 from hvdgan.recipe.batch import unpack
 from hvdgan.recipe.contract import drawn_by
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.outputs import generated
+from hvdgan.recipe.outputs import Arrays, generated
 from hvdgan.recipe.sampling import Drawing, SampleRandom, are_classes
 
 _ORDER_SEED = 0
@@ -31,17 +31,20 @@ class SampleBatch(NamedTuple):
     samples: samples as networks see them, float32 (N, ..., C).
     labels: their classes, (N,), or None.
     conditions: their conditions as networks see them, (N, k), or None.
+    arrays: further arrays by the names that the data have for them, (N, ...) float32.
     """
 
     numbers: np.ndarray
     samples: np.ndarray
     labels: np.ndarray | None
     conditions: np.ndarray | None
+    arrays: Mapping[str, np.ndarray]
 
     def where(self, kept: np.ndarray) -> "SampleBatch":
         """Those samples for which a mask (N,) is true."""
-        labels, conditions = (None if each is None else each[kept] for each in self[2:])
-        return SampleBatch(self.numbers[kept], self.samples[kept], labels, conditions)
+        labels, conditions = (None if each is None else each[kept] for each in self[2:4])
+        arrays = {name: array[kept] for name, array in self.arrays.items()}
+        return SampleBatch(self.numbers[kept], self.samples[kept], labels, conditions, arrays)
 
 
 class Reading(NamedTuple):
@@ -82,6 +85,11 @@ class RealSet:
         return RealSet(self.source, self.spec, self._reading, count=min(count, self._images))
 
     @property
+    def array_names(self) -> set[str]:
+        """Names of the data's further arrays that its samples have."""
+        return {*self.spec.array_shapes}
+
+    @property
     def has_classes(self) -> bool:
         """Whether the data have classes."""
         return self.source.num_classes > 1
@@ -107,15 +115,17 @@ class RealSet:
         size, last = self._reading.batch_size, self._images - 1
         places = np.arange(peers.rank * size, self._images, peers.size * size)[:, None] + np.arange(size)
         indices = np.where(places <= last, self._order[np.minimum(places, last)], len(self.source))
-        for numbers, some, (records, readable) in zip(places, indices, self._reader(indices), strict=True):
-            samples = unpack(tf.constant(records), self.spec).images.numpy()
+        for numbers, some, (parts, readable) in zip(places, indices, self._reader(indices), strict=True):
+            seen = unpack(parts, self.spec)
+            samples, arrays = seen.images.numpy(), {name: each.numpy() for name, each in seen.arrays.items()}
             facts = self.source.facts(np.minimum(some, len(self.source) - 1))
             for number, axes in enumerate(self._mirrors):
                 yield SampleBatch(
                     numbers * len(self._mirrors) + number,
-                    np.flip(samples, axes) if axes else samples,
+                    np.flip(samples, axes),
                     facts.get("labels"),
                     facts.get("conditions"),
+                    {name: np.flip(each, axes) if each.ndim == samples.ndim else each for name, each in arrays.items()},
                 ).where(readable)
 
 
@@ -148,6 +158,11 @@ class GeneratedSet:
         return self._recipe.data.num_classes > 1 and are_classes(drawn.get("classes"))
 
     @property
+    def array_names(self) -> set[str]:
+        """Names of the data's further arrays that its samples have."""
+        return {*self.traced.structured_outputs[0]} - {"images"}
+
+    @property
     def bad_files(self) -> list[BadFile]:
         """Distinct broken samples that this rank has met, from which no sample could start."""
         return [bad for _, bad in sorted(self._reader.bad.items())]
@@ -160,23 +175,23 @@ class GeneratedSet:
 
     def batches(self, peers: Peers) -> Iterator[SampleBatch]:
         """Generate this rank's part of the set, a batch at a time."""
-        each = int(self.traced.structured_outputs[0].shape[0])  # a recipe may return fewer samples than it gets
+        each = int(self.traced.structured_outputs[0]["images"].shape[0])  # may be fewer than the recipe gets
         first = np.arange(peers.rank * each, self.count, peers.size * each)
         numbers = first[:, None] + np.arange(self._batch_size)
         indices = np.stack([self._order(int(number)) for number in first]) if len(first) else numbers
-        for some, places, (records, readable) in zip(numbers, indices, self._records(indices), strict=True):
-            data = {name: tf.constant(fact) for name, fact in self.source.facts(places).items()}
-            made = self._function(tf.constant(some), {"images": tf.constant(records), **data})
-            samples = made[0].numpy()
-            labels, conditions = (each if each is None else each.numpy() for each in made[1:])
+        for some, places, (parts, readable) in zip(numbers, indices, self._starts(indices), strict=True):
+            data = {name: tf.constant(each) for name, each in {**parts, **self.source.facts(places)}.items()}
+            made = self._function(tf.constant(some), data)
+            arrays = {name: array.numpy()[:each] for name, array in made[0].items()}
+            labels, conditions = (part if part is None else part.numpy()[:each] for part in made[1:])
             kept = readable[:each] & (some[:each] < self.count)
-            yield SampleBatch(some[:each], samples, _first(labels, each), _first(conditions, each)).where(kept)
+            yield SampleBatch(some[:each], arrays.pop("images"), labels, conditions, arrays).where(kept)
 
     def _order(self, first: int) -> np.ndarray:
         return sample_indices(_ORDER_SEED, first, self._batch_size, len(self.source))
 
-    def _records(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Records to start from; blank ones, unless the recipe looks at them."""
+    def _starts(self, indices: np.ndarray) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Samples to start from; blank ones, unless the recipe looks at them."""
         if self._recipe.shows_data:
             yield from self._reader(indices)
             return
@@ -186,9 +201,12 @@ class GeneratedSet:
 
     def _compute(
         self, numbers: tf.Tensor, data: dict[str, tf.Tensor]
-    ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
+    ) -> tuple[Arrays, tf.Tensor | None, tf.Tensor | None]:
         batch = self._drawing.batch(numbers, data)
-        return generated(self._recipe, self._nets, batch), batch.labels, batch.conditions
+        made = generated(self._recipe, self._nets, batch)
+        known = dict(batch.arrays) if self._recipe.shows_data else {}  # else they are blank
+        known |= {name: array for name, array in made.items() if name in ("images", *self._recipe.data.array_shapes)}
+        return known, batch.labels, batch.conditions
 
 
 SampleSet = RealSet | GeneratedSet
@@ -210,7 +228,3 @@ def left_out(missing: int, count: int, bad_files: Sequence[BadFile], peers: Peer
 def in_short(names: Sequence[str]) -> str:
     """The first five names, in words."""
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def _first(values: np.ndarray | None, count: int) -> np.ndarray | None:
-    return None if values is None else values[:count]

@@ -11,6 +11,7 @@ import numpy as np
 
 from hvdgan.data import BadImage, Samples, conditions, open_source
 from hvdgan.data.order import sample_indices
+from hvdgan.data.samples import arrays_seen
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
 from hvdgan.inference.trained import TrainedNetworks
@@ -18,15 +19,19 @@ from hvdgan.recipe import DataSpec
 from hvdgan.recipe.sampling import Input
 from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import names_own_data, refuse_foreign
-from hvdgan.values.sample_values import SampleValues
+from hvdgan.values.sample_values import SampleValues, named_arrays
 from hvdgan.values.value_map import ValueMap
 
 
 def blank_inputs(spec: DataSpec, conditions: np.ndarray | None = None) -> Iterator[Input]:
     """Yield blank samples without end, with every class and every row of conditions (N, k) in turn."""
-    blank = np.zeros(spec.record_layout.record, np.uint8 if spec.is_pictures else np.float32)
+    layout, numbers = spec.record_layout, np.uint8 if spec.is_pictures else np.float32
+    blank = {"images": np.zeros(layout.shape, numbers)}
+    if layout.input_shape is not None:
+        blank["inputs"] = np.zeros(layout.input_shape, numbers)
+    blank |= named_arrays({name: np.zeros(layout.whole(each), np.float32) for name, each in spec.array_shapes.items()})
     for number in itertools.count():
-        one: Input = {"images": blank, "numbers": np.array(number, np.int64)}
+        one: Input = {**blank, "numbers": np.array(number, np.int64)}
         if spec.num_classes:
             one["labels"] = np.array(number % spec.num_classes, np.int32)
         if conditions is not None:
@@ -49,7 +54,7 @@ def _in_order(source: Samples, seed: int) -> Iterator[Input]:
     for place in itertools.count():
         index = int(sample_indices(seed, place, 1, len(source))[0])
         try:
-            image = source.fetch(index)
+            parts = source.fetch(index)
         except BadImage as error:
             failed += 1
             if failed >= len(source):
@@ -57,7 +62,7 @@ def _in_order(source: Samples, seed: int) -> Iterator[Input]:
             continue
         failed = 0
         facts = source.facts(np.array([index]))
-        yield {"images": image, **{name: values[0] for name, values in facts.items()}}
+        yield {**parts, **{name: values[0] for name, values in facts.items()}}
 
 
 def open_data(trained: TrainedNetworks, data: str | None, peers: Peers = ALONE, axes: str | None = None) -> Samples:
@@ -91,8 +96,11 @@ def open_data(trained: TrainedNetworks, data: str | None, peers: Peers = ALONE, 
 def open_samples(
     config: Config, spec: DataSpec, images: str, peers: Peers = ALONE, axes: str | None = None
 ) -> tuple[Samples, DataSpec]:
-    """Open samples that another program made, of the shape that networks make, in the units of the data."""
-    values = SampleValues(maps_of(spec).images)
+    """Open samples that another program made, of the shape that networks make, in the units of the data.
+
+    They have the arrays of the data if their file does.
+    """
+    values = SampleValues(maps_of(spec).images, arrays=maps_of(spec).arrays)
     absent: dict[str, Any] = {"condition_table": None, "condition_values": None, "constants": None, "inputs": None}
     config = _with_axes(config, axes)
     arrays = dataclasses.replace(config.arrays, crop=(), conditions=(), **absent)
@@ -102,6 +110,11 @@ def open_samples(
     try:
         source = _opened(_for_others(dataclasses.replace(config, arrays=arrays), images, spec, spec.shape), made, peers)
     except UserError as error:
+        if spec.array_shapes:
+            lacks = dataclasses.replace(config.arrays, arrays=(), values_of=None, axes_of=None)
+            images_alone = dataclasses.replace(maps_of(spec), arrays={})
+            others = dataclasses.replace(spec, array_shapes={}, values=images_alone)
+            return open_samples(dataclasses.replace(config, arrays=lacks), others, images, peers)
         raise UserError(str(error).replace("--data ", "--images ")) from error
     return source.mapped(values), dataclasses.replace(made, num_classes=source.num_classes)
 
@@ -144,6 +157,7 @@ def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
         now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
         if now and before:  # data that do not name them have those of the run
             facts.append((f"channels of the {part}", now, before))
+    facts.append(("shapes of the arrays", arrays_seen(source, maps_of(spec)), dict(spec.array_shapes)))
     if spec.conditions:
         facts.append(("conditions", getattr(source.values.conditions, "channels", ()), spec.conditions))
     if spec.constants_shape is not None:

@@ -15,9 +15,9 @@ from hvdgan.errors import UserError
 from hvdgan.recipe import Batch, DataSpec, Recipe
 from hvdgan.recipe.contract import drawn_by, reads
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.outputs import sampled
+from hvdgan.recipe.outputs import Arrays, drawing, sampled, with_others
 from hvdgan.recipe.recipe_errors import Mistake, call
-from hvdgan.recipe.sampling import SampleRandom, are_classes
+from hvdgan.recipe.sampling import SampleRandom, are_classes, as_written
 from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap
 
@@ -35,8 +35,8 @@ class Serving:
 
     def __init__(self, recipe: Recipe, nets: Nets, *, in_units: bool) -> None:
         self._recipe, self._nets, self._in_units = recipe, nets, in_units
-        self.ends: dict[str, set[int]] = defaultdict(set)
-        """for each network the numbers of those of its outputs that are the samples themselves"""
+        self.ends: dict[str, dict[int, str]] = defaultdict(dict)
+        """for each network the numbers of those of its outputs that are arrays of the samples, and the arrays' names"""
         self.inputs: dict[str, tf.TensorSpec] = {}
         """specs of the tensors that the samples are computed of, by name"""
         self._drawn: dict[str, tf.TensorSpec] = {}
@@ -49,11 +49,12 @@ class Serving:
             text = f"{mistake}; an export takes any number of samples: write tf.shape(x)[0], as x.shape[0] is None"
             raise Mistake(text, mistake.at) from mistake.__cause__
         self._serve = tf.function(self._served, autograph=False)
-        self.samples = self._serve.get_concrete_function(**self.inputs).structured_outputs["samples"]
-        """shape and type of the samples"""
-        found = {name: self._map_of(name, each.shape) for name, each in self.inputs.items()}
-        found["samples"] = self._map_of("images", self.samples.shape)
-        self.mapped = [f"{name} ({each})" for name, each in found.items() if each is not None]
+        self.outputs: dict[str, tf.TensorSpec] = self._serve.get_concrete_function(**self.inputs).structured_outputs
+        """shapes and types of the samples, by name"""
+        ends = {name: "images" if name == "samples" else name for name in self.outputs}
+        found = [(name, self._map_of(name, each.shape)) for name, each in self.inputs.items()]
+        found += [(name, self._map_of(ends[name], each.shape)) for name, each in self.outputs.items()]
+        self.mapped = [f"{name} ({each})" for name, each in found if each is not None]
         """description of each input, and of the samples, that a map brings to the units of the data"""
 
     def save(self, path: Path) -> None:
@@ -91,6 +92,14 @@ class Serving:
             numbers = tf.uint8 if self._in_units and spec.is_pictures else tf.float32
             shapes = {"images": spec.shape, "inputs": spec.input_shape}
             found |= {name: tf.TensorSpec((None, *each), numbers) for name, each in shapes.items() if each is not None}
+            maps = spec.values.arrays if self._in_units and spec.values is not None else {}
+            for name, seen in spec.array_shapes.items():
+                if name in (*self._drawn, *found):
+                    raise UserError(
+                        f"the data have an array {name}, and an export another input of that name; rename it"
+                    )
+                channels = len(maps[name].channels) if name in maps else seen[-1]
+                found[name] = tf.TensorSpec((None, *seen[:-1], channels), tf.float32)
         if spec.constants_shape is not None:
             found["constants"] = tf.TensorSpec((None, *spec.constants_shape), tf.float32)
         return {**found, "numbers": tf.TensorSpec((None,), tf.int64)}
@@ -98,21 +107,25 @@ class Serving:
     def _look(self, given: Tensors, size: tf.Tensor) -> None:
         """See what the samples are computed of, and which outputs of networks they are."""
         calls = _Calls(self._nets)
-        samples = self._samples(calls, given, size)
+        made = self._samples(calls, given, size)
         self.inputs = {
-            name: tf.TensorSpec(each.shape, each.dtype) for name, each in given.items() if reads(samples, each)
+            name: tf.TensorSpec(each.shape, each.dtype)
+            for name, each in given.items()
+            if any(reads(array, each) for array in made.values())
         }
         if self.inputs.keys() <= {"constants"}:  # the numbers say how many samples are wanted
             self.inputs["numbers"] = tf.TensorSpec((None,), tf.int64)
         for name, outputs in calls.made:
-            self.ends[name] |= {place for place, each in enumerate(outputs) if each is samples}
+            found = ((place, part) for place, each in enumerate(outputs) for part in made if made[part] is each)
+            self.ends[name].update(found)
 
     def _served(self, **given: tf.Tensor) -> Tensors:
         # Constants may have no batch of their own.
         size = next(tf.shape(each)[0] for name, each in given.items() if name != "constants")
-        return {"samples": self._shown(self._samples(self._nets, given, size))}
+        made = self._samples(self._nets, given, size)
+        return as_written({name: self._shown(name, each) for name, each in made.items()})
 
-    def _samples(self, nets: Nets, given: Tensors, size: tf.Tensor) -> tf.Tensor:
+    def _samples(self, nets: Nets, given: Tensors, size: tf.Tensor) -> Arrays:
         """Samples as networks see them; what is not given is 0, because they do not depend on it."""
         recipe, spec = self._recipe, self._recipe.data
 
@@ -136,17 +149,21 @@ class Serving:
             conditions=part("conditions", (len(spec.conditions),) if spec.conditions else None),
             constants=part("constants", spec.constants_shape),
             index=numbers,
+            arrays={name: part(name, shape) for name, shape in spec.array_shapes.items()},
         )
         if type(recipe).generate is Recipe.generate:
             return sampled(recipe, nets, batch)
-        return tf.convert_to_tensor(call(recipe.generate, nets, batch, what="generate()"))
+        with drawing(batch):
+            made = call(recipe.generate, nets, batch, what="generate()")
+        images = tf.convert_to_tensor(made["images"] if isinstance(made, dict) else made)
+        return with_others(recipe, made, images, "generate()", recipe.generate)
 
     def _map_of(self, name: str, shape: tf.TensorShape) -> ValueMap | None:
         """The map of a part of the data, if it changes anything; pictures have none of the user's."""
         spec = self._recipe.data
-        return (
-            None if spec.values is None or spec.is_pictures or not self._in_units else _map_in(spec.values, name, shape)
-        )
+        if spec.values is None or not self._in_units or (spec.is_pictures and name not in spec.array_shapes):
+            return None
+        return _map_in(spec.values, name, shape)
 
     def _seen(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
         """What networks see of numbers that are given."""
@@ -155,16 +172,16 @@ class Serving:
         found = self._map_of(name, tensor.shape)
         return tensor if found is None else _in_double(found, tensor, forward=True)
 
-    def _shown(self, samples: tf.Tensor) -> tf.Tensor:
-        """Samples as hvdgan.sample writes them."""
+    def _shown(self, name: str, samples: tf.Tensor) -> tf.Tensor:
+        """An array of the samples as hvdgan.sample writes it."""
         spec = self._recipe.data
         if not self._in_units:
             return samples
-        if spec.is_pictures or spec.values is None:
+        if name == "images" and (spec.is_pictures or spec.values is None):
             return tf.cast(tf.clip_by_value(tf.round((samples + 1.0) * 127.5), 0.0, 255.0), tf.uint8)
-        found = self._map_of("images", samples.shape)
+        found = self._map_of(name, samples.shape)
         samples = samples if found is None else _in_double(found, samples, forward=False)
-        if spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
+        if name != "images" or spec.missing is None or spec.missing.mask is None or spec.record_layout.crop is not None:
             return samples
         return tf.where(spec.missing.mask, float("nan"), samples)
 
@@ -182,11 +199,12 @@ class _Calls(Nets):
         return outputs
 
 
-def in_units(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> tuple[keras.Model, list[str]]:
+def in_units(network: keras.Model, spec: DataSpec, ends: Mapping[int, str]) -> tuple[keras.Model, list[str]]:
     """A network in the units of the data, by Keras operations, and a description of each input and output that is.
 
-    An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and outputs that are the
-    samples, by their numbers, return them; all others stay as they are. The network itself if it has none of these.
+    An input named `inputs`, `conditions`, `constants` or `images` takes numbers of the data, and outputs that are
+    arrays of the samples, whose names `ends` has by their numbers, return them; all others stay as they are. The
+    network itself if it has none of these.
     """
     if spec.values is None or spec.is_pictures or not getattr(network, "inputs", None):
         return network, []
@@ -199,18 +217,20 @@ def in_units(network: keras.Model, spec: DataSpec, samples: Collection[int]) -> 
         mapped += [] if found is None else [f"{each.name} ({found})"]
     returned = network(given if len(given) > 1 else given[0])
     outputs = keras.tree.flatten(returned)
-    for place in () if spec.values.images.is_identity else samples:
-        outputs[place] = _applied(spec.values.images, outputs[place], forward=False)
-        mapped.append(f"samples ({spec.values.images})")
+    for place, name in ends.items():
+        found = _map_in(spec.values, name, outputs[place].shape)
+        if found is not None:
+            outputs[place] = _applied(found, outputs[place], forward=False)
+            mapped.append(f"{'samples' if name == 'images' else name} ({found})")
     if not mapped:
         return network, []
     return keras.Model(inputs, keras.tree.pack_sequence_as(returned, outputs), name=network.name), mapped
 
 
 def _map_in(values: SampleValues, name: str, shape: Sequence[int | None]) -> ValueMap | None:
-    """The map of a part with this name and number of channels, if it changes anything."""
-    found = values.parts().get(name)
-    return None if found is None or found.is_identity or shape[-1] != len(found.channels) else found
+    """The map of a part or an array with this name and number of channels, if it changes anything."""
+    found = values.parts().get(name) or values.arrays.get(name)
+    return None if found is None or found.is_identity or shape[-1] not in (len(found.channels), found.width) else found
 
 
 def _applied(value_map: ValueMap, tensor: Any, *, forward: bool) -> Any:

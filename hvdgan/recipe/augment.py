@@ -1,6 +1,7 @@
 """Augmentations as functions of (seed, step, sample): flips of the data, and changes that gradients flow through."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -16,25 +17,29 @@ AXES = {"width": -2, "height": -3, "depth": -4}
 
 
 def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
-    """Mirror half of the samples along each axis, together with their inputs and constants."""
+    """Mirror half of the samples along each axis, together with their inputs, constants, and arrays that are fields."""
     for axis in axes:
         draws = random.uniform("flip" if axis == "width" else f"flip/{axis}", ())
-        parts = Parts(*(None if part is None else _mirrored(part, AXES[axis], draws < 0.5) for part in parts))
+        parts = parts.changed(functools.partial(_mirrored, axis=AXES[axis], stays=draws < 0.5))
     return parts
 
 
-def check_flips(axes: Sequence[str], flag: str, shape: Sequence[int], input_shape: Sequence[int] | None) -> None:
-    """Refuse flips along axes, which a flag names, that samples of this shape, or their inputs, do not have."""
+def check_flips(axes: Sequence[str], flag: str, shape: Sequence[int], others: Mapping[str, Sequence[int]]) -> None:
+    """Refuse flips along axes, which a flag names, that samples of this shape, or others beside them, do not have.
+
+    Arrays that are vectors have no axes in space, and stay.
+    """
     names = list(AXES)[: len(shape) - 1]
     for axis in axes:
         if axis not in names:
             there = f"the axes {', '.join(names)}" if names else "no axes in space"
             raise UserError(f"{flag}: no axis {axis} in samples of shape {tuple(shape)}, which have {there}")
-    if axes and input_shape is not None and len(input_shape) != len(shape):
-        raise UserError(
-            f"{flag}: mirrors inputs along the axes of their samples, and inputs of shape {tuple(input_shape)} have "
-            f"other axes than samples of shape {tuple(shape)}; leave the flag out"
-        )
+    for name, other in others.items() if axes else ():
+        if len(other) != len(shape) and (name == "inputs" or len(other) > 1):
+            raise UserError(
+                f"{flag}: mirrors {name} along the axes of the samples, and {name} of shape {tuple(other)} has other "
+                f"axes than samples of shape {tuple(shape)}; leave the flag out"
+            )
 
 
 def check_augmentations(kinds: Sequence[Kind], shape: Sequence[int]) -> None:

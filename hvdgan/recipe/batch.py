@@ -1,16 +1,18 @@
-"""What a loss, sample() and evaluate() compute with, and how it is unpacked from records of the data."""
+"""What a loss, sample() and evaluate() compute with, and how it is made of the data."""
 
 import copy
 import dataclasses
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvdgan.recipe.data_spec import DataSpec
+from hvdgan.recipe.data_spec import ArraysByName, DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe_errors import Mistake
-from hvdgan.values.sample_values import Layout
+from hvdgan.values.sample_values import Layout, arrays_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Batch:
         labels: classes of the images, (B,) int32 from 0 to num_classes - 1; None if the data has no classes. In
             hvdgan.sample these are the drawn classes, or all classes in turn.
         inputs: input of each sample, (B, *self.data.input_shape) float32, if the recipe is `paired`; else None.
+        arrays: further arrays of each sample by name (--arrays), (B, *self.data.array_shapes[name]) float32 after the
+            map of --values-of, as in batch.arrays["map"]; empty if there are none.
         conditions: numbers that describe each sample (--conditions), (B, k) float32 after the map of
             --condition-values; None if there are none. Their names are self.data.conditions.
         constants: fields that all samples share (--constants), (1, H, W, K) float32, or (B, H, W, K) with --crop; None
@@ -68,7 +72,7 @@ class Batch:
             sample. If a stage has a level, that is here, too.
 
     Raises:
-        AttributeError: the batch has no such attribute; the message names those that it has.
+        AttributeError: the batch has no such attribute, or no such array; the message names those that it has.
     """
 
     def __init__(
@@ -83,11 +87,12 @@ class Batch:
         constants: tf.Tensor | None = None,
         index: tf.Tensor | None = None,
         domains: "dict[str, Domain] | None" = None,
+        arrays: Mapping[str, tf.Tensor] | None = None,
     ) -> None:
         self.images, self.labels, self.random = images, labels, random
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
-        self.domains = domains or {}
+        self.domains, self.arrays = domains or {}, ArraysByName(arrays or {})
         self.truncation = 1.0
         self.state = StateValues({})
         if taken := vars(self).keys() & drawn.keys():
@@ -136,16 +141,30 @@ class Parts(NamedTuple):
     images: tf.Tensor
     inputs: tf.Tensor | None = None
     constants: tf.Tensor | None = None
+    arrays: Mapping[str, tf.Tensor] = ArraysByName()
+
+    @property
+    def fields(self) -> list[tf.Tensor]:
+        """Those that have the images' axes in space."""
+        rank, parts = self.images.shape.rank, (*self[:3], *self.arrays.values())
+        return [each for each in parts if each is not None and each.shape.rank == rank]
+
+    def changed(self, change: Callable[[tf.Tensor], tf.Tensor]) -> "Parts":
+        """The parts with a change of these."""
+        new = {id(each): change(each) for each in self.fields}
+        images, inputs, constants = (new.get(id(each), each) for each in self[:3])
+        return Parts(images, inputs, constants, {name: new.get(id(each), each) for name, each in self.arrays.items()})
 
 
-def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> Parts:
-    """Divide records into their parts, and crop them.
+def unpack(data: Mapping[str, Any], spec: DataSpec, random: Random | None = None) -> Parts:
+    """The parts of samples, as Samples.fetch_batch() reads them, for networks: 8-bit pictures in [-1, 1], and cropped.
 
-    Records are uint8 pictures, whose 0 to 255 become [-1, 1], or arrays float32, whose numbers have been mapped before.
-    `random` draws the places of --crop, one per sample; without it they are the centre.
+    Other numbers have been mapped before. `random` draws the places of --crop, one per sample; without it they are the
+    centre.
     """
-    layout = spec.record_layout
-    inputs, images = layout.split(tf.cast(records, tf.float32), tf.reshape)
+    arrays = arrays_of({name: tf.cast(each, tf.float32) for name, each in data.items()})
+    images, inputs = (data.get(name) for name in ("images", "inputs"))
+    are_pixels = tf.as_dtype(data["images"].dtype) == tf.uint8
     fields = spec.constants
     if fields is None and spec.constants_shape is not None:
         # Without the data, the mask of missing numbers is known, and no other field.
@@ -153,36 +172,36 @@ def unpack(records: tf.Tensor, spec: DataSpec, random: Random | None = None) -> 
         if fields is None:
             raise ValueError("the constants of these data have not been read")
     constants = None if fields is None else tf.constant(fields[None], tf.float32)
-    parts = Parts(images, inputs, constants)
+    seen = [None if each is None else tf.cast(each, tf.float32) for each in (images, inputs)]
+    parts = Parts(seen[0], seen[1], constants, arrays)
+    layout = spec.record_layout
     if layout.crop is not None:
         parts = _cropped(parts, layout, random)
-    if records.dtype == tf.float32:
+    if not are_pixels:
         return parts
-    images, inputs = (None if each is None else each / 127.5 - 1.0 for each in (parts.images, parts.inputs))
-    return Parts(images, inputs, parts.constants)
+    images, inputs = (None if each is None else each / 127.5 - 1.0 for each in parts[:2])
+    return Parts(images, inputs, *parts[2:])
 
 
 def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:
     assert layout.crop is not None
     count = parts.images.shape[0]
-    images, inputs, constants = parts
-    if constants is not None:
-        constants = tf.repeat(constants, count, axis=0)
-    for axis, (length, size, factor) in enumerate(zip(layout.crop, layout.shape, layout.factors, strict=False), 1):
-        # Places are counted in pixels of the input, so that sample and input show the same region.
-        possible = (size - length) // factor + 1
+    if parts.constants is not None:
+        parts = parts._replace(constants=tf.repeat(parts.constants, count, axis=0))
+    for axis, (length, size) in enumerate(zip(layout.crop, layout.shape, strict=False), 1):
+        # Places are counted in steps of whole pixels of each field, so that all show the same region.
+        step = math.lcm(*(size // each.shape[axis] for each in parts.fields))
+        possible = (size - length) // step + 1
         if random is None:
             first = tf.fill((count,), tf.constant((possible - 1) // 2, tf.int64))
         else:
             first = tf.cast(random.integers(f"crop/{axis}", (), possible), tf.int64)  # GPUs add no int32
-        images = _cut(images, axis, first * factor, length)
-        inputs = _cut(inputs, axis, first, length // factor)
-        constants = _cut(constants, axis, first * factor, length)
-    return Parts(images, inputs, constants)
+        parts = parts.changed(functools.partial(_cut, axis=axis, first=first * step, length=length, size=size))
+    return parts
 
 
-def _cut(numbers: tf.Tensor | None, axis: int, first: tf.Tensor, length: int) -> tf.Tensor | None:
-    """The part of each sample that begins at its own place along an axis."""
-    if numbers is None:
-        return None
-    return tf.gather(numbers, first[:, None] + tf.range(length, dtype=tf.int64)[None], axis=axis, batch_dims=1)
+def _cut(numbers: tf.Tensor, axis: int, first: tf.Tensor, length: int, size: int) -> tf.Tensor:
+    """The part of each sample that begins at its own place along an axis, counted as if the axis had this size."""
+    factor = size // numbers.shape[axis]
+    places = (first // factor)[:, None] + tf.range(length // factor, dtype=tf.int64)[None]
+    return tf.gather(numbers, places, axis=axis, batch_dims=1)

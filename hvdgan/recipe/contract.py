@@ -19,6 +19,7 @@ from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
+from hvdgan.recipe.sharing import Sharing
 from hvdgan.recipe.stages import LEVEL, Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
@@ -69,18 +70,13 @@ def named(method: Callable[..., Any], *arguments: Any, what: str, kind: Any, mus
 
 
 def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
-    """Call networks(), and check that the networks are built and share no variables."""
+    """Call networks(), and check that the networks are built."""
     at = recipe.networks
     networks = named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
-    owner: dict[int, str] = {}
     for name, network in networks.items():
         advice = "call it on an example, or give it an Input, in networks()"
         check(network.built, f"network {name} is not built; {advice}", at)
         _refuse_half_precision(name, network, at)
-        for variable in network.variables:
-            other = owner.setdefault(id(variable), name)
-            what = f"networks {other} and {name} share {variable.path}; every variable must be in one network"
-            check(other == name, what, at)
     return networks
 
 
@@ -124,16 +120,26 @@ def _refuse_half_precision(name: str, network: keras.Model, at: Any) -> None:
 def optimizers_of(
     recipe: Recipe, networks: Mapping[str, keras.Model], frozen: Collection[str]
 ) -> dict[str, keras.optimizers.Optimizer]:
-    """Call optimizers(); every network that is trained needs one of its own, and those of frozen ones are not used."""
+    """Call optimizers(), and return those of networks that are not frozen, by <network> or <network>/<name>.
+
+    A network whose variables are all in others that have optimizers may go without.
+    """
     at = recipe.optimizers
-    found = named(at, what="optimizers()", kind=keras.optimizers.Optimizer, must=OPTIMIZERS, takes="(self)")
-    optimizers = {name: each for name, each in found.items() if name not in frozen}
+    found = named(at, what="optimizers()", kind=keras.optimizers.Optimizer | dict, must=OPTIMIZERS, takes="(self)")
+    given = {name: each for name, each in found.items() if name not in frozen}
     check(
-        optimizers.keys() == networks.keys(),
-        f"optimizers() has some for {', '.join(optimizers) or 'no network'}, and networks() returns "
+        given.keys() <= networks.keys() <= Sharing(networks).covered(given),
+        f"optimizers() has some for {', '.join(given) or 'no network'}, and networks() returns "
         f"{', '.join(networks)}; every network needs its own, or trainable = False if it is frozen",
         at,
     )
+    optimizers: dict[str, keras.optimizers.Optimizer] = {}
+    for name, each in ((name, given[name]) for name in networks if name in given):
+        for choice, optimizer in each.items() if isinstance(each, dict) else [("", each)]:
+            what = f"optimizers() gives {choice!r} of {name} as {described(optimizer)}"
+            fits = isinstance(choice, str) and isinstance(optimizer, keras.optimizers.Optimizer)
+            check(fits, f"{what}; it must return {OPTIMIZERS}", at)
+            optimizers[f"{name}/{choice}" if isinstance(each, dict) else name] = optimizer
     for name, optimizer in optimizers.items():
         modules = {kind.__module__.partition(".")[0] for kind in type(optimizer).__mro__}
         for is_set, setting, advice in (
@@ -144,8 +150,8 @@ def optimizers_of(
             (not hasattr(optimizer, "learning_rate"), "a MultiOptimizer", "give one optimizer, or split the network"),
         ):
             check(not is_set, f"optimizers() gives {setting} for {name}; {advice}", at)
-    unique = len({id(optimizer) for optimizer in optimizers.values()}) == len(networks)
-    check(unique, "optimizers() gives one optimizer to two networks; every network needs its own", at)
+    unique = len({id(optimizer) for optimizer in optimizers.values()}) == len(optimizers)
+    check(unique, "optimizers() gives one optimizer twice; every network needs its own", at)
     return optimizers
 
 
@@ -174,23 +180,23 @@ def prepare(
 ) -> Batch:
     """The batch that all updates of a step have in common: samples in their parts, and what the recipe draws.
 
-    `data` has `images`, records (B, ...), and where the data have them `labels` (B,) int32, `conditions` (B, k) float32
-    and `numbers` (B,) int64; for a further domain the same after its name, as in B/images. `where` begins the messages.
-    `crops` draws the places of --crop; None: their centre.
+    `data` has the parts of samples (B, ...), as unpack() takes them, and where the data have them `labels` (B,) int32,
+    `conditions` (B, k) float32 and `numbers` (B,) int64; for a further domain the same after its name, as in B/images.
+    `where` begins the messages. `crops` draws the places of --crop; None: their centre.
     """
-    images, inputs, constants = unpack(data["images"], recipe.data, crops)
+    images, inputs, constants, arrays = unpack(data, recipe.data, crops)
     first = Domain(images, data.get("labels"), data.get("conditions"))
     domains: dict[str, Domain] = {}
     for name, spec in recipe.data.domains.items():
         if not domains:
             domains[name] = first
         elif f"{name}/images" in data:
-            others = unpack(data[f"{name}/images"], spec, crops and crops.scoped(name)).images
+            others = unpack({"images": data[f"{name}/images"]}, spec, crops and crops.scoped(name)).images
             labels, conditions = data.get(f"{name}/labels"), data.get(f"{name}/conditions")
             domains[name] = Domain(others, None if labels is None else tf.cast(labels, tf.int32), conditions)
     drawn = drawn_by(recipe, random.scoped("draw"), where)
     more = {"inputs": inputs, "conditions": first.conditions, "constants": constants, "index": data.get("numbers")}
-    return Batch(images, first.labels, random, drawn, domains=domains, **more)
+    return Batch(images, first.labels, random, drawn, domains=domains, arrays=arrays, **more)
 
 
 def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -11,6 +11,13 @@ from hvdgan.errors import UserError
 from hvdgan.values import sample_values
 from hvdgan.values.sample_values import Layout, Missing, SampleValues, may_be_pictures
 from hvdgan.values.transforms import Range
+
+
+class ArraysByName(dict[str, Any]):
+    """What belongs to arrays, by their names."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"no array {name}; the data have {', '.join(self) or 'none'}: name theirs with --arrays")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +29,12 @@ class DataSpec:
         num_images: number of samples to train on, without the held-out ones.
         num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
         input_shape: shape of a sample's input, if the recipe is paired; else None.
+        array_shapes: shapes of a sample's arrays (--arrays) as networks see them, channels last, by their names.
         constants_shape: shape of the fields that all samples share, (*space, K), as networks see them; None: there are
             none.
         conditions: names of the numbers in batch.conditions.
         values: maps between the data's numbers and those that networks see; None: nothing is known.
-        layout: parts of a record of the data; None: those that `shape` and `input_shape` say.
+        layout: shapes of a sample and of its input in the data; None: `shape` and `input_shape`.
         constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
         pixels: True if the data are 8-bit pictures, also as uint8 arrays with the map range:0,255; False if they are
             other arrays; None: their map and shape decide.
@@ -40,6 +48,7 @@ class DataSpec:
     num_images: int
     num_classes: int = 0
     input_shape: tuple[int, ...] | None = None
+    array_shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=ArraysByName)
     constants_shape: tuple[int, ...] | None = None
     conditions: tuple[str, ...] = ()
     values: SampleValues | None = dataclasses.field(default=None, repr=False)
@@ -79,19 +88,23 @@ class DataSpec:
 
     @property
     def record_layout(self) -> Layout:
-        """How a record of the data is divided into a sample and its input."""
+        """Shapes of a sample and of its input in the data."""
         return self.layout or Layout(self.shape, self.input_shape)
 
-    def physical(self, numbers: Any, part: Literal["images", "inputs", "conditions"] = "images") -> Any:
+    def physical(self, numbers: Any, part: str = "images") -> Any:
         """Map numbers as networks see them back to the units of the data; gradients flow through.
 
         The operations are Keras's, so that a network can be made of them, too.
 
         Args:
-            numbers: samples (B, ..., C), inputs, or conditions (B, k).
-            part: kind of the numbers.
+            numbers: samples (B, ..., C), inputs, an array, or conditions (B, k).
+            part: kind of the numbers: images, inputs, conditions, or the name of an array.
         """
-        value_map = None if self.values is None else self.values.parts()[part]
+        if self.values is None:
+            return numbers
+        own = self.values.parts()
+        arrays = {name: each for name, each in self.values.arrays.items() if own.get(name) is None}
+        value_map = ArraysByName(own | arrays)[part]
         return numbers if value_map is None else value_map.inverse_of(numbers, ops)
 
     def to_json(self) -> dict[str, Any]:
@@ -109,6 +122,7 @@ def of_json(facts: dict[str, Any]) -> DataSpec:
     facts = _tuples(facts)
     facts["values"] = facts["values"] and sample_values.of_json(facts["values"])
     facts["missing"] = facts["missing"] and sample_values.missing_of_json(facts["missing"])
+    facts["array_shapes"] = ArraysByName(_tuples(facts["array_shapes"]))
     facts["layout"] = facts["layout"] and Layout(**_tuples(facts["layout"]))
     facts["domains"] = {name: of_json(each) for name, each in facts["domains"].items()}
     return DataSpec(**facts)

@@ -1,7 +1,7 @@
 """Turns what networks return into pictures, and into numbers in the units of the data."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from hvdgan.files.png import save_grid
 from hvdgan.files.replacing import whole_file
 from hvdgan.recipe.data_spec import DataSpec
+from hvdgan.values.sample_values import may_be_pictures
 from hvdgan.values.value_map import ValueMap
 
 _ABREAST = 3
@@ -126,20 +127,48 @@ def shown(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
     return spec.values.images.inverse(samples)
 
 
-def restored(samples: np.ndarray, spec: DataSpec) -> np.ndarray:
-    """Samples as shown() returns them, with NaN where the data have no numbers; those of crops have no such places."""
-    return samples if spec.missing is None or spec.record_layout.crop is not None else spec.missing.restored(samples)
+def all_shown(made: Mapping[str, np.ndarray], spec: DataSpec) -> dict[str, np.ndarray]:
+    """Samples by shown(), with NaN where the data have no numbers, and further arrays in the units of the data.
 
-
-def save_samples(path: Path, samples: np.ndarray, spec: DataSpec, like: np.ndarray | None = None) -> None:
-    """Write a PNG of samples as shown() returns them: pictures side by side, arrays as colours, curves or histograms.
-
-    The scale has the least and largest numbers of `like`, samples of the data, or else of the samples themselves.
+    Samples of crops have no such places, and arrays that the data do not have stay as they are.
     """
+    images = shown(made["images"], spec)
+    if spec.missing is not None and spec.record_layout.crop is None:
+        images = spec.missing.restored(images)
+    others = {name: array for name, array in made.items() if name != "images"}
+    known = {name: np.asarray(spec.physical(others[name], name)) for name in others if name in spec.array_shapes}
+    return {"images": images, **others, **known}
+
+
+def save_samples(
+    path: Path, made: Mapping[str, np.ndarray], spec: DataSpec, like: Mapping[str, np.ndarray] | None = None
+) -> None:
+    """Write a PNG of samples as all_shown() returns them: pictures side by side, arrays as colours, curves, histograms.
+
+    Further arrays (N, H, W, C), C 1 or 3, stand beside the samples, and others are left out. A scale has the least and
+    largest numbers of `like`, samples of the data, or else of the samples themselves.
+    """
+    samples, like = made["images"], {**made, **(like or {})}
+    others = {name: array for name, array in made.items() if name != "images" and may_be_pictures(array.shape[1:])}
+    limits = {name: (float(np.nanmin(like[name])), float(np.nanmax(like[name]))) for name in others}
     if samples.dtype == np.uint8 or spec.values is None:
-        save_grid(path, samples)
+        beside = [_as_pixels(array, samples.shape[1:3], limits[name]) for name, array in others.items()]
+        channels = max(each.shape[-1] for each in (samples, *beside))
+        columns = [np.broadcast_to(each, (*each.shape[:-1], channels)) for each in (samples, *beside)]
+        save_grid(path, np.concatenate(columns, axis=2))
         return
-    save_panels(path, list(_panels(samples, samples if like is None else like, spec.values.images)))
+    panels = list(_panels(samples, like["images"], spec.values.images))
+    for name, array in others.items():
+        titles = [name] if array.shape[-1] == 1 else [f"{name}, channel {place}" for place in range(array.shape[-1])]
+        panels += [fields_panel(title, array[..., place], limits[name]) for place, title in enumerate(titles)]
+    save_panels(path, panels)
+
+
+def _as_pixels(array: np.ndarray, size: Sequence[int], limits: tuple[float, float]) -> np.ndarray:
+    """An array (N, h, w, C) as pictures (N, H, W, C) uint8 of a size, from black to white within the limits."""
+    rows, columns = (np.arange(many) * few // many for many, few in zip(size, array.shape[1:3], strict=True))
+    low, high = limits
+    return to_uint8((array[:, rows][:, :, columns] - low) * (2.0 / max(high - low, 1e-12)) - 1.0)
 
 
 def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Iterator[Panel]:

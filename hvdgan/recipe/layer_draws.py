@@ -30,7 +30,7 @@ from hvdgan.recipe.recipe_errors import Mistake
 Shape = tuple[int | None, ...]
 _draws: contextvars.ContextVar["LayerDraws | None"] = contextvars.ContextVar("draws", default=None)
 _plain = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}
-_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape]]]" = weakref.WeakKeyDictionary()
+_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape] | None]]" = weakref.WeakKeyDictionary()
 _INSIDE = 0.954499736  # share of a normal distribution within two standard deviations
 
 
@@ -69,8 +69,8 @@ class NetworkCall:
         """The number of samples in the network's inputs, if known."""
         return next((each.shape[0] for each in tf.nest.flatten(self.inputs) if _is_array(each)), None)
 
-    def shapes_of_twice(self) -> list[Shape]:
-        """The shapes that layers draw in a call of the network on twice as many samples.
+    def shapes_of_twice(self) -> list[Shape] | None:
+        """The shapes that layers draw in a call of the network on twice as many samples; None if the call fails.
 
         They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
         """
@@ -93,9 +93,12 @@ class NetworkCall:
                 with keras.StatelessScope(collect_losses=True), _using(draws):
                     network(*positional, **keywords)
 
-            with tf.init_scope():
-                tf.function(call, autograph=False).get_concrete_function(*specs)
             known[key] = draws.call.shapes
+            try:
+                with tf.init_scope():
+                    tf.function(call, autograph=False).get_concrete_function(*specs)
+            except (ValueError, tf.errors.InvalidArgumentError):
+                known[key] = None
         return known[key]
 
 
@@ -222,6 +225,8 @@ class LayerDraws:
         if self.call.network is None:
             return (sizes[0], 1) if sizes else (0, 1)
         rows, shapes, number = self.call.rows, self.call.shapes_of_twice(), len(self.call.shapes)
+        if shapes is None:  # a layer is written for this number of samples
+            return (rows, 1) if sizes[:1] == (rows,) else (0, 1)
         twice = shapes[number - 1] if number <= len(shapes) else ()
         if sizes == twice or (rows is None and sizes[:1] != (None,)):
             return 0, 1

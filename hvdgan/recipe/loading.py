@@ -1,6 +1,7 @@
 """Finds the class of a recipe by the value of --recipe, and the files of its code."""
 
 import contextlib
+import difflib
 import importlib
 import inspect
 import os
@@ -30,13 +31,15 @@ def load_recipe(name: str) -> type[Recipe]:
     search_working_folder()
     with of_module(f"--recipe {name}", module_name):
         module = call(_imported, name, module_name, known, what="its import")
-    found = getattr(module, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, Recipe)):
+    recipes = {key: each for key, each in vars(module).items() if isinstance(each, type) and issubclass(each, Recipe)}
+    if attribute not in recipes:
+        what = "is no recipe" if hasattr(module, attribute) else "is not there"
+        own = ", ".join(key for key, each in recipes.items() if each.__module__ == module_name) or "none"
         raise UserError(
-            f"--recipe {name}: {attribute} in {module_name} is not a subclass of hvdgan.recipe.Recipe; the module is "
-            f"{module.__file__}"
+            f"--recipe {name}: {attribute} {what}; {module.__file__} has the recipes (subclasses of "
+            f"hvdgan.recipe.Recipe): {own}"
         )
-    return found
+    return recipes[attribute]
 
 
 def _imported(name: str, module_name: str, known: str) -> ModuleType:
@@ -45,6 +48,10 @@ def _imported(name: str, module_name: str, known: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if not (error.name and f"{module_name}.".startswith(f"{error.name}.")):
             raise  # the module exists, and imports one that does not
+        if os.path.isfile(f"{name}.py"):
+            known = f"for your {name}.py name the class, too, as in {name}:MyGAN"
+        elif meant := difflib.get_close_matches(name, known_recipes(), 1):
+            known = f"did you mean {meant[0]}?"
         raise UserError(f"--recipe {name}: there is no module {module_name}; {known}") from error
 
 

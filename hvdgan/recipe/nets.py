@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,8 +11,9 @@ import tensorflow as tf
 # Not public; tests/recipe/test_nets.py fails if it no longer says whether a tape is recording.
 from tensorflow.python.eager.record import could_possibly_record
 
-from hvdgan.recipe import layer_draws
+from hvdgan.recipe import fixed_batch, layer_draws
 from hvdgan.recipe.batch import StateValues
+from hvdgan.recipe.sharing import Sharing
 
 _VARIABLES = ("variables", "weights", "trainable_variables", "trainable_weights", "non_trainable_variables")
 _SHAPES = ("input_shape", "output_shape", "name")
@@ -37,6 +38,8 @@ class Call:
     """losses that layers have added in the call"""
     key: str | None = None
     """that of the numbers which layers have drawn in the call; None: they have drawn none"""
+    serves_owner: bool = True
+    """False if the network's statistics have changed in the call or since: an update that owns it must run it again"""
     graph: tf.Graph = dataclasses.field(default_factory=tf.compat.v1.get_default_graph)
 
     def is_visible(self, *, around: bool) -> bool:
@@ -63,7 +66,8 @@ class SharedForward:
     latents, and the first does not change it. So its output is computed once, with the tapes of both updates open, and
     the second update differentiates that output. A network runs again if
 
-    - an update that owns the network has run since: its weights and statistics have changed;
+    - an update that owns the network has run since: its weights and statistics have changed. In a simultaneous step
+      the weights have not, so the updates that do not own the network use all calls again, also the owner's;
     - an input is another tensor: while a step is traced, nobody knows whether two tensors have equal values;
     - the new call is in another mode (training or inference), or its layers draw other numbers;
     - the call was made inside a branch, a loop or a function, whose tensors do not exist outside;
@@ -73,7 +77,9 @@ class SharedForward:
     - the step's tapes do not record, as inside tf.recompute_grad, whose purpose is to compute twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sharing: Sharing | None = None, *, together: bool = False) -> None:
+        """together: whether the weights stay as they are until the end of the step."""
+        self._sharing, self._together = sharing or Sharing({}), together
         self._tapes: Sequence[tf.GradientTape] = ()
         self._calls: dict[str, list[Call]] = {}
 
@@ -92,18 +98,21 @@ class SharedForward:
     def find(self, name: str, inputs: Any, key: str, *, moves: bool) -> Call | None:
         """An earlier call whose result may be used for one that moves the network's statistics or not, or None."""
         for call in self._calls.get(name, ()):
-            if call.is_visible(around=not moves) and call.is_on(inputs, key):
+            if (call.serves_owner or not moves) and call.is_visible(around=not moves) and call.is_on(inputs, key):
                 return call if self._is_recorded() and not self._is_recorded_elsewhere() else None
         return None
 
     def keep(self, name: str, call: Call) -> None:
-        """Remember a call that has changed no variable."""
+        """Remember a call."""
         if self._is_recorded():
             self._calls.setdefault(name, []).append(call)
 
     def forget(self, name: str) -> None:
-        """Drop the calls of a network that is about to change."""
-        self._calls.pop(name, None)
+        """Drop the calls of networks that are about to change; in a simultaneous step only their statistics do."""
+        for each in self._sharing.relatives([name]):
+            calls = self._calls.pop(each, [])
+            if self._together:
+                self._calls[each] = [dataclasses.replace(call, serves_owner=False) for call in calls]
 
     def _is_recorded(self) -> bool:
         """Whether the step's tapes record now; they do not in tf.recompute_grad, nor while a gradient is computed."""
@@ -162,7 +171,7 @@ class Nets:
         networks: Mapping[str, keras.Model],
         *,
         frozen: Mapping[str, keras.Model] | None = None,
-        owned: Collection[str] = (),
+        owned: Mapping[str, Sequence[keras.Variable]] | None = None,
         training: bool,
         values: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         shared: SharedForward | None = None,
@@ -171,15 +180,19 @@ class Nets:
         averages: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
         known: str = "networks() returns",
     ) -> None:
-        """The statistics of `owned` networks may move, `values` are used instead of variables, by network name.
+        """The statistics of `owned` networks may move, but for the variables that it lists for each.
+
+        `values` are used instead of variables, by network name.
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
         sample() and evaluate() see as batch.state. `averages` are the values of nets.averaged.
         """
-        self._frozen = frozen or {}
-        self._networks = {**networks, **self._frozen}
-        self._owned = owned
+        frozen = frozen or {}
+        self._networks = {**networks, **frozen}
+        # A network without weights, such as one of augmentation layers, has nothing that is frozen.
+        self._frozen = [name for name, each in frozen.items() if each.weights or not each.trainable]
+        self._owned = owned or {}
         self._training = training
         self._values = values or {}
         self._shared = shared
@@ -222,13 +235,17 @@ class Nets:
         if moves:
             # This call moves the network's statistics, so results computed before it are stale.
             shared.forget(name)
+            kept = [(variable, variable.value.read_value()) for variable in self._owned[name]]
             if known is None:
-                output, _ = self._run(name, inputs, key)
+                output, drawn = self._run(name, inputs, key)
+                for variable, value in kept:
+                    variable.assign(value)
+                shared.keep(name, Call(inputs, output, (), key=drawn, serves_owner=False))
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
-            for variable, value in known.moved:
+            for variable, value in (*known.moved, *kept):
                 variable.assign(value)
             self._losses += [(name, loss) for loss in known.losses]
             return known.output
@@ -247,9 +264,9 @@ class Nets:
 
     def _run(self, name: str, inputs: Any, key: str) -> tuple[Any, str | None]:
         """Call the network; the second result is the key of the numbers that its layers have drawn, if any."""
-        (positional, keywords), network, draws = inputs, self._networks[name], layer_draws.current()
+        network, draws = self._networks[name], layer_draws.current()
         with draws.of_call(key, network, inputs) if draws else contextlib.nullcontext() as call:
-            output = network(*positional, **keywords)
+            output = fixed_batch.call(name, network, inputs)
         return output, key if call and call.shapes else None
 
 

@@ -13,21 +13,25 @@ from hvdgan.recipe.nets import Nets, state_of_nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 
+Arrays = dict[str, tf.Tensor]
+"""arrays of N samples by name, (N, ...) float32: "images", the samples themselves, and others that a recipe makes"""
+_WRITTEN = ("samples", "index", "file", "allow_pickle")
+"""names in files of samples that no further array can have"""
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
-def _drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
+def drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
     """Let layers draw numbers of the batch's samples."""
     return LayerDraws(batch.random, inputs=[vars(batch)]).in_use()
 
 
-def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call sample(), and check that it returns pictures, or samples of the data's shape."""
+def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
+    """Call sample(), and check that it returns pictures, or samples of the data's shape, alone or in a dict."""
     batch.state = state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.sample, nets, batch, what="sample()", wanted=IN_NETS)
     pictures, shape = recipe.data.is_pictures, recipe.data.shape
-    samples, what = tensor_of(given), f"sample() returns {described(given)}"
+    samples, what = tensor_of(_images_of(given)), f"sample() returns {_described(given)}"
     if samples is not None and samples.dtype.name in HALF:
         raise Mistake(f"{what} of a network in {samples.dtype.name}; {FLOAT32}", recipe.sample)
     shapes = ((None, None, None, 1), (None, None, None, 3)) if pictures else ((None, *shape),)
@@ -36,35 +40,69 @@ def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
     if not (fits or pictures) and type(recipe).__module__.startswith("hvdgan.recipes."):  # such as pix2pix, in a row
         raise UserError("the recipe takes 8-bit pictures, and --data has other arrays; store them as uint8")
     check(fits, f"{what}; it must return {wanted}", recipe.sample)
-    _refuse_blank_data(recipe, batch, samples, "sample()", recipe.sample)
-    return samples
+    made = with_others(recipe, given, samples, "sample()", recipe.sample)
+    _refuse_blank_data(recipe, batch, made, "sample()", recipe.sample)
+    return made
 
 
-def _refuse_blank_data(recipe: Recipe, batch: Batch, samples: tf.Tensor, what: str, at: Any) -> None:
+def _images_of(given: Any) -> Any:
+    return given.get("images") if isinstance(given, dict) else given
+
+
+def _described(given: Any) -> str:
+    """What is wrong with the samples of sample() or generate(), which may stand in a dict."""
+    return f'a dict whose "images" is {described(given.get("images"))}' if isinstance(given, dict) else described(given)
+
+
+def with_others(recipe: Recipe, given: Any, samples: tf.Tensor, what: str, at: Any) -> Arrays:
+    """Samples, and the other arrays of a dict that sample() or generate() has given; one of the data has its shape."""
+    made = {"images": samples}
+    for name, value in given.items() if isinstance(given, dict) else ():
+        if name == "images":
+            continue
+        can_be_written = isinstance(name, str) and name.isidentifier() and name not in _WRITTEN
+        is_free = can_be_written and name not in recipe.data.conditions
+        check(is_free, f"{what} gives an array the name {name!r}, which files of samples cannot hold; rename it", at)
+        array, shape = float32_of(value), recipe.data.array_shapes.get(name)
+        fits = False
+        if array is not None and array.shape.rank:
+            others = array.shape[1:] if shape is None else shape
+            fits = array.shape.is_compatible_with((samples.shape[0], *others))
+        must = f"(N, {'...' if shape is None else ', '.join(map(str, shape))}), as many as its images"
+        check(fits, f"{what} gives {name} as {described(value)}; it must be numbers {must}", at)
+        made[name] = array
+    return made
+
+
+def _refuse_blank_data(recipe: Recipe, batch: Batch, made: Arrays, what: str, at: Any) -> None:
     """Refuse samples that are computed of the data, if the recipe does not say so: it gets blank ones."""
     of_domains = ((f"domains[{name!r}].images", each.images) for name, each in batch.domains.items())
-    for part, given in (("images", batch.images), ("inputs", batch.inputs), *of_domains):
-        if given is not None and not recipe.shows_data and not tf.executing_eagerly() and reads(samples, given):
+    arrays = ((f"arrays[{name!r}]", each) for name, each in batch.arrays.items())
+    for part, given in (("images", batch.images), ("inputs", batch.inputs), *arrays, *of_domains):
+        if given is None or recipe.shows_data or tf.executing_eagerly():
+            continue
+        if any(reads(each, given) for each in made.values()):
             advice = "which is blank for samples; set shows_data = True in the class"
             raise Mistake(f"{what} reads batch.{part}, {advice}", at)
 
 
-def generated(recipe: Recipe, nets: Nets, batch: Batch) -> tf.Tensor:
-    """Call generate(), and check that it returns samples of the data's shape."""
+def generated(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
+    """Call generate(), and check that it returns samples of the data's shape, alone or in a dict."""
     shape, most = recipe.data.shape, batch.images.shape[0]
     batch.state = state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.generate, nets, batch, what="generate()", wanted=IN_NETS)
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
-    samples = float32_of(given)
+    samples = float32_of(_images_of(given))
     counts = range(1, most + 1)
     fits = samples is not None and samples.shape.is_compatible_with((None, *shape)) and samples.shape[0] in counts
     wanted = f"samples (N, {', '.join(map(str, shape))}), of the data's shape, at most {most} for a batch of {most}"
     hint = "" if own else "; write generate(self, nets, batch), which does"
-    check(fits, f"--eval-samples: {what} returns {described(given)}, and not {wanted}{hint}", at)
-    _refuse_blank_data(recipe, batch, samples, what, at)
-    return samples
+    check(fits, f"--eval-samples: {what} returns {_described(given)}, and not {wanted}{hint}", at)
+    made = with_others(recipe, given, samples, what, at)
+    _refuse_blank_data(recipe, batch, made, what, at)
+    return made
 
 
 def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -75,8 +113,9 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
     # Samples of another program, or other data, may lack what the data of the run have.
     of_data = {"labels": recipe.data.num_classes, "conditions": recipe.data.conditions}
     missing = [name for name, has in of_data.items() if has and getattr(batch, name) is None]
+    missing += [f"arrays[{name!r}]" for name in recipe.data.array_shapes if name not in batch.arrays]
     what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.features, nets, batch, what=what, wanted=IN_NETS)
     found = [float32_of(each) for each in (given if isinstance(given, tuple) else (given,))]
     rows = (batch.images.shape[0], None)
@@ -88,7 +127,7 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
     at, batch.state = recipe.evaluate, state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         metrics = named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: float32_of(metric) for name, metric in metrics.items()}
     for name, value in values.items():

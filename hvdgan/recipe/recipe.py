@@ -57,18 +57,21 @@ class Recipe:
         """Make the networks.
 
         Returns:
-            Keras models by name, built (made with an Input, or called once on an example). No two of them may share a
-            variable, and no layer may shuffle the samples, as MixUp does. A network whose `trainable` is False is
-            frozen: no update owns it, it runs in inference mode, and no checkpoint holds it.
+            Keras models by name, built (made with an Input, or called once on an example). Two of them may share
+            layers, whose variables are trained, saved and averaged once. No layer may shuffle the samples, as MixUp
+            does. A network whose `trainable` is False is frozen: no update owns it, it runs in inference mode, and no
+            checkpoint holds it.
         """
         raise NotImplementedError
 
-    def optimizers(self) -> dict[str, keras.optimizers.Optimizer]:
+    def optimizers(self) -> dict[str, keras.optimizers.Optimizer | dict[str, keras.optimizers.Optimizer]]:
         """Make the optimizers.
 
         Returns:
             One Keras optimizer for each network that is not frozen, by the network's name. All updates that own the
-            network use it, with one set of slots and one count of iterations.
+            network use it, with one set of slots and one count of iterations. Or a dict of optimizers by name, among
+            which Update(optimizer=...) chooses. A network whose layers are all in other networks needs none. If an
+            update owns several networks that share a layer, the optimizer of the first one trains it.
         """
         raise NotImplementedError
 
@@ -132,31 +135,32 @@ class Recipe:
         """
         return {}
 
-    def sample(self, nets: Any, batch: Batch) -> tf.Tensor:
+    def sample(self, nets: Any, batch: Batch) -> tf.Tensor | dict[str, tf.Tensor]:
         """Make samples to look at, for the grids in the run folder and for hvdgan.sample.
 
         The batch has images of the data if `shows_data` is true, and draws that do not depend on the step.
 
         Returns:
             For pictures, images (N, H, W, C) float32 in [-1, 1], C 1 or 3; for arrays, samples (N, *self.data.shape) as
-            networks see them. N may be less than B.
+            networks see them. N may be less than B. Or a dict of these as `images` and of further arrays (N, ...) by
+            name, such as a mask; one with the name of an array of the data has its shape, self.data.array_shapes[name].
         """
         raise NotImplementedError
 
-    def generate(self, nets: Any, batch: Batch) -> tf.Tensor:
+    def generate(self, nets: Any, batch: Batch) -> tf.Tensor | dict[str, tf.Tensor]:
         """Make samples to compare with real ones (--eval-samples); those of sample(), unless that adds others to them.
 
         The batch is as in sample(); its images are held-out ones, if there are some.
 
         Returns:
-            Samples (N, *self.data.shape) float32 as networks see them; N may be less than B.
+            Samples (N, *self.data.shape) float32 as networks see them; N may be less than B. Or a dict, as sample().
         """
         return self.sample(nets, batch)
 
     def features(self, nets: Any, batch: Batch) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
         """Compute features in which generated and real samples are compared, with --eval-features recipe.
 
-        The batch has real or generated samples as `images`, and their labels and conditions.
+        The batch has real or generated samples as `images`, and their labels, conditions and arrays.
 
         Returns:
             Features (B, d) of numbers, or a pair of these and class probabilities (B, C), whose Inception score is then

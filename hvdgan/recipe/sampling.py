@@ -2,8 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ from hvdgan.recipe.batch import Batch, scoped
 from hvdgan.recipe.contract import prepare
 from hvdgan.recipe.draws import Key, Random
 from hvdgan.recipe.nets import Nets
-from hvdgan.recipe.outputs import sampled
+from hvdgan.recipe.outputs import Arrays, sampled
 from hvdgan.recipe.recipe import Recipe
 
 
@@ -44,8 +44,9 @@ class SampleRandom(Random):
         return key if tf.is_tensor(key) else tf.stack([self._digest(key), tf.zeros((), tf.int64)])
 
 
+T = TypeVar("T")
 Input = dict[str, np.ndarray]
-"""a record of the data under `images`, and what describes it: `labels`, `conditions` and `numbers`"""
+"""the parts of a sample of the data, and what describes it: `labels`, `conditions` and `numbers`"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +61,14 @@ class Drawing:
     interpolate: tuple[int, int] | None = None  # two seeds; samples lie between the first of each, on a sphere
     num: int = 2  # number of samples of the interpolation, >= 2
 
-    def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> tf.Tensor:
+    def __call__(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Arrays:
         """Compute the samples of these numbers, (B,) int64, as the recipe's sample() returns them."""
         return sampled(self.recipe, self.nets, self.batch(numbers, data))
 
     def batch(self, numbers: tf.Tensor, data: dict[str, tf.Tensor]) -> Batch:
         """The batch that samples are computed of; its labels are the drawn classes, if the recipe draws some.
 
-        `data` are records (B, ...) under `images` to start from, for recipes that need some, and what describes them.
+        `data` are the parts of samples (B, ...) to start from, for recipes that need some, and what describes them.
         """
         seeds = self.interpolate or (self.seed,)
         ends = [SampleRandom(seed, tf.zeros_like(numbers) if self.interpolate else numbers) for seed in seeds]
@@ -86,8 +87,8 @@ class Drawing:
 
 def draw_batches(
     drawing: Drawing, inputs: Iterator[Input], num: int, batch_size: int
-) -> Iterator[tuple[np.ndarray, list[Input]]]:
-    """Draw samples 0 to num - 1 in order: (N, ...) as networks see them, and what each started from."""
+) -> Iterator[tuple[dict[str, np.ndarray], list[Input]]]:
+    """Draw samples 0 to num - 1 in order: arrays (N, ...) as networks see them, and what each started from."""
     function = tf.function(drawing, autograph=False)
     waiting: list[Input] = []
     done = 0
@@ -96,11 +97,22 @@ def draw_batches(
         waiting += itertools.islice(inputs, batch_size - len(waiting))
         numbers = tf.range(done, done + batch_size, dtype=tf.int64)
         data = {name: tf.constant(np.stack([each[name] for each in waiting])) for name in waiting[0]}
-        samples = function(numbers, data).numpy()
-        yield samples[: num - done], waiting[: min(len(samples), num - done)]
+        made = {name: array.numpy() for name, array in function(numbers, data).items()}
+        count = len(made["images"])
+        yield {name: array[: num - done] for name, array in made.items()}, waiting[: min(count, num - done)]
         # A recipe may return fewer samples than inputs; the remaining inputs begin the next batch.
-        done += len(samples)
-        waiting = waiting[len(samples) :]
+        done += count
+        waiting = waiting[count:]
+
+
+def joined(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays of several batches of samples, one after the other."""
+    return {name: np.concatenate([each[name] for each in batches]) for name in batches[0]}
+
+
+def as_written(made: Mapping[str, T]) -> dict[str, T]:
+    """Arrays of samples by their names in files and exports: without others, the samples themselves are `samples`."""
+    return dict(made) if len(made) > 1 else {"samples": made["images"]}
 
 
 def are_classes(drawn: Any) -> bool:

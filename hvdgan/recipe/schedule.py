@@ -6,15 +6,22 @@ from typing import Any
 
 from hvdgan.errors import UserError
 from hvdgan.recipe.recipe_errors import Mistake, check, check_unique, described
+from hvdgan.recipe.sharing import Sharing
 from hvdgan.recipe.stages import Stage, local_networks
 
 _EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'
 
 
 def checked_stages(
-    stages: Sequence[Stage], networks: Sequence[str], choice: str | None = None, *, frozen: Collection[str] = ()
+    stages: Sequence[Stage],
+    networks: Sequence[str],
+    choice: str | None = None,
+    *,
+    frozen: Collection[str] = (),
+    sharing: Sharing | None = None,
 ) -> tuple[Stage, ...]:
     """Return the stages of --stages, such as "completion=2000,joint=5000", or all; refuse those with wrong owners."""
+    sharing = sharing or Sharing({})
     fits = isinstance(stages, tuple | list) and stages and all(isinstance(stage, Stage) for stage in stages)
     check(fits, f"stages() returns {described(stages)}; it must return a list of Stage, as in {_EXAMPLE}")
     check_unique("stage", [stage.name for stage in stages])
@@ -27,20 +34,20 @@ def checked_stages(
             f"{where}: owns {_listed(owned & {*frozen})}, which has no trainable variables; leave trainable = False "
             "out, as an update changes only what it owns, or leave the frozen network out of owns",
         )
-    unowned = {*networks} - {name for stage in stages for name in stage.owns}
+    unowned = {*networks} - sharing.covered(name for stage in stages for name in stage.owns)
     check(
         not unowned,
         f"no update owns {_listed(unowned)}; name it in some update's owns, set its trainable = False in networks() "
         "if it is frozen, or leave it out",
     )
-    local = {*local_networks(stages)}
+    local = sharing.relatives(local_networks(stages))
     for stage in stages:
         for update in stage.updates:
             both = local & {*update.owns} if update.reduce else set()
             check(
                 not both,
-                f"stage {stage.name}, update {update.name}: owns {_listed(both)}, which an update with reduce=False "
-                "owns, too; give reduce=False to every update of a network, or to none",
+                f"stage {stage.name}, update {update.name}: owns {_listed(both)}, whose variables an update with "
+                "reduce=False trains, too; give reduce=False to every update of these variables, or to none",
             )
     return tuple(stages) if choice is None else tuple(_chosen(stages, choice))
 

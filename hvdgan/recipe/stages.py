@@ -58,11 +58,16 @@ class Update:
         betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
         clip_norm: largest norm of the gradient of all owned variables, averaged over the ranks, above 0; a longer
             gradient is scaled to it. None: no limit.
+        clip_value: largest size of each number of that gradient, above 0, instead of clip_norm; None: no limit.
+        clip_weights: largest size of each number in the trainable variables, above 0: after the optimizers' step they
+            are clipped to it, as in Arjovsky et al. 2017, algorithm 1. None: no limit.
         only_if: function of the update's metrics, a dict of scalar float32 tensors averaged over all ranks, `loss`
             among them; returns a scalar boolean tensor: whether the optimizers step. The loss is computed and the
             BatchNorm statistics move in any case. None: the optimizers always step.
         reduce: False to train the owned networks on each rank's own samples alone. Their weights, slots and statistics
             then differ between the ranks, as those of the discriminators of SAGIPS do (arXiv:2407.00051).
+        optimizer: name among the optimizers of each owned network for which optimizers() returns a dict; None if it
+            returns one optimizer for each.
     """
 
     name: str
@@ -72,8 +77,11 @@ class Update:
     learning_rate: float | LearningRate | None = None
     betas: tuple[float, float] | None = None
     clip_norm: float | None = None
+    clip_value: float | None = None
+    clip_weights: float | None = None
     only_if: Callable[[dict[str, Any]], Any] | None = None
     reduce: bool = True
+    optimizer: str | None = None
 
     def __post_init__(self) -> None:
         where, rate = f"update {self.name}", self.learning_rate
@@ -91,8 +99,11 @@ class Update:
             ),
             ("betas", self.betas is None or len(self.betas) == 2, "two numbers, as in (0.5, 0.999)"),
             ("clip_norm", _is_positive(self.clip_norm, None), "a number above 0"),
+            ("clip_value", _is_positive(self.clip_value, None), "a number above 0"),
+            ("clip_weights", _is_positive(self.clip_weights, None), "a number above 0"),
         ):
             check(fits, f"{where}: {argument} is {described(getattr(self, argument))}; it must be {wanted}")
+        check(None in (self.clip_norm, self.clip_value), f"{where}: has clip_norm and clip_value; leave one out")
 
     def due(self, stage_step: int) -> bool:
         """Return whether the update runs at this step of its stage, counted from 0."""
@@ -127,6 +138,9 @@ class Plateau:
 class Stage:
     """A number of steps, each of which runs the same updates in order.
 
+    By default an update sees the networks as the updates before it have left them: the generator's gradient goes
+    through the discriminator that the same step has just updated.
+
     Args:
         name: name of letters, digits, _ . and -, unique in the recipe. It appears in the log and in --stages.
         steps: number of steps, from 1 up.
@@ -138,6 +152,8 @@ class Stage:
             the pixels of the data. The recipe's grown() makes the networks of this size. None: the size of the data.
         level: two numbers: `batch.state.level` at the stage's first step and at its last; in between it changes
             linearly. Losses and sample() read it, such as the share of a size that fades in. None: the level stays.
+        together: True for a simultaneous step, as in TensorFlow's tutorials: every update sees the weights and the
+            state from before the step, and the optimizers step in order after the last gradient is computed.
     """
 
     name: str
@@ -147,6 +163,7 @@ class Stage:
     until: Plateau | None = None
     size: int | tuple[int, ...] | None = None
     level: tuple[float, float] | None = None
+    together: bool = False
 
     def __post_init__(self) -> None:
         where, updates = f"stage {self.name}", self.updates

@@ -62,9 +62,9 @@ class Calo3DOptions:
     learning_rate: Positive = 5e-4
     """Adam's step size for both networks at the first step; it falls linearly to a fiftieth of it at the last step"""
     beta_1: Decay = 0.5
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.99
-    """Adam's beta_2: decay of the squared gradients' mean"""
+    """Adam's decay of their squares' mean"""
 
 
 class Calo3D(Recipe):

@@ -27,9 +27,9 @@ class DCGANOptions:
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.999
-    """Adam's beta_2: decay of the squared gradients' mean"""
+    """Adam's decay of their squares' mean"""
 
 
 class DCGAN(Recipe):

@@ -56,9 +56,9 @@ class DownscaleOptions:
     lr_decay: Literal["constant", "linear", "cosine"] = "cosine"
     """how the step size falls to 0 over the stage; constant: not at all, for runs that get more steps later"""
     beta_1: Decay = 0.5
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.9
-    """Adam's beta_2: decay of the squared gradients' mean"""
+    """Adam's decay of their squares' mean"""
 
 
 class Downscale(Recipe):

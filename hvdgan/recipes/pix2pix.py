@@ -53,7 +53,7 @@ class Pix2PixOptions:
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
 
 
 class OutputLoss(NamedTuple):

@@ -31,9 +31,9 @@ class ProgressiveOptions:
     learning_rate: Positive = 1e-3
     """Adam's step size for both networks"""
     beta_1: Decay = 0.0
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.99
-    """Adam's beta_2: decay of the squared gradients' mean"""
+    """Adam's decay of their squares' mean"""
 
 
 class Progressive(Recipe):

@@ -33,7 +33,7 @@ class SRGANOptions:
     learning_rate: Positive = 1e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.9
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
 
 
 class SRGAN(Recipe):

@@ -31,7 +31,7 @@ class VAEGANOptions:
     learning_rate: Positive = 3e-4
     """Adam's step size for all networks"""
     beta_1: Decay = 0.5
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
 
 
 class VAEGAN(Recipe):

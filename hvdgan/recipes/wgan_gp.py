@@ -27,9 +27,9 @@ class WGANGPOptions:
     learning_rate: Positive = 1e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.0
-    """Adam's beta_1: decay of the gradients' mean"""
+    """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.9
-    """Adam's beta_2: decay of the squared gradients' mean"""
+    """Adam's decay of their squares' mean"""
 
 
 class WGANGP(Recipe):

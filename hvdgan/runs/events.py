@@ -67,6 +67,8 @@ class StageFacts:
     name: str
     steps: int
     updates: list[UpdateFacts]
+    together: bool = False
+    """whether all updates of a step are computed before one is applied"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,9 @@ from hvdgan.settings.types import (
 )
 
 _RUN = Parameter(group=Group("Run", sort_key=1))
-_TRAINING = Parameter(group=Group("Training", sort_key=4))
-_OUTPUT = Parameter(group=Group("Output", sort_key=5))
-_PIPELINE = Parameter(group=Group("Pipeline", sort_key=7))
+_TRAINING = Parameter(group=Group("Training", sort_key=5))
+_OUTPUT = Parameter(group=Group("Output", sort_key=7))
+_PIPELINE = Parameter(group=Group("Pipeline", sort_key=8))
 _EMA_DECAY = 0.995
 
 
@@ -55,7 +55,7 @@ class Config:
     run_dir: Annotated[Path | None, _RUN] = None
     """folder of the run; default: runs/ and the recipe's name"""
     seed: Annotated[Seed, _RUN] = 0
-    """seed of the initial weights, the order of the data, and all random draws"""
+    """seed of weights, order of the data, and all draws"""
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
     """silence of a rank after which all ranks end (seconds); 0: no limit, and --stall-timeout is off too"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
@@ -87,7 +87,7 @@ class Config:
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
-    """step at which the run stops, counted over all stages, as --steps where the recipe has no such option"""
+    """step at which the run stops, counted over all stages"""
     stages: Annotated[str | None, _TRAINING] = None
     """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
@@ -113,7 +113,7 @@ class Config:
     """labels: train on every class equally often; or a .npy file with the relative frequency of each sample, in the
     order of the data; default: all samples equally often"""
     flip: Annotated[bool, DATA] = False
-    """mirror each image left to right with probability 1/2, anew in each step"""
+    """mirror images left to right with probability 1/2"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
     """differentiable augmentations of all images that the discriminator sees, comma-separated"""
 

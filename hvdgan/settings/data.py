@@ -8,8 +8,8 @@ from cyclopts import Group, Parameter
 
 from hvdgan.settings.types import Lengths, Words
 
-DATA = Parameter(group=Group("Data", sort_key=2))
-_ARRAYS = Parameter(group=Group("Arrays", sort_key=6))
+DATA = Parameter(group=Group("Data", sort_key=3))
+_ARRAYS = Parameter(group=Group("Arrays", sort_key=4))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,13 @@ class StoredConfig:
     """map of the inputs' numbers, as in --values"""
     input_axes: Annotated[str | None, _ARRAYS] = None
     """axes of an input, as in --axes"""
+    arrays: Annotated[Words, _ARRAYS] = ()
+    """further arrays beside the samples, of any shapes, such as map,mask: batch.arrays"""
+    values_of: Annotated[str | None, _ARRAYS] = None
+    """maps of their numbers, as NAME=MAP;NAME=MAP with a map as in --values, or onehot:CLASSES; default: none, for
+    numbers within [-1, 1]"""
+    axes_of: Annotated[str | None, _ARRAYS] = None
+    """their axes, as NAME=AXES;NAME=AXES with axes as in --axes"""
     constants: Annotated[str | None, _ARRAYS] = None
     """array of fields that all samples share, such as the height of the ground: of a sample's height and width"""
     constant_values: Annotated[str | None, _ARRAYS] = None

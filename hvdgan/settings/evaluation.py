@@ -12,7 +12,7 @@ from hvdgan.settings.types import Count, CountOrNever, Fraction, NamedRecipe, Se
 # size of the file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with; none a SHA-256.
 INCEPTION_BYTES = 95_673_916
 INCEPTION_MD5 = "e6bb154e85f5d4331c22abcddb5dcf31"
-EVALUATION = Parameter(group=Group("Evaluation", sort_key=5))
+EVALUATION = Parameter(group=Group("Evaluation", sort_key=6))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class EvaluationConfig(FeatureConfig):
     eval_held_out: Annotated[CountOrNever, EVALUATION] = 5000
     """number of held-out samples per evaluation, always the same ones; 0: all"""
     eval_samples: Annotated[CountOrNever, EVALUATION] = 0
-    """number of samples that an evaluation generates and compares with real ones; 0: none"""
+    """samples that an evaluation compares with real ones"""
     eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None
     """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""
 

@@ -20,6 +20,7 @@ def move_averages(
     With a decay per step, an average moves in the steps in which an update of the network was due. With a half-life it
     moves in every step, because the images of every step count.
     """
+    moved = set[int]()
     share = share_at(step, config)
     for name in sorted(finite_updates.keys() & state.ema.keys()):
         finite = finite_updates[name]
@@ -28,6 +29,9 @@ def move_averages(
         alpha = tf.where(tf.reduce_any(finite), share, 0.0) if finite else share
         variables = averaged_variables(state.networks[name])
         for average, variable in zip(state.ema[name], variables, strict=True):
+            if id(average) in moved:  # with another network that has the variable
+                continue
+            moved.add(id(average))
             # average -= share (average - variable), the product and the difference in one pass
             tf.raw_ops.ResourceApplyGradientDescent(
                 var=average.value.handle,

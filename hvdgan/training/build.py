@@ -13,6 +13,7 @@ import keras
 
 from hvdgan.data import Samples
 from hvdgan.data.domains import KnownMaps, open_domains
+from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise
@@ -26,6 +27,7 @@ from hvdgan.networks.layers import layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
+from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
 from hvdgan.recipe.schedule import Schedule, checked_stages
@@ -73,7 +75,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
     try:
-        schedule = Schedule(checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen))
+        schedule = Schedule(
+            checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen, sharing=state.sharing)
+        )
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
@@ -81,8 +85,8 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
     kept = DeclaredState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(state, declared_state=kept, local=local_networks(stages))
-    if config.lr_scaling != "none" and (fixed := state.networks.keys() - state.learning_rates.keys()):
+    state = dataclasses.replace(state, declared_state=kept, local=state.sharing.relatives(local_networks(stages)))
+    if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
@@ -145,8 +149,8 @@ def _no_new_variables(networks: Mapping[str, keras.Model], recipe: Recipe) -> It
 def _synchronise_batch_norm(state: TrainState, ranks: Ranks, config: Config) -> None:
     """Take the statistics of the layers that ask for it, or with --sync-batch-norm of all, over all ranks."""
     plain, weight = keras.layers.BatchNormalization, ranks.weights(config.global_batch_size)[ranks.rank]
-    layers = [(name, layer) for name, network in state.networks.items() for layer in layers_of(network)]
-    norms = [(name, layer) for name, layer in layers if isinstance(layer, plain)]
+    layers = {id(layer): (name, layer) for name, network in state.networks.items() for layer in layers_of(network)}
+    norms = [(name, layer) for name, layer in layers.values() if isinstance(layer, plain)]
     if config.sync_batch_norm and not norms:
         raise UserError("--sync-batch-norm: no network has a BatchNormalization layer; leave the flag out")
     for name, norm in norms:
@@ -244,7 +248,10 @@ def build(
     )
     for each in source.domains.values():
         flag = "--flip-axes" if config.arrays.flip_axes else "--flip"
-        check_flips(config.mirrored_axes, flag, each.layout.seen, each.layout.input_seen)
+        others = {f"array {name}": shape for name, shape in arrays_seen(each, each.values).items()}
+        if (inputs := each.layout.input_seen) is not None:
+            others["inputs"] = inputs
+        check_flips(config.mirrored_axes, flag, each.layout.seen, others)
         check_augmentations(config.diff_augment, each.layout.seen)
     spec = spec_of(source, recipe_class.domains)
     make = functools.partial(make_trainable, config, recipe_class, options, spec, ranks)
@@ -295,6 +302,7 @@ def spec_of(source: Samples, domains: Sequence[str] = ()) -> DataSpec:
         num_images=len(source),
         num_classes=source.num_classes,
         input_shape=layout.input_seen,
+        array_shapes=ArraysByName(arrays_seen(source, values)),
         constants_shape=None if constants is None else (*layout.seen[:-1], constants.shape[-1]),
         conditions=() if values.conditions is None else values.conditions.channels,
         values=values,
@@ -317,7 +325,8 @@ def _facts(source: Samples, made: Trainable) -> dict[str, Any]:
             [
                 stage.name,
                 stage.steps,
-                [[update.name, [*update.owns], update.every, update.reduce] for update in stage.updates],
+                stage.together,
+                [[each.name, [*each.owns], each.every, each.reduce, each.optimizer] for each in stage.updates],
             ]
             for stage in made.schedule.stages
         ],
@@ -336,7 +345,15 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
 
 
-def check_packs(ranks: Ranks, config: Config, recipe: Recipe) -> None:
+def check_batch(config: Config, recipe: Recipe | type[Recipe], size: int) -> Ranks:
+    """Refuse a global batch that this many ranks cannot share; returns the first of them."""
+    ranks = Ranks(size=size)
+    check_micro_batches(ranks, config)
+    check_packs(ranks, config, recipe)
+    return ranks
+
+
+def check_packs(ranks: Ranks, config: Config, recipe: Recipe | type[Recipe]) -> None:
     """Refuse a slice of the global batch that the recipe's losses cannot cut into packs."""
     fits = isinstance(recipe.pack, int) and recipe.pack > 0
     check(fits, f"pack is {described(recipe.pack)}; it must be a number of samples, as in pack = 4")

@@ -84,6 +84,11 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
             lines += _about_last_stage(run, key, difference, manifest["stage_index"])
         else:
             refused.append(key)
+    if "recipe" in refused:
+        raise UserError(
+            f"--run-dir {source.parent.parent}: holds a run of the recipe {before.get('recipe')}, and this run is of "
+            f"{now['recipe']}; name another --run-dir"
+        )
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
@@ -222,12 +227,12 @@ def _value_maps(
         return
     parts = sample_values.of_json(saved).parts()
     for part, new in now.parts().items():
-        old = parts[part]
+        old = parts.get(part)
         if old is None or new is None or _numbers(old) == _numbers(new):  # parts come and go by settings
             continue
         same = " (its statistics)" if str(old) == str(new) else ""
         difference = f"it was {old} and is now {new}{same}"
-        if not {"data", _MAP_FLAGS[part]} & set(allowed):
+        if not {"data", _MAP_FLAGS.get(part, "values_of")} & set(allowed):
             raise UserError(
                 f"--resume: {source} was made with another value map of the {part}: {difference}; the data or the map "
                 "have changed, or samples are left out now whose numbers the file declares to be missing or not valid: "

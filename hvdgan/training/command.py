@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hvdgan.recipe.recipe import Recipe
 
 _HELP = {"--help", "-h", "--help-all"}
-_COMMAND = Group("Command", sort_key=2)
+_COMMAND = Group("Command", sort_key=10)
 _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
   python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
@@ -34,8 +34,8 @@ _LONG = """Train a GAN, alone or under horovodrun, mpirun or srun.
 
 Flags override the values of --config, which override the defaults; --no-NAME switches off what --NAME switches on."""
 _BASICS = (
-    *("recipe", "run_dir", "config", "data", "image_size", "fit", "global_batch_size", "precision", "metrics"),
-    *("eval_samples", "dry_run"),
+    *("recipe", "run_dir", "config", "data", "image_size", "fit", "global_batch_size", "precision"),
+    *("flip", "diff_augment", "seed", "max_steps", "checkpoint_every", "resume", "eval_samples", "dry_run"),
 )
 _LENGTH = "the length of a run is --steps, in batches of --global-batch-size images"
 _BATCH = "the images per step of all ranks together are --global-batch-size"
@@ -47,6 +47,7 @@ _INSTEAD = {
     "--kimg": _LENGTH,
     "--lr": "the step size of the optimizers is --learning-rate, an option of most recipes",
     "--outdir": "the folder of a run is --run-dir",
+    "--version": "hvdgan --version prints it",
 }
 """answers to flags that other trainers have"""
 _METRICS = {"fid50k_full": {"eval_samples": 50_000, "eval_real_samples": 0, "eval_features": "inception"}}
@@ -266,12 +267,12 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
     def command(
         *,
         config_file: Annotated[Path | None, Parameter(name="--config", group=_COMMAND)] = None,
-        resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=1))] = Resume(),
+        resume: Annotated[Resume, Parameter(name="*", group=Group("Resume", sort_key=9))] = Resume(),
         request: Annotated[Request, Parameter(name="*", group=_COMMAND)] = Request(),
         metrics: Annotated[Literal["fid50k_full"] | None, EVALUATION] = None,
-        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=8))] = Elastic(),
+        elastic: Annotated[Elastic, Parameter(name="*", group=Group("Elastic", sort_key=11))] = Elastic(),
         config: Annotated[Config, Parameter(name="*")] = Config(),  # noqa: B008
-        options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=6))] = default,
+        options: Annotated[Options, Parameter(name="*", group=Group(f"Recipe {name}", sort_key=2))] = default,
     ) -> Command:
         """Train.
 

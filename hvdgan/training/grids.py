@@ -1,7 +1,7 @@
 """Draws grids of samples from fixed latents, and a grid of real samples to compare them with."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.data import BadImage, Samples
-from hvdgan.data.batches import specs_of
+from hvdgan.data.batches import specs_of, stacked
 from hvdgan.data.domains import named
 from hvdgan.errors import UserError
 from hvdgan.recipe.batch import scoped, unpack
 from hvdgan.recipe.contract import check_methods, prepare
-from hvdgan.recipe.display import restored, save_samples, shown
+from hvdgan.recipe.display import all_shown, save_samples, shown
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.outputs import sampled
+from hvdgan.recipe.outputs import Arrays, sampled
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.training.record import Record
 from hvdgan.training.repeatable import refuse_unrepeatable
@@ -34,10 +34,10 @@ class Sampler:
         self._recipe, self._state, self._source, self._seed = recipe, state, source, seed
         self._function = tf.function(self._draw, autograph=False)
 
-    def __call__(self) -> np.ndarray:
-        """Draw samples with the current weights, as shown() returns them."""
-        spec = self._recipe.data
-        return restored(shown(self._function(self._examples).numpy(), spec), spec)
+    def __call__(self) -> dict[str, np.ndarray]:
+        """Draw samples with the current weights, as all_shown() returns them."""
+        made = self._function(self._examples)
+        return all_shown({name: array.numpy() for name, array in made.items()}, self._recipe.data)
 
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
@@ -48,19 +48,20 @@ class Sampler:
         refuse_unrepeatable(traced, where, self._state)
 
     @property
-    def real(self) -> np.ndarray:
-        """Real samples, as shown() returns them; pictures of a pair, or of all domains, side by side in one size."""
+    def real(self) -> dict[str, np.ndarray]:
+        """Real samples by all_shown(); pictures of a pair, or of all domains, side by side in one size."""
         spec = self._recipe.data
-        images, inputs, _ = unpack(tf.constant(self._examples["images"]), spec)
-        real = restored(shown(images.numpy(), spec), spec)
+        images, inputs, _, arrays = unpack(self._examples, spec)
+        real = all_shown({name: each.numpy() for name, each in {"images": images, **arrays}.items()}, spec)
         if not spec.is_pictures:
             return real
         others = [] if inputs is None else [inputs]
         for name, each in [*spec.domains.items()][1:]:
             if each.is_pictures and each.channels == spec.channels:
-                others.append(unpack(tf.constant(self._examples[f"{name}/images"]), each).images)
+                others.append(unpack({"images": self._examples[f"{name}/images"]}, each).images)
         seen = [shown(tf.image.resize(each, images.shape[1:3], "nearest").numpy(), spec) for each in others]
-        return np.concatenate([real, *seen] if inputs is None else [*seen, real], axis=2)
+        columns = [real["images"], *seen] if inputs is None else [*seen, real["images"]]
+        return {**real, "images": np.concatenate(columns, axis=2)}
 
     @functools.cached_property
     def _examples(self) -> dict[str, np.ndarray]:
@@ -69,11 +70,11 @@ class Sampler:
         count = min(len(parts["images"]) for parts in found.values())
         return {key: part[:count] for name, parts in found.items() for key, part in named(name, parts).items()}
 
-    def save(self, path: Path, samples: np.ndarray) -> None:
+    def save(self, path: Path, samples: Mapping[str, np.ndarray]) -> None:
         """Write a grid of samples; arrays have the scale of the real ones."""
         save_samples(path, samples, self._recipe.data, self.real)
 
-    def _draw(self, data: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _draw(self, data: dict[str, tf.Tensor]) -> Arrays:
         count = data["images"].shape[0]
         random = Random(self._seed, tf.constant(_FIXED_STEP, tf.int64), 0, count)
         batch = prepare(self._recipe, data, random, "for samples: ")
@@ -116,11 +117,11 @@ class Grids:
             self._wait(self._writing)
             self._writing = None
 
-    def _begin(self, done: int, what: str, name: str, samples: np.ndarray) -> None:
+    def _begin(self, done: int, what: str, name: str, samples: Mapping[str, np.ndarray]) -> None:
         self.settle()
         self._writing = self._executor.submit(self._save, done, what, self._folder / name, samples)
 
-    def _save(self, done: int, what: str, path: Path, samples: np.ndarray) -> None:
+    def _save(self, done: int, what: str, path: Path, samples: Mapping[str, np.ndarray]) -> None:
         # Of any kind: matplotlib raises a RuntimeError for a user without a home folder.
         with self._record.tolerant("samples", Exception):
             was_drawn = path.exists()
@@ -129,17 +130,17 @@ class Grids:
 
 
 def _readable(source: Samples) -> dict[str, np.ndarray]:
-    images, indices, bad = [], [], list[BadImage]()
+    samples, indices, bad = [], [], list[BadImage]()
     for index in _spread(source):
         try:
-            images.append(source.fetch(int(index)))
+            samples.append(source.fetch(int(index)))
             indices.append(index)
         except BadImage as error:
             bad.append(error)
-    if not images:
+    if not samples:
         cure = "repair them, or fill numbers that are missing (NaN) by --missing fill:0"
         raise UserError(f"--data {source.name}: none of {len(bad)} samples can be read; the first: {bad[0]}; {cure}")
-    return {"images": np.stack(images), **source.facts(np.array(indices))}
+    return {**stacked(samples), **source.facts(np.array(indices))}
 
 
 def _spread(source: Samples) -> np.ndarray:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.recipe_errors import check
+from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.train_state import TrainState
@@ -31,19 +32,24 @@ def apply_gradients(
     stage: Stage,
     config: Config,
 ) -> None:
-    """Clip the gradients, and let the optimizer of each owned network make one step."""
+    """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights."""
     if update.clip_norm is not None:
         scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
         gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
+    if update.clip_value is not None:
+        gradients = [tf.clip_by_value(gradient, -update.clip_value, update.clip_value) for gradient in gradients]
     begin = 0
-    for name in update.owns:
-        optimizer, variables = state.optimizers[name], state.networks[name].trainable_variables
+    for name, variables in _stepping(state, update).items():
+        optimizer = state.optimizers[name]
         rate = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
         if rate is not None:
             optimizer.learning_rate.assign(rate_at(rate, stage_step, stage.steps, rate_factor(config)))
         with _betas(optimizer, update.betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
+        if update.clip_weights is not None:
+            for variable in variables:
+                variable.assign(tf.clip_by_value(variable.value, -update.clip_weights, update.clip_weights))
 
 
 @contextlib.contextmanager
@@ -67,8 +73,17 @@ def values_of(variables: Sequence[keras.Variable]) -> Before:
 
 def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
     """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
-    networks, optimizers = state.networks, state.optimizers
-    return [v for name in update.owns for v in (*networks[name].trainable_variables, *optimizers[name].variables)]
+    return [v for name, some in _stepping(state, update).items() for v in (*some, *state.optimizers[name].variables)]
+
+
+def _stepping(state: TrainState, update: Update) -> dict[str, list[keras.Variable]]:
+    """The optimizers that make the update's step, by name, and the variables that each changes."""
+    found = {}
+    for network, variables in parts(state.networks, update.owns).items():
+        for name in (network, f"{network}/{update.optimizer}"):
+            if name in state.optimizers:  # a network whose layers are all in others may have none
+                found[name] = variables
+    return found
 
 
 def apply_if(
@@ -125,10 +140,26 @@ def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:
         trains = any(state.networks[name].trainable_variables for name in update.owns)
         what = f"{where} owns only {', '.join(update.owns)}, without trainable variables"
         check(trains, f"{what}; let it own a network that it trains, too", update)
-        for name in update.owns:
+        _check_choice(where, update, state)
+        for name in _stepping(state, update):
             fits = update.learning_rate is None or name in state.learning_rates
             what = f"{where} has a learning rate, and the optimizer of {name} has a schedule of its own"
             check(fits, f"{what}; leave one out", update)
             fits = update.betas is None or all(hasattr(state.optimizers[name], each) for each in ("beta_1", "beta_2"))
             what = f"{where} has betas, and the optimizer of {name} has none"
             check(fits, f"{what}; leave them out, or use Adam", update)
+
+
+def _check_choice(where: str, update: Update, state: TrainState) -> None:
+    """Refuse an update that does not say with which optimizer it trains a network, or names one that is not there."""
+    chooses = False
+    for network, variables in parts(state.networks, update.owns).items():
+        names = state.optimizers_of(network)
+        what = f"{where} owns {network}, for which optimizers() returns none"
+        check(names or not variables, f"{what}; let it return one", update)
+        if names and names != [network]:
+            chooses, what = True, f"{where} has optimizer={update.optimizer!r}, and owns {network}"
+            choices = ", ".join(name.partition("/")[2] for name in names)
+            check(f"{network}/{update.optimizer}" in names, f"{what}, whose optimizers are {choices}; name one", update)
+    what = f"{where} has optimizer={update.optimizer!r}, and owns no network with several optimizers"
+    check(chooses or update.optimizer is None, f"{what}; leave it out", update)

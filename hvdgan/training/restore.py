@@ -214,21 +214,27 @@ def _take_networks(run: Run, resume: Resume) -> list[str]:
         raise UserError(f"--init-from {error}") from error
     manifest = files.read_manifest(source)
     theirs = {owner_of(name) for name in manifest["tensors"] if kind_of(name) == NETWORKS}
+    own = run.state.tensors()
     chosen = set(names) or theirs & run.state.networks.keys()
     if not chosen or chosen - (theirs & run.state.networks.keys()):
         raise UserError(
             f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
             f"{', '.join(run.state.networks)}; name some that both have"
         )
+    owners = {id(each): owner_of(name) for name, each in own.items() if kind_of(name) == NETWORKS}
+    for name in sorted(chosen):
+        if others := {owners[id(each)] for each in run.state.networks[name].variables} - chosen:
+            raise UserError(f"{where}: {name} has layers of {', '.join(sorted(others))}; name both in --init-networks")
+    changed = run.state.sharing.relatives(chosen)
     only = tuple(f"{kind}/{name}/" for kind in (NETWORKS, EMA) for name in chosen)
-    own, saved, moved = run.state.tensors(), files.read(source, only, manifest).of_root(), dict[str, str]()
+    saved, moved = files.read(source, only, manifest).of_root(), dict[str, str]()
     for kind in (NETWORKS, EMA):
         if kind == EMA:
-            _begin_averages(run, chosen & run.state.ema.keys())  # which stay where the other run has none
+            _begin_averages(run, changed & run.state.ema.keys())  # which stay where the other run has none
         for name in sorted(chosen):
             wanted = _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
             files.assign(wanted, {name: saved[name] for name in wanted}, source)
-    run.state.reset_optimizers(run.recipe, chosen)  # some keep a copy of the weights, as ScheduleFreeAdamW
+    run.state.reset_optimizers(run.recipe, changed)  # some keep a copy of the weights, as ScheduleFreeAdamW
     remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
     return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"]
 

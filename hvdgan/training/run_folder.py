@@ -41,7 +41,8 @@ def take(run: Run, *, living: bool = False) -> Lock:
         for name in _WRITTEN_IN_PLACE:
             check_regular(run.run_dir / name)
     except OSError as error:
-        raise UserError(f"--run-dir {run.run_dir}: {error}") from error
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        raise UserError(f"--run-dir {run.run_dir}: {'it is no folder; name another' if is_file else error}") from error
     return taken
 
 

@@ -22,15 +22,17 @@ from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip
 from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrunk
 from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
+from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import LEVEL, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
-from hvdgan.training.optimizers import apply_gradients, apply_if, changed_by, global_norm, values_of
+from hvdgan.training.optimizers import Before, apply_gradients, apply_if, changed_by, global_norm, values_of
 from hvdgan.training.train_state import TrainState
 
 Metrics = dict[str, tf.Tensor]
@@ -49,6 +51,17 @@ class Computed(NamedTuple):
     metrics: Metrics
     state: Data
     """new values of the recipe's state per sample, (B, ...) by name"""
+
+
+class Reduced(NamedTuple):
+    """What all ranks have computed for an update, before it is applied."""
+
+    computed: Computed
+    norm: tf.Tensor
+    is_finite: tf.Tensor
+    is_wanted: tf.Tensor
+    before: Before
+    """what the update's calls have moved, with the earlier values"""
 
 
 class StageStep:
@@ -116,54 +129,67 @@ class StageStep:
         self, due: tuple[Update, ...], step: tf.Tensor, stage_step: tf.Tensor, data: Data
     ) -> tuple[Metrics, tf.Tensor]:
         """For each update: loss, gradients, reduce, finite?, apply; then the averages of the weights."""
-        state, ranks, config = self._stage_state, self._ranks, self._config
+        state, stage, ranks, config = self._stage_state, self.stage, self._ranks, self._config
         stage_step = to_device(stage_step)
         self._set_level(stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
-        metrics, finite = Metrics(), Metrics()
-        self._changed = {}
-        for update in due:
-            # The forward pass moves statistics before it is known whether its loss is finite.
-            before = values_of([v for name in update.owns for v in moved_in_calls(state.networks[name])])
-            with self._scope(update):
-                gradients, measured, new_values = compute(update)
-                if update.reduce:
-                    gradients = ranks.reduced(gradients, config.compression)
-                if scale := state.loss_scales.get(update.name):
-                    gradients = scale.unscaled(gradients)
-                norm = global_norm(gradients)
-                # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
-                is_finite = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
-                is_wanted = self._is_wanted(update, measured)
-            apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, self.stage, config)
-            applied = apply_if(is_finite, is_wanted, apply, before, changed_by(state, update))
-            state.declared_state.assign(new_values, is_finite)
-            if scale or update.only_if is not None:
-                measured["applied"] = tf.cast(applied, tf.float32)
-            if scale:
-                measured["loss_scale"] = scale.adapt(is_finite)
-            finite[update.name] = is_finite
-            self._changed |= dict.fromkeys(update.owns, update.name)
-            metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
+        metrics, finite, self._changed = Metrics(), Metrics(), {}
+        # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
+        for group in [due] if stage.together else [(update,) for update in due]:
+            for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
+                (gradients, measured, new_values), norm, is_finite = found.computed, found.norm, found.is_finite
+                apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, stage, config)
+                applied = apply_if(is_finite, found.is_wanted, apply, found.before, changed_by(state, update))
+                state.declared_state.assign(new_values, is_finite)
+                scale = state.loss_scales.get(update.name)
+                if scale or update.only_if is not None:
+                    measured["applied"] = tf.cast(applied, tf.float32)
+                if scale:
+                    measured["loss_scale"] = scale.adapt(is_finite)
+                finite[update.name] = is_finite
+                metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
+                self._changed |= dict.fromkeys(update.owns, update.name)
         if due:
             self._control(metrics, tf.reduce_all(list(finite.values())))
-        of_updates = {name: [finite[update.name] for update in due if name in update.owns] for name in self.stage.owns}
+        changed = self._run_state.sharing.relatives
+        of_updates = {k: [finite[u.name] for u in due if k in changed(u.owns)] for k in changed(stage.owns)}
         # Averages are of whole networks, also where the stage sees parts of them.
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
             metrics["reduce_seconds"] = seconds
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
+    def _reduced(self, update: Update, compute: Callable[[Update], Computed]) -> Reduced:
+        """Compute an update, and average its gradients over the ranks."""
+        state, ranks = self._stage_state, self._ranks
+        # The forward pass moves statistics before it is known whether its loss is finite.
+        before = values_of([v for name in update.owns for v in moved_in_calls(state.networks[name])])
+        with self._scope(update):
+            gradients, measured, new_values = compute(update)
+            if update.reduce:
+                gradients = ranks.reduced(gradients, self._config.compression)
+            if scale := state.loss_scales.get(update.name):
+                gradients = scale.unscaled(gradients)
+            norm = global_norm(gradients)
+            # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
+            is_finite = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
+            is_wanted = self._is_wanted(update, measured)
+        if self.stage.together:  # the next update must not compute with statistics that are not finite
+            apply_if(is_finite, tf.constant(True), lambda: None, before, ())
+            before = ()
+        return Reduced(Computed(gradients, measured, new_values), norm, is_finite, is_wanted, before)
+
     def _on_slice(self, due: tuple[Update, ...], step: tf.Tensor, data: Data) -> Callable[[Update], Computed]:
         """Compute each update on this rank's whole slice; forward passes are shared between the updates of the step."""
-        batch, shared = self.batch_at(step, data), SharedForward()
+        batch = self.batch_at(step, data)
+        shared = SharedForward(self._stage_state.sharing, together=self.stage.together)
         # All tapes are open from the start: a later update may differentiate what an earlier one has computed.
         tapes = {update.name: self._tape(update) for update in due}
 
         def compute(update: Update) -> Computed:
             with shared.recorded(list(tapes.values())):
                 loss, metrics, state = self._loss(update, batch, self._stage_state.declared_state.values(), shared)
-            for name in update.owns:  # its optimizer is about to change them
+            for name in update.owns:  # its optimizer may be about to change them
                 shared.forget(name)
             return Computed(self._gradients(update, tapes.pop(update.name), loss), metrics, state)
 
@@ -214,8 +240,9 @@ class StageStep:
         batch = prepare(self._recipe, data, random, f"stage {self.stage.name}: ", of_data)
         if self.stage.size is not None:
             batch.images = shrunk(batch.images, self.stage.size)
-        sample, axes = Parts(batch.images, batch.inputs, batch.constants), config.mirrored_axes
-        batch.images, batch.inputs, batch.constants = flip(sample, axes, of_data)
+        sample, axes = Parts(batch.images, batch.inputs, batch.constants, batch.arrays), config.mirrored_axes
+        batch.images, batch.inputs, batch.constants, arrays = flip(sample, axes, of_data)
+        batch.arrays = ArraysByName(arrays)
         for place, (name, each) in enumerate(batch.domains.items()):
             flipped = flip(Parts(each.images), axes, of_data.scoped(name)).images if place else batch.images
             batch.domains[name] = Domain(flipped, each.labels, each.conditions)
@@ -242,7 +269,7 @@ class StageStep:
         nets = Nets(
             state.networks,
             frozen=state.frozen,
-            owned=update.owns,
+            owned=state.moved_by(update.owns),
             training=True,
             shared=shared,
             losses=of_calls,
@@ -299,7 +326,7 @@ class StageStep:
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
-        return [v for name in update.owns for v in self.networks[name].trainable_variables]
+        return [variable for some in parts(self.networks, update.owns).values() for variable in some]
 
     def _tape(self, update: Update) -> tf.GradientTape:
         tape = tf.GradientTape(watch_accessed_variables=False)
@@ -310,7 +337,7 @@ class StageStep:
     def _gradients(self, update: Update, tape: tf.GradientTape, loss: tf.Tensor) -> list[tf.Tensor]:
         """Compute dense gradients of the owned variables; refuse to leave one out, for which the ranks would wait."""
         gradients = tape.gradient(loss, [variable.value for variable in self.variables(update)])
-        paths = [f"{v.path} of {name}" for name in update.owns for v in self.networks[name].trainable_variables]
+        paths = [f"{v.path} of {name}" for name, some in parts(self.networks, update.owns).items() for v in some]
         if untouched := [path for path, gradient in zip(paths, gradients, strict=True) if gradient is None]:
             in_numpy = any(each.type.startswith("PyFunc") for each in tf.compat.v1.get_default_graph().get_operations())
             what = f"{self._where(update)}: the loss does not depend on {list_some(untouched)}"
@@ -373,7 +400,7 @@ class StageStep:
 
 def used(data: Data) -> Data:
     """The tensors of a batch of data that a step computes with."""
-    return {name: data[name] for name in data if not name.endswith("index")}
+    return {name: data[name] for name in data if name.startswith("arrays/") or not name.endswith("index")}
 
 
 def _names(due: tuple[Update, ...]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from hvdgan import __version__
 from hvdgan.data import Samples
 from hvdgan.data.bad_files import printable
 from hvdgan.data.batches import specs_of
+from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
@@ -34,7 +35,7 @@ from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, U
 from hvdgan.settings.config import Config, to_json
 from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_micro_batches, check_packs, make_trainable
+from hvdgan.training.build import Run, check_batch, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.record import Record
 from hvdgan.training.saving import ResumePoint
@@ -70,15 +71,15 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
 def describe(run: Run, of_ranks: Sequence[Device]) -> str:
     """Describe what a run says at its start, given the devices of the ranks."""
     folder = f"run folder {run.run_dir}: {_ends(run)}; --dry-run writes nothing; --print-config has every setting"
-    return "\n".join([*_lines(run, start_of(run, of_ranks, 0), folder), *run.source.remarks])
+    *lines, settings, last = _lines(run, start_of(run, of_ranks, 0), folder)
+    wrapped = [part for line in lines for part in _wrapped(line)]
+    return "\n".join([*wrapped, settings, last, *run.source.remarks])  # the settings are there to be copied
 
 
 def as_if(run: Run, size: int) -> Iterator[str]:
     """Describe the slices of this many ranks, what each holds, and the time of the all-reduce, in lines."""
-    config, ranks = run.config, Ranks(size=size)
-    first, past = ranks.slice_of(config.global_batch_size)
-    check_micro_batches(ranks, config)
-    check_packs(ranks, config, run.recipe)
+    config = run.config
+    first, past = check_batch(config, run.recipe, size).slice_of(config.global_batch_size)
     _check_slice(run, past - first, size)
     micro = f" in {config.accumulate} micro-batches" if config.accumulate > 1 else ""
     steps = len(run.source) / config.global_batch_size
@@ -192,7 +193,7 @@ def _command() -> str:
 
 
 def _lines(run: Run, start: Start, folder: str) -> list[str]:
-    """Describe a run in lines that are wrapped, but for that of the flags, which is there to be copied."""
+    """Describe a run in lines, the last but one that of its flags; they are not wrapped, so that grep finds words."""
     networks = (
         f"{each.name} {each.trainable:,} trainable parameters, {each.other:,} other{', frozen' * each.is_frozen}"
         for each in start.networks
@@ -204,13 +205,13 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
         *_state(run),
         f"data: {first}",
         *maps,
-        *(f"stage {each.name}, {each.steps:,} steps: {'; '.join(map(_update, each.updates))}" for each in start.stages),
+        *map(_updates, start.stages),
         *_averages(run),
         *ranks,
         *_evaluations(run),
     ]
     settings = f"differs from the defaults: {' '.join(start.changed)}" if start.changed else "all settings are defaults"
-    return [*(part for line in lines for part in _wrapped(printable(line))), printable(settings), printable(folder)]
+    return [printable(line) for line in (*lines, settings, folder)]
 
 
 def _wrapped(line: str) -> list[str]:
@@ -248,13 +249,13 @@ def _state(run: Run) -> Iterator[str]:
 
 def _networks(run: Run) -> Iterator[NetworkFacts]:
     for name, network in {**run.state.networks, **run.state.frozen}.items():
-        trainable, is_frozen = _trainable(network), name in run.state.frozen
+        trainable, is_frozen = _size(network.trainable_variables), name in run.state.frozen
         other = network.count_params() - trainable
         yield NetworkFacts(name=name, trainable=trainable, other=other, is_frozen=is_frozen)
 
 
-def _trainable(network: keras.Model) -> int:
-    return sum(int(np.prod(variable.shape)) for variable in network.trainable_variables)
+def _size(variables: Sequence[keras.Variable]) -> int:
+    return sum(int(np.prod(variable.shape)) for variable in variables)
 
 
 def _data(run: Run) -> Iterator[str]:
@@ -268,7 +269,7 @@ def _data(run: Run) -> Iterator[str]:
         if held_out:
             text += f", and {len(held_out[name]):,} held out"
         yield "; ".join([text, *source.assumed_axes])
-        if not source.is_pictures or source.conditions is not None:
+        if not source.is_pictures or source.conditions is not None or source.arrays:
             yield from (f"values of {line}" for line in source.values.lines())
 
 
@@ -280,6 +281,9 @@ def _samples_of(source: Samples) -> str:
     text = f"{what}{kind} of shape {layout.shape}"
     if layout.input_shape not in (None, layout.shape):
         text += f" with inputs of shape {layout.input_shape}"
+    if source.arrays:
+        named = (f"{name} {shape}" for name, shape in arrays_seen(source, source.values).items())
+        text += f" with arrays {', '.join(named)}"
     return text if layout.crop is None else f"{text}, of which networks see {layout.seen} (--crop)"
 
 
@@ -291,12 +295,19 @@ def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
             name=each.name,
             owns=[*each.owns],
             every=each.every,
-            bytes=bytes_each * each.reduce * sum(_trainable(step.networks[name]) for name in each.owns),
+            bytes=bytes_each * each.reduce * _size(step.variables(each)),
             reduce=each.reduce,
         )
         for each in step.stage.updates
     ]
-    return StageFacts(name=step.stage.name, steps=step.stage.steps, updates=updates)
+    stage = step.stage
+    return StageFacts(name=stage.name, steps=stage.steps, updates=updates, together=stage.together)
+
+
+def _updates(stage: StageFacts) -> str:
+    """A stage with its updates."""
+    order = ", simultaneous" * stage.together
+    return f"stage {stage.name}, {stage.steps:,} steps{order}: {'; '.join(map(_update, stage.updates))}"
 
 
 def _update(update: UpdateFacts) -> str:

@@ -22,12 +22,13 @@ from hvdgan.checkpoints.tensor_names import (
     owner_of,
 )
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.layers import bare_variables, is_float, is_frozen, other_state_of, statistics_of
+from hvdgan.networks.layers import bare_variables, is_float, is_frozen, moved_in_calls, other_state_of, statistics_of
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.sharing import Sharing
 
 FIRST = 2.0**15
 """initial value of each scale"""
@@ -143,7 +144,7 @@ class TrainState:
     networks: dict[str, keras.Model]
     """networks that the recipe trains"""
     optimizers: dict[str, keras.optimizers.Optimizer]
-    """one for each network, built on its trainable variables"""
+    """by <network>, or <network>/<name> where a network has several, each built on the network's trainable variables"""
     learning_rates: dict[str, float]
     """learning rate that the recipe gave to each optimizer; optimizers with a schedule are left out"""
     ema: dict[str, list[keras.Variable]]
@@ -164,21 +165,39 @@ class TrainState:
         named: dict[str, keras.Variable] = {}
         for name, network in self.networks.items():
             _add(named, f"{NETWORKS}/{name}", ((variable.path, variable) for variable in network.variables))
-            _add(named, f"{OPTIMIZERS}/{name}", _slots(self.optimizers[name], network))
-        for name, pairs in self.sampling_values().items():
-            _add(named, f"{EMA}/{name}", ((variable.path, average) for variable, average in pairs))
+            for each in self.optimizers_of(name):
+                _add(named, f"{OPTIMIZERS}/{each}", _slots(self.optimizers[each], network))
+        names = {id(variable): name.partition("/")[2] for name, variable in named.items()}
+        for pairs in self.sampling_values().values():
+            _add(named, EMA, ((names[id(variable)], average) for variable, average in pairs))
         for name, scale in self.loss_scales.items():
             _add(named, f"{LOSS_SCALES}/{name}", [("value", scale.value), ("held", scale.held)])
         return {**named, **self.declared_state.shared()}
+
+    @property
+    def sharing(self) -> Sharing:
+        """Which networks share variables."""
+        return Sharing(self.networks)
+
+    def moved_by(self, owned: Sequence[str]) -> dict[str, list[keras.Variable]]:
+        """The networks whose calls move variables of the owned ones, and which others these calls must leave alone."""
+        own = {id(variable) for name in owned for variable in self.networks[name].variables}
+        moved = {name: moved_in_calls(self.networks[name]) for name in self.sharing.relatives(owned)}
+        return {name: [each for each in some if id(each) not in own] for name, some in moved.items()}
+
+    def optimizers_of(self, network: str) -> list[str]:
+        """The names of a network's optimizers."""
+        return [name for name in self.optimizers if name.partition("/")[0] == network]
 
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
         with recipe_errors.of(recipe):
             new = optimizers_of(recipe, self.networks, self.frozen)
-        for name in networks:
-            new[name].build(self.networks[name].trainable_variables)
-            for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
-                variable.assign(initial)
+        for network in networks:
+            for name in self.optimizers_of(network):
+                new[name].build(self.networks[network].trainable_variables)
+                for variable, initial in zip(self.optimizers[name].variables, new[name].variables, strict=True):
+                    variable.assign(initial)
 
     def statistics(self) -> dict[str, keras.Variable]:
         """What each rank estimates from its own samples, of networks that all ranks train, and the averages of it."""
@@ -251,22 +270,34 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
             )
     frozen = {name: network for name, network in made.items() if is_frozen(network)}
     networks = {name: network for name, network in made.items() if name not in frozen}
+    _refuse_partly_frozen(networks, frozen, recipe.networks)
     optimizers = optimizers_of(recipe, networks, frozen)
     check_names(recipe, made)
-    for name, network in networks.items():
-        optimizers[name].build(network.trainable_variables)
+    for name, optimizer in optimizers.items():
+        optimizer.build(networks[name.partition("/")[0]].trainable_variables)
     averaged = () if ema_decay == 0 else [name for name in recipe.ema if name in networks]
+    wanted = {name: averaged_variables(networks[name]) for name in averaged}
+    averages = {id(variable): _copy(variable) for variable in itertools.chain(*wanted.values())}
     return TrainState(
         networks,
-        {name: optimizers[name] for name in networks},
+        optimizers,
         {
-            name: float(optimizers[name].learning_rate)
-            for name in networks
-            if not isinstance(optimizers[name].get_config().get("learning_rate"), dict)  # a schedule
+            name: float(optimizer.learning_rate)
+            for name, optimizer in optimizers.items()
+            if not isinstance(optimizer.get_config().get("learning_rate"), dict)  # a schedule
         },
-        {name: [_copy(variable) for variable in averaged_variables(networks[name])] for name in averaged},
+        {name: [averages[id(variable)] for variable in variables] for name, variables in wanted.items()},
         frozen=frozen,
     )
+
+
+def _refuse_partly_frozen(networks: Mapping[str, keras.Model], frozen: Mapping[str, keras.Model], at: Any) -> None:
+    """Refuse a layer of a frozen network in one that is trained: the former's statistics would move."""
+    owners = {id(variable): name for name, network in frozen.items() for variable in network.variables}
+    for name, network in networks.items():
+        for variable in (each for each in network.variables if id(each) in owners):
+            what = f"network {name} has {variable.path} of {owners[id(variable)]}, which is frozen"
+            raise Mistake(f"{what}; leave trainable = False out, or give each network layers of its own", at)
 
 
 def _copy(variable: keras.Variable) -> keras.Variable:
@@ -288,7 +319,11 @@ def _slots(optimizer: keras.optimizers.Optimizer, network: keras.Model) -> Itera
 
 
 def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tuple[str, keras.Variable]]) -> None:
+    """Name variables, but for those that another network has, whose name they keep."""
+    known = {id(variable) for variable in named.values()}
     for path, variable in variables:
+        if id(variable) in known:
+            continue
         name = f"{prefix}/{path}"
         if name in named:
             raise Mistake(f"two variables are named {name}; give the layers of the network names of their own")

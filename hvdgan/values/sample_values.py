@@ -5,8 +5,8 @@ import contextlib
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from hvdgan.values.transforms import Range
 from hvdgan.values.value_map import ValueMap
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
+_ARRAYS = "arrays/"
+"""what stands before the name of an array among the parts of a sample"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The parts of a sample, which lie one after the other in a record of the data.
+    """The shapes of a sample and of its input, and the part of them that networks see.
 
     Args:
         shape: shape of the sample itself, channels last, as the data have it.
@@ -39,70 +42,73 @@ class Layout:
 
     @property
     def input_seen(self) -> Shape | None:
-        """Shape of the input that networks see; a cropped one is smaller by the same factor."""
-        if self.input_shape is None or self.crop is None:
-            return self.input_shape
-        return (*(size // factor for size, factor in zip(self.crop, self.factors, strict=True)), self.input_shape[-1])
+        """Shape of the input that networks see."""
+        return self.input_shape and self.seen_of(self.input_shape)
 
-    @property
-    def factors(self) -> Shape:
-        """How many times longer the sample is than its input, along each axis in space."""
-        inputs = self.input_shape or self.shape
-        return tuple(mine // its for mine, its in zip(self.shape[:-1], inputs[:-1], strict=False))
+    def seen_of(self, shape: Shape) -> Shape:
+        """Shape that networks see of a part of this shape; a cropped field is smaller by the same factors."""
+        if self.crop is None or not is_field(shape, self.shape):
+            return shape
+        return (*(size // factor for size, factor in zip(self.crop, self.factors(shape), strict=True)), shape[-1])
 
-    @property
-    def record(self) -> Shape:
-        """Shape of a record: that of the sample; with an input, more channels, or (K,) if they differ in space."""
-        if self.input_shape is None:
-            return self.shape
-        if self._are_stacked:
-            return (*self.shape[:-1], self.input_shape[-1] + self.shape[-1])
-        return (math.prod(self.input_shape) + math.prod(self.shape),)
+    def whole(self, seen: Shape) -> Shape:
+        """Shape of a part of which networks see this shape, before the crop."""
+        if self.crop is None or not is_field(seen, self.shape):
+            return seen
+        space = zip(self.shape, seen[:-1], self.crop, strict=False)
+        return (*(size * part // length for size, part, length in space), seen[-1])
 
-    @property
-    def _are_stacked(self) -> bool:
-        return self.input_shape is not None and self.input_shape[:-1] == self.shape[:-1]
-
-    def joined(self, inputs: np.ndarray, samples: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Records of inputs (B, *input_shape) and samples (B, *shape)."""
-        parts = [inputs, samples]
-        if not self._are_stacked:
-            parts = [part.reshape(len(part), -1) for part in parts]
-        return np.concatenate([part.astype(dtype, copy=False) for part in parts], axis=-1)
-
-    def split(self, records: Any, reshape: Callable[[Any, Any], Any] = np.reshape) -> tuple[Any, Any]:
-        """Inputs, or None, and samples, of records (B, ...): an array, or a tensor with its own `reshape`."""
-        if self.input_shape is None:
-            return None, records
-        if self._are_stacked:
-            return records[..., : self.input_shape[-1]], records[..., self.input_shape[-1] :]
-        first = math.prod(self.input_shape)
-        count = len(records) if isinstance(records, np.ndarray) else records.shape[0]
-        return (
-            reshape(records[:, :first], (count, *self.input_shape)),
-            reshape(records[:, first:], (count, *self.shape)),
-        )
+    def factors(self, shape: Shape) -> Shape:
+        """How many times longer the sample is than a field, along each axis in space."""
+        return tuple(mine // its for mine, its in zip(self.shape[:-1], shape[:-1], strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleValues:
-    """The maps of a sample itself, its input, its conditions, and the fields that all samples share; None: no such."""
+    """The maps of a sample itself, its input, its conditions, and the fields that all samples share; None: no such.
+
+    Those of the arrays beside them have the names of these.
+    """
 
     images: ValueMap
     inputs: ValueMap | None = None
     conditions: ValueMap | None = None
     constants: ValueMap | None = None
+    arrays: Mapping[str, ValueMap] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {name: None if each is None else each.to_json() for name, each in self.parts().items()}
 
     def parts(self) -> dict[str, ValueMap | None]:
-        """The maps by the names of the parts."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The maps by the names of the parts; those of arrays as `arrays/NAME`."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "arrays"}
+        return own | named_arrays(self.arrays)
 
     def lines(self) -> list[str]:
         """A description of each map, for the start of a run."""
         return [f"{name}{_named(each)}: {each}" for name, each in self.parts().items() if each is not None]
+
+
+def of_parts(parts: Mapping[str, ValueMap | None]) -> SampleValues:
+    """Make the maps again from parts()."""
+    arrays: dict[str, Any] = arrays_of(parts)
+    own: dict[str, Any] = {name: each for name, each in parts.items() if not name.startswith(_ARRAYS)}
+    return SampleValues(**own, arrays=arrays)
+
+
+def named_arrays(arrays: Mapping[str, T]) -> dict[str, T]:
+    """What belongs to arrays, by the names of the parts of a sample."""
+    return {f"{_ARRAYS}{name}": each for name, each in arrays.items()}
+
+
+def arrays_of(parts: Mapping[str, T]) -> dict[str, T]:
+    """What belongs to arrays, by their names, of what belongs to the parts of a sample."""
+    return {name.removeprefix(_ARRAYS): each for name, each in parts.items() if name.startswith(_ARRAYS)}
+
+
+def is_field(shape: Shape, of_sample: Shape) -> bool:
+    """Whether a part has as many axes in space as the sample, along which it is cropped and mirrored with it."""
+    return len(shape) == len(of_sample) > 1
 
 
 def may_be_pictures(shape: Shape) -> bool:
@@ -132,8 +138,7 @@ def _named(value_map: ValueMap) -> str:
 
 def of_json(values: dict[str, Any]) -> SampleValues:
     """Make the maps again from to_json()."""
-    maps: dict[str, Any] = {name: None if each is None else value_map.of_json(each) for name, each in values.items()}
-    return SampleValues(**maps)
+    return of_parts({name: None if each is None else value_map.of_json(each) for name, each in values.items()})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -189,6 +189,29 @@ class Logit(Step):
         return 0 <= self.margin < 0.5
 
 
+@dataclasses.dataclass(frozen=True)
+class OneHot(Step):
+    """A channel for each class: 1 for the class that a number (..., 1) names, and 0 else; NaN if it names none."""
+
+    classes: float
+    form: ClassVar[str] = "onehot:CLASSES with a whole number above 1, such as onehot:12"
+    counts: ClassVar[Sequence[int]] = (1,)
+
+    def forward(self, values: Any, ops: Any) -> Any:
+        is_class, one = ops.equal(values, self._numbers(values, ops)), ops.ones_like(values)
+        found = ops.where(is_class, one, 0.0 * one)
+        return ops.where(ops.any(is_class, axis=-1, keepdims=True), found, math.nan * one)
+
+    def inverse(self, values: Any, ops: Any) -> Any:
+        return ops.take(self._numbers(values, ops), ops.argmax(values, axis=-1, keepdims=True))
+
+    def is_valid(self) -> bool:
+        return self.classes > 1 and self.classes == int(self.classes)
+
+    def _numbers(self, values: Any, ops: Any) -> Any:
+        return ops.arange(int(self.classes), dtype=values.dtype)
+
+
 _KINDS: dict[str, type[Step]] = {
     "range": Range,
     "standard": Standard,
@@ -198,6 +221,7 @@ _KINDS: dict[str, type[Step]] = {
     "power": Power,
     "asinh": Asinh,
     "logit": Logit,
+    "onehot": OneHot,
 }
 _EXPECTED = (
     "none, range:LOW,HIGH, standard, log1p, log10, sqrt, power:EXPONENT, asinh:SCALE, logit:MARGIN, or several joined "

@@ -8,7 +8,7 @@ import numpy as np
 
 from hvdgan.errors import UserError
 from hvdgan.values import transforms
-from hvdgan.values.transforms import Range, Standard, Step
+from hvdgan.values.transforms import OneHot, Range, Standard, Step
 
 Chain = tuple[Step, ...]
 _EXACT = (np.float16, np.float32, np.int8, np.uint8, np.int16, np.uint16)
@@ -43,6 +43,12 @@ class ValueMap:
     def lacks_statistics(self) -> bool:
         """True if a step needs means and deviations that have not been computed."""
         return any(_unresolved_in(chain) is not None for chain in self.chains)
+
+    @property
+    def width(self) -> int:
+        """Number of channels that networks see: that of the data, but for `onehot`."""
+        first = next(iter(self.chains[0]), None)
+        return int(first.classes) if isinstance(first, OneHot) else len(self.channels)
 
     def forward(self, values: np.ndarray) -> np.ndarray:
         """Map numbers of the data, (..., C) of any type, to float32 (..., C)."""
@@ -157,11 +163,19 @@ def of_json(values: dict[str, Any]) -> ValueMap:
     return ValueMap(chains, tuple(values["channels"]), tuple(values["units"]))
 
 
-def parse(text: str, flag: str, channels: Sequence[str], units: Sequence[str] = ()) -> ValueMap:
-    """Read the value of a flag: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each."""
-    named = f"{flag} {text}"
+def parse(
+    text: str, flag: str, channels: Sequence[str], units: Sequence[str] = (), *, widens: bool = False
+) -> ValueMap:
+    """Read the value of a flag: steps for all channels, or CHANNEL=STEPS;CHANNEL=STEPS for each.
+
+    If it may widen, `onehot` makes channels of the only one.
+    """
+    named = f"{flag}{'' if flag.endswith('=') else ' '}{text}"
     if "=" not in text:
-        return ValueMap((transforms.parse(text.strip(), named),), tuple(channels), tuple(units))
+        steps = transforms.parse(text.strip(), named)
+        if any(isinstance(step, OneHot) for step in steps) and not (widens and len(steps) == len(channels) == 1):
+            raise UserError(f"{named}: onehot is the only map of an array of --arrays that has one channel")
+        return ValueMap((steps,), tuple(channels), tuple(units))
     chains: dict[str, Chain] = {}
     for part in text.split(";"):
         channel, _, chain = (piece.strip() for piece in part.partition("="))

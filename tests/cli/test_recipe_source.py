@@ -1,10 +1,11 @@
 """The options of a recipe as --help reads them from its source, against those of its class."""
 
 import dataclasses
+import re
 
 import pytest
 
-from hvdgan.cli.recipe_source import options_in_source
+from hvdgan.cli.recipe_source import list_of_recipes, options_in_source
 from hvdgan.recipe.loading import known_recipes, load_recipe
 from launching import ROOT
 
@@ -38,3 +39,10 @@ def test_options_that_only_an_import_can_tell_are_left_to_it(tmp_path, monkeypat
     late = ("late_options:Late", "late_options:Nobody", "late_options:")
     for name in (*late, "tiny:Conditional", "tiny:Staged", "no.such:GAN", "nosuch", "../x"):
         assert options_in_source(name) is None
+
+
+def test_the_list_has_a_paragraph_about_each_recipe():
+    said = list_of_recipes()
+    for name in known_recipes():
+        assert re.search(rf"^  {name} +\w", said, re.MULTILINE)
+    assert max(map(len, said.splitlines())) <= 80

@@ -121,8 +121,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     np.save(tmp_path / "rows.npy", energies)
     conditions = "--conditions", str(tmp_path / "rows.npy")
     trained = load_trained(runs / "pairs")
-    records = np.stack([one["images"] for one, _ in zip(data_inputs(trained, None, 0), range(6), strict=False)])
-    inputs, _ = trained.recipe.data.record_layout.split(records)
+    inputs = np.stack([one["inputs"] for one, _ in zip(data_inputs(trained, None, 0), range(6), strict=False)])
     wanted = {
         "dcgan": ((), {}, "latents (B, 100) -> samples (B, 32, 32, 1) uint8"),
         "pairs": ((), {"inputs": inputs}, "inputs (B, 32, 32, 1) uint8 -> samples (B, 32, 32, 1) uint8"),

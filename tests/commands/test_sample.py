@@ -116,7 +116,7 @@ def test_a_recipe_that_shows_data_starts_from_images_that_the_seed_chooses(runs,
     np.testing.assert_array_equal(images[:, 0, -1], 40 * chosen)
     digits = draw(runs / "completion", tmp_path / "digits", "--samples", 40, "--data", "digits", "--batch-size", 40)
     source = open_source(Config(data="digits", image_size=32, channels=1))
-    originals = source.fetch_batch(sample_indices(0, 0, 40, len(source)))[..., 0]
+    originals = source.fetch_batch(sample_indices(0, 0, 40, len(source)))["images"][..., 0]
     np.testing.assert_array_equal(digits[:, :, 64:], originals)  # the recipe shows 32 at a time
 
 
@@ -228,14 +228,14 @@ INPUTS = [{"conditions": np.array([number / 2, 7], np.float32), "numbers": np.in
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_numbers_conditions_and_units_are_those_of_the_data_and_are_read_as_such(tmp_path, suffix):
     path = tmp_path / "new" / f"a.{suffix}"
-    write_samples(path, SAMPLES, SPEC, INPUTS, of_data=True)
+    write_samples(path, {"images": SAMPLES}, SPEC, INPUTS, of_data=True)
     with np.load(path) if suffix == "npz" else h5py.File(path) as file:
         of_names = {f"{name}_{kind}" for name in file for kind in ("units", "channels")}
         assert {*file} - of_names == {"samples", "energy", "theta", "index"}
         assert file["index"][...].tolist() == [5, 4, 3]
     settings = ArrayConfig(values="none", conditions=("energy", "theta"), condition_values="none")
     source = open_source(Config(data=f"{path}:samples", arrays=settings))
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(3)), SAMPLES)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(3))["images"], SAMPLES)
     np.testing.assert_allclose(source.conditions, [[50, 7], [75, 7], [100, 7]])
     assert (source.values.images.channels, source.values.images.units) == (NAMES, ("K", "m/s", "m/s"))
     assert source.values.conditions.units == ("GeV", "")

@@ -100,6 +100,12 @@ def test_mistakes(arguments, messages, tmp_path, monkeypatch):
     messages.refuses("slurm", main, arguments)
 
 
+def test_a_launcher_that_this_horovod_cannot_serve_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr("hvdgan.slurm.built_with", lambda: frozenset({"gloo"}))
+    assert main(["--nodes", "2"]) == 2 and "--launcher gloo" in capsys.readouterr().err
+    assert main(["--nodes", "2", "--launcher", "gloo"]) == 0
+
+
 class Cluster(Machine):
     """A folder without a clone, and a PATH with a pretended Slurm: its srun trains nothing and ends with $CODE."""
 
@@ -173,6 +179,13 @@ def test_back_into_the_queue(cluster, code, more, requeued, said):
     assert done.returncode == (75 if "75" in code + more.get("SAYS", "") else int(code))
     assert [call[1:] for call in cluster.called() if call[0] == "scontrol"] == [["requeue", word] for word in requeued]
     assert said in done.stderr and ("requeue" in done.stderr) == ("requeue" in said)
+
+
+def test_a_job_of_test_runs_the_doctor_and_returns_to_no_queue(cluster):
+    text = script(Job(nodes=2, test=True, seeds="0-4", python=sys.executable))
+    assert cluster.job(text, CODE="75").returncode == 75
+    assert cluster.called() == [[*SRUN, sys.executable, "-m", "hvdgan.doctor"]]
+    assert "--requeue" not in text and "--array" not in text and "#SBATCH --time=5\n" in text
 
 
 def test_an_array_of_seeds(cluster):

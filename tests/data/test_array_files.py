@@ -71,11 +71,13 @@ def test_labels_are_integers_whole_floats_or_texts(tmp_path, labels, classes, na
 def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, labels):
     np.savez(tmp_path / "a.npz", x=FLOATS, labels=labels)
     source = opened(tmp_path / "a.npz")
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(6)), FLOATS)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(6))["images"], FLOATS)
     (remark,) = source.remarks
     assert (source.labels, source.num_classes) == (None, 0) and "labels" in remark and "\n" not in remark
     if isinstance(labels, np.ndarray) and labels.dtype == float and labels.ndim == 1:
         assert opened(tmp_path / "a.npz", conditions=("labels",)).conditions[:, 0].tolist() == labels.tolist()
+    if np.ndim(labels) == 2:
+        assert not opened(tmp_path / "a.npz", arrays=("labels",), values_of="labels=none").remarks
 
 
 def map_of(folder, array, **settings):

@@ -74,6 +74,6 @@ def test_vectors_fields_and_volumes_of_each_type(tmp_path, write, names):
         tfrecord = TFRecordConfig(shape=",".join(map(str, shape[1:])), dtype=name) if write is tfrecords else None
         source = seen(arrays(write(below, array), axes=axes, tfrecord=tfrecord))
         expected = (array if len(shape) != 3 else array[..., None]).astype(np.float32)
-        assert source.dtype == np.float32 and len(source) == 9, name
-        assert source.fetch_batch(ORDER).tobytes() == np.ascontiguousarray(expected[ORDER]).tobytes(), name
-        assert source.fetch(4).tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name
+        assert source.fetch(4)["images"].dtype == np.float32 and len(source) == 9, name
+        assert source.fetch_batch(ORDER)["images"].tobytes() == np.ascontiguousarray(expected[ORDER]).tobytes(), name
+        assert source.fetch(4)["images"].tobytes() == np.ascontiguousarray(expected[4]).tobytes(), name

@@ -33,7 +33,7 @@ def test_an_array_that_is_written_again_in_place_ends_the_run(tmp_path, write):
     """Otherwise the run would train on the new numbers without a word."""
     fields = np.random.default_rng(0).random((20, 4, 4, 2), np.float32)
     source = arrays(write(tmp_path, fields))
-    np.testing.assert_array_equal(source.fetch(3), fields[3])
+    np.testing.assert_array_equal(source.fetch(3)["images"], fields[3])
     (tmp_path / "new").mkdir()
     write(tmp_path / "new", 1 - fields)
     for path in (tmp_path / "new").rglob("*"):
@@ -89,7 +89,7 @@ def test_floats_that_are_not_valid_are_missing(tmp_path, kind, name):
     data = written(tmp_path, kind, with_number(number), **attributes)
     source = arrays(f"{data}:t2m", values=None)
     assert str(source.values.images) == "range:0,1"
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(6))[..., 0], with_number(np.nan))
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(6))["images"][..., 0], with_number(np.nan))
     with pytest.raises(BadImage, match=r"t2m\[3\]: 1 of 20 numbers are NaN"):
         seen(source).fetch_batch(np.arange(6))
     assert len(arrays(f"{data}:good")) == 6
@@ -109,7 +109,7 @@ def test_a_sample_with_an_integer_that_is_not_valid_is_left_out_by_name(tmp_path
     data = written(tmp_path, kind, numbers, **attributes)
     source = arrays(f"{data}:t2m", values="standard")
     others = np.array([5, 0, 1, 2, 4])
-    np.testing.assert_array_equal(source.fetch_batch(others)[..., 0], numbers[others])
+    np.testing.assert_array_equal(source.fetch_batch(others)["images"][..., 0], numbers[others])
     with pytest.raises(BadImage, match=rf"t2m\[3\]: 1 of 20 numbers, such as {number}, are missing or not valid"):
         source.fetch_batch(np.arange(6))
     (step,) = with_statistics(source, ALONE).images.chains[0]

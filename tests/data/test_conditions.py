@@ -54,7 +54,7 @@ def test_a_table_in_the_order_of_the_samples(array, tmp_path):
     source = opened(array, condition_table=path)
     assert source.values.conditions.channels == ("energy", "theta")
     np.testing.assert_allclose(source.conditions, np.column_stack([ENERGY, ENERGY / 10]))
-    np.testing.assert_array_equal(source.fetch(3), FIELDS[3][..., None])
+    np.testing.assert_array_equal(source.fetch(3)["images"], FIELDS[3][..., None])
     one = opened(array, condition_table=path, conditions=("theta",))
     np.testing.assert_allclose(one.conditions[:, 0], ENERGY / 10)
     table(path, "energy, theta", *(f"{value}, {value / 20}" for value in ENERGY))
@@ -75,7 +75,7 @@ def test_a_table_keyed_by_file_in_any_order(tmp_path):
     assert source.conditions[:, 0].tolist() == [1, 2, 7]
     lines = [f"--condition-table {path}: 1 of 4 rows name none of the samples, and are ignored"]
     assert source.remarks == lines and source.mapped(with_statistics(source, ALONE)).remarks == lines
-    assert source.fetch(2).max() == 0 and source.fetch(0).max() == 20
+    assert source.fetch(2)["images"].max() == 0 and source.fetch(0)["images"].max() == 20
     for some, problem in (
         (rows[:2], r"no rows for a/2\.png in column file; expected one for each sample"),
         ([*rows, "8,b.png"], r"2 rows for b\.png in column file"),
@@ -110,7 +110,7 @@ def ages(tmp_path):
 
 
 def brightness(source):
-    return [int(source.fetch(index).max()) // 20 for index in range(len(source))]
+    return [int(source.fetch(index)["images"].max()) // 20 for index in range(len(source))]
 
 
 @pytest.mark.parametrize(

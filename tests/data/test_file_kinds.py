@@ -152,7 +152,7 @@ def test_each_kind_is_used_with_its_colours_or_skipped_with_the_reason(folder):
     images, reasons = {}, {}
     for index in range(len(source)):
         try:
-            images[source.key(index).decode()] = source.fetch(index).astype(int)
+            images[source.key(index).decode()] = source.fetch(index)["images"].astype(int)
         except BadImage as bad:
             reasons[bad.bad_file.name] = bad.bad_file.reason
     assert images.keys() == {name for name, *_ in USED}
@@ -208,11 +208,11 @@ def test_another_aspect_ratio_is_refused_unless_the_way_is_said(tmp_path):
         opened(tmp_path, fit=None)
     said = "64 x 32 pixels, and 8 x 8 are wanted; say what to do with --fit crop, --fit pad or --fit stretch, or give"
     assert str(caught.value).startswith(f"--data {tmp_path}: 0.png has {said} --image-size HEIGHT,WIDTH, and --crop")
-    crop, pad, stretch = (opened(tmp_path, fit=fit).fetch(0) for fit in ("crop", "pad", "stretch"))
+    crop, pad, stretch = (opened(tmp_path, fit=fit).fetch(0)["images"] for fit in ("crop", "pad", "stretch"))
     assert (crop == GREEN).all()  # the middle half
     assert (stretch[:, :2] == RED).mean() > 0.6 and (stretch[:, 3:5] == GREEN).all()
     assert (pad[:2] == 0).all() and (pad[-2:] == 0).all()  # black above and below
-    np.testing.assert_array_equal(pad[2:6], opened(tmp_path, image_size=(4, 8), fit=None).fetch(0))
+    np.testing.assert_array_equal(pad[2:6], opened(tmp_path, image_size=(4, 8), fit=None).fetch(0)["images"])
     assert len({opened(tmp_path, fit=fit).fingerprint for fit in ("crop", "pad", "stretch")}) == 3
     pixels = to_pixels(Image.fromarray(np.full((30, 10), 200, np.uint8)), 9, 1, "pad")
     assert pixels[..., 0].tolist() == [[0, 0, 0, 200, 200, 200, 0, 0, 0]] * 9

@@ -29,7 +29,7 @@ def test_a_file_that_another_process_locks_is_read(tmp_path):
     data = hdf5(tmp_path, ARRAY)
     with open(tmp_path / "a.h5") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        np.testing.assert_array_equal(arrays(data).fetch_batch(ORDER), ARRAY[ORDER])
+        np.testing.assert_array_equal(arrays(data).fetch_batch(ORDER)["images"], ARRAY[ORDER])
 
 
 def test_a_filter_that_is_not_installed_is_named(tmp_path):
@@ -54,8 +54,8 @@ def test_packed_numbers_are_refused_and_decoded_in_a_file_that_is_named_nc(tmp_p
     for settings in ({"data": f"{tmp_path}/a.h5:u"}, {"data": f"{tmp_path}/a.h5:v", "conditions": ("u",)}):
         with pytest.raises(UserError, match=f"{problem}.*; unpack them, or .* a name that ends in .nc"):
             arrays(**settings)
-    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER), stored[ORDER])
-    decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)
+    np.testing.assert_array_equal(arrays(f"{tmp_path}/a.h5:v").fetch_batch(ORDER)["images"], stored[ORDER])
+    decoded = arrays(f"{tmp_path}/a.nc:u", axes="DHWC").fetch_batch(ORDER)["images"]
     np.testing.assert_allclose(decoded.reshape(7, 6, 7, 5), stored[ORDER] * 0.01 + 5)
 
 
@@ -89,8 +89,8 @@ def test_many_files_are_one_in_the_order_of_their_paths(tmp_path, monkeypatch):
     settings = {"conditions": ("energy",), "constants": "ground", "constant_values": "none"}
     for data in (f"{tmp_path}/*.h5:ECAL", f"{tmp_path}:ECAL"):
         source = arrays(data, **settings)
-        np.testing.assert_array_equal(source.fetch_batch(ORDER), ARRAY[ORDER])
-        np.testing.assert_array_equal(source.fetch_batch(np.arange(23)), ARRAY)
+        np.testing.assert_array_equal(source.fetch_batch(ORDER)["images"], ARRAY[ORDER])
+        np.testing.assert_array_equal(source.fetch_batch(np.arange(23))["images"], ARRAY)
         np.testing.assert_array_equal(source.conditions[:, 0], np.arange(23))
         np.testing.assert_array_equal(source.constants[..., 0], ARRAY[0, ..., 0])
         assert source.named(12) == f"{tmp_path}/2.h5[0]" and source.key(11) == b"1.h5[6]"
@@ -195,7 +195,7 @@ def test_a_lost_source_of_a_virtual_data_set_is_named(tmp_path):
     (tmp_path / "elsewhere/link.h5").symlink_to("../whole.h5")
     for name in (data, f"{tmp_path}/elsewhere/link.h5:x"):
         source = arrays(name)
-        np.testing.assert_array_equal(source.fetch_batch(np.arange(16))[..., 0], array)
+        np.testing.assert_array_equal(source.fetch_batch(np.arange(16))["images"][..., 0], array)
         assert {os.path.basename(path) for path in source.paths} >= {"1.h5", "2.h5", "3.h5"}
     path = tmp_path / "parts/2.h5"
     path.write_bytes(path.read_bytes() + b"\0")
@@ -249,7 +249,7 @@ def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
         if part is not None:
             part.tofile("numbers.bin")
         if fits:
-            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)[..., 0], array[39])
+            np.testing.assert_array_equal(open_source(Config(data="raw.h5:x")).fetch(39)["images"][..., 0], array[39])
             continue
         with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
             open_source(Config(data="raw.h5:x"))

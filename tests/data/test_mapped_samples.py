@@ -29,7 +29,7 @@ def test_a_sample_that_cannot_be_mapped_is_a_bad_one(tmp_path):
     with pytest.raises(BadImage) as caught:
         source.fetch_batch(np.array([3, 5, 7]))
     assert caught.value.bad_file == (f"{tmp_path}/a.npz:x[5]", reason)
-    np.testing.assert_allclose(source.fetch_batch(np.array([3, 7])), np.log(2), rtol=1e-6)
+    np.testing.assert_allclose(source.fetch_batch(np.array([3, 7]))["images"], np.log(2), rtol=1e-6)
     # Training leaves it out, by name, and continues.
     with batches_of(source, global_batch_size=17, max_bad_fraction=0.1) as batches:
         assert 5 not in next(batches)["index"]
@@ -43,7 +43,7 @@ def test_numbers_outside_of_a_range_are_named_at_the_start_and_kept(tmp_path):
     settings = {"values": "power:0.5+range:0,6", "conditions": ("energy",), "condition_values": "range:1,16"}
     source = open_source(Config(data=str(tmp_path / "a.npz"), arrays=ArrayConfig(**settings)))
     source = source.mapped(source.values)
-    np.testing.assert_allclose(source.fetch(5)[0, 0], [40**0.5 / 3 - 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(source.fetch(5)["images"][0, 0], [40**0.5 / 3 - 1, 0], rtol=1e-6)
     of = "lie outside of the declared range, and are not clipped"
     told = [f"--values: in 17 samples looked at, numbers of 0 {of}", f"conditions: numbers of energy {of}"]
     assert source.remarks == told
@@ -54,7 +54,7 @@ ALL = np.arange(10)
 
 def test_each_image_is_read_once_into_the_cache(monkeypatch, tmp_path):
     source = open_source(Config(data=str(write_images(tmp_path / "images")), image_size=8, fit="crop"))
-    expected, fetched, read = source.fetch_batch(ALL), [], source.images.read
+    expected, fetched, read = source.fetch_batch(ALL)["images"], [], source.images.read
 
     def noted(indices):
         fetched.extend(indices.tolist())
@@ -63,7 +63,7 @@ def test_each_image_is_read_once_into_the_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(source.images, "read", noted)
     kept = cached(source, "memory")
     for indices in ([3, 1], [1, 3, 4], ALL, ALL[::-1], ALL):
-        np.testing.assert_array_equal(kept.fetch_batch(np.array(indices)), expected[np.array(indices)])
+        np.testing.assert_array_equal(kept.fetch_batch(np.array(indices))["images"], expected[np.array(indices)])
     assert sorted(fetched) == ALL.tolist()
     assert [kept.digest(index) for index in ALL] == [source.digest(index) for index in ALL]
 

@@ -59,7 +59,7 @@ def test_bad_files_are_found_when_they_are_read(tmp_path):
                 source.fetch(index)
             assert caught.value.bad_file.name == name and caught.value.bad_file.reason.startswith(reasons[name])
         else:
-            np.testing.assert_array_equal(source.fetch(index), SAMPLES[number])
+            np.testing.assert_array_equal(source.fetch(index)["images"], SAMPLES[number])
     for path in tmp_path.rglob("[0-9]*.npy"):
         path.write_bytes(b"text")
     with pytest.raises(UserError, match="none of the .npy files looked at can be used, such as .*npy: no whole .npy"):
@@ -100,8 +100,8 @@ def test_pairs_of_pictures_of_two_sizes_stay_pictures(tmp_path, monkeypatch):
     np.savez("set.npz", images=RAMP, inputs=small)
     source = open_source(Config(data="set.npz"), paired=True)
     assert source.is_pictures and (source.layout.shape, source.layout.input_shape) == ((8, 8, 3), (4, 4, 3))
-    inputs, images = source.layout.split(all_of(source))
-    np.testing.assert_array_equal(inputs, small)
-    np.testing.assert_array_equal(images, RAMP)
+    parts = source.fetch_batch(np.arange(len(source)))
+    np.testing.assert_array_equal(parts["inputs"], small)
+    np.testing.assert_array_equal(parts["images"], RAMP)
     with pytest.raises(UserError, match="the images of set.npz have 8 x 8 pixels and the inputs 4 x 4"):
         open_source(Config(data="set.npz", image_size=16), paired=True)

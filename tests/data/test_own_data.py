@@ -77,7 +77,7 @@ def test_a_class_gives_fields_with_labels_and_conditions():
     source = opened("Fields", "count=20")
     assert (len(source), source.layout.shape, source.num_classes, source.is_pictures) == (20, (8, 8, 1), 4, False)
     expected = np.random.default_rng(0).random((20, 8, 8), np.float32)
-    np.testing.assert_array_equal(source.fetch_batch(np.array([7, 3, 3])), expected[[7, 3, 3], ..., None])
+    np.testing.assert_array_equal(source.fetch_batch(np.array([7, 3, 3]))["images"], expected[[7, 3, 3], ..., None])
     np.testing.assert_array_equal(source.labels, np.arange(20) % 4)
     np.testing.assert_array_equal(source.conditions, np.outer(np.arange(20), [1, 0.5]))
     assert source.values.images.chains[0][0].name == "range"
@@ -86,7 +86,7 @@ def test_a_class_gives_fields_with_labels_and_conditions():
 def test_an_object_gives_pictures_and_a_function_chooses_one():
     for source in (opened("pictures"), opened("chosen", "part=first")):
         assert source.is_pictures and source.class_names == ["even", "odd"] and source.labels[1] == 1
-        assert source.fetch(3)[0, 0].tolist() == [30, 30, 30]
+        assert source.fetch(3)["images"][0, 0].tolist() == [30, 30, 30]
 
 
 def test_any_number_of_ranks_has_the_same_data_and_shares_what_is_read_at_the_start():
@@ -149,7 +149,7 @@ def test_an_item_that_raises_an_error_or_has_another_shape_is_a_bad_one(imported
         source = opened("Items", values="none")
         with pytest.raises(BadImage, match=rf"my_data:Items\[5\]: .*{words}"):
             source.fetch(5)
-        assert source.fetch(2).shape == (8, 8, 1)
+        assert source.fetch(2)["images"].shape == (8, 8, 1)
     with pytest.raises(UserError, match="my_data:Fields.5.: KeyError.*the conditions of every item"):
         opened("Fields", "broken=5")
     items(monkeypatch, faulty("disk"))
@@ -180,16 +180,18 @@ def colours(index, *size):
 def test_items_are_taken_as_other_libraries_give_them(imported, monkeypatch, item):
     items(monkeypatch, item)
     source = opened("Items")
-    np.testing.assert_array_equal(source.fetch_batch(np.array([5, 0]))[..., 0], np.stack([field(5), field(0)]))
+    np.testing.assert_array_equal(
+        source.fetch_batch(np.array([5, 0]))["images"][..., 0], np.stack([field(5), field(0)])
+    )
     assert source.labels.tolist() == [0, 1, 2] * 8 and not source.remarks
     assert source.class_names == (["b", "c", "dd"] if isinstance(item(0), dict) and "labels" in item(0) else None)
 
 
 def test_arrays_of_one_shape_in_a_tuple_are_one_array_and_an_array_alone_has_no_label(imported, monkeypatch):
     items(monkeypatch, lambda index: (field(index), field(index + 1)))
-    np.testing.assert_array_equal(opened("Items", axes="CHW").fetch(3), np.stack([field(3), field(4)], -1))
+    np.testing.assert_array_equal(opened("Items", axes="CHW").fetch(3)["images"], np.stack([field(3), field(4)], -1))
     items(monkeypatch, lambda index: (field(index)[0], field(index)[1]))
-    np.testing.assert_array_equal(opened("Items", axes="HW").fetch(3)[..., 0], field(3)[:2])
+    np.testing.assert_array_equal(opened("Items", axes="HW").fetch(3)["images"][..., 0], field(3)[:2])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_arrays_of_one_shape_in_a_tuple_are_one_array_and_an_array_alone_has_no_
 def test_a_label_that_is_no_class_forbids_nothing(imported, monkeypatch, label):
     items(monkeypatch, lambda index: (field(index), label))
     source = opened("Items")
-    np.testing.assert_array_equal(source.fetch(3)[..., 0], field(3))
+    np.testing.assert_array_equal(source.fetch(3)["images"][..., 0], field(3))
     assert source.num_classes == 0 and "labels" in source.remarks[0] and "\n" not in source.remarks[0]
 
 
@@ -220,20 +222,20 @@ def test_pictures_are_decoded_as_those_of_files(imported, monkeypatch, tmp_path)
     (tmp_path / "files").mkdir()
     for index in range(24):
         kinds[index % 5](colours(index)).save(tmp_path / "files" / f"{index:02}.png")
-    expected = open_source(Config(data="files", image_size=(8, 12))).fetch_batch(np.arange(24))
+    expected = open_source(Config(data="files", image_size=(8, 12))).fetch_batch(np.arange(24))["images"]
     source = opened("Items")
     assert source.is_pictures and source.layout.shape == (8, 12, 3)
-    np.testing.assert_array_equal(source.fetch_batch(np.arange(24)), expected)
+    np.testing.assert_array_equal(source.fetch_batch(np.arange(24))["images"], expected)
     items(monkeypatch, lambda index: Image.fromarray(np.full((8, 8), 2570 * index, np.uint16)))
-    assert opened("Items").fetch(7).tolist() == np.full((8, 8, 1), 70).tolist()
-    assert opened("Items", values="range:0,65535").fetch(7)[0, 0, 0] == 17990  # numbers, if a map says so
+    assert opened("Items").fetch(7)["images"].tolist() == np.full((8, 8, 1), 70).tolist()
+    assert opened("Items", values="range:0,65535").fetch(7)["images"][0, 0, 0] == 17990  # numbers, if a map says so
     items(monkeypatch, lambda index: with_exif(colours(index), turned))
-    np.testing.assert_array_equal(opened("Items").fetch(3), np.rot90(np.asarray(colours(3)), -1))
+    np.testing.assert_array_equal(opened("Items").fetch(3)["images"], np.rot90(np.asarray(colours(3)), -1))
     items(monkeypatch, lambda index: colours(index, 8 + index, 16))
     with pytest.raises(UserError, match="of several sizes.*--image-size"):
         opened("Items")
     sized = open_source(Config(data="my_data:Items", image_size=8, fit="crop"))
-    assert sized.fetch_batch(np.arange(24)).shape == (24, 8, 8, 3)
+    assert sized.fetch_batch(np.arange(24))["images"].shape == (24, 8, 8, 3)
 
 
 def transparent(picture):
@@ -255,16 +257,16 @@ def test_masked_numbers_are_missing(imported, monkeypatch):
 
     expected = np.where(land, np.float32(np.nan), field(3))
     items(monkeypatch, lambda index: masked(field(index), land))
-    np.testing.assert_array_equal(opened("Items", values="none").fetch(3)[..., 0], expected)
+    np.testing.assert_array_equal(opened("Items", values="none").fetch(3)["images"][..., 0], expected)
     filled = opened("Items", values="none", missing="fill:0")
     seen = filled.mapped(filled.values)
-    np.testing.assert_array_equal(seen.fetch(3)[..., 0], np.nan_to_num(expected))
+    np.testing.assert_array_equal(seen.fetch(3)["images"][..., 0], np.nan_to_num(expected))
     np.testing.assert_array_equal(seen.constants[..., 0], ~land)
     items(monkeypatch, lambda index: masked(np.full((8, 8), index), land & (index == 5)))
     source = opened("Items", values="none")
     with pytest.raises(BadImage, match=r"my_data:Items\[5\]: 8 of 64 numbers are masked"):
         source.fetch(5)
-    assert source.fetch(6).max() == 6
+    assert source.fetch(6)["images"].max() == 6
     items(monkeypatch, field, labels=np.ma.masked_array(np.arange(24) % 2, np.arange(24) == 3))
     source = opened("Items")
     assert source.labels is None and "1 of 24 numbers are masked" in source.remarks[0]
@@ -364,7 +366,7 @@ from hvdgan.data import open_source
 from hvdgan.training.command import parse
 
 source = open_source(parse(sys.argv[1:]).config)
-print(len(source), *source.fetch_batch(np.arange(2)).shape, source.num_classes, source.conditions is not None)
+print(len(source), *source.fetch_batch(np.arange(2))["images"].shape, source.num_classes, source.conditions is not None)
 """
 SEEN = {
     "my_faces": "12 2 64 64 3 3 False",

@@ -83,7 +83,7 @@ def test_what_is_packed_is_what_a_run_opens(tmp_path, monkeypatch, kind):
     for part in ("images", "inputs", "constants", "conditions"):
         mine, its = source.values.parts()[part], original.values.parts()[part]
         assert mine == its or mine.channels == its.channels
-    assert source.dtype == original.dtype.newbyteorder("=") and source.class_names == original.class_names
+    assert source.stored_dtype == original.stored_dtype.newbyteorder("=") and source.class_names == original.class_names
     for name in ("labels", "conditions", "constants"):
         np.testing.assert_array_equal(getattr(source, name), getattr(original, name))
     held = [hold_out(each, 0.5)[1].samples.indices.tolist() for each in (source, original)]

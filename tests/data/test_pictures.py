@@ -66,7 +66,7 @@ def test_what_unpacks_to_more_than_is_accepted_is_a_broken_file_whatever_the_arc
     try:
         for index, fits in enumerate((True, False, True, False)):
             if fits:
-                assert source.fetch(index).shape == (8, 8, 1)
+                assert source.fetch(index)["images"].shape == (8, 8, 1)
             else:
                 with pytest.raises(BadImage, match=f"{'abcd'[index]}.png"):
                     source.fetch(index)
@@ -102,7 +102,7 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     source = opened(archive)
     with pytest.raises(BadImage, match=r"^0\.png: Bad CRC-32"):
         source.fetch(0)
-    assert source.fetch(1).shape == (8, 8, 3)
+    assert source.fetch(1)["images"].shape == (8, 8, 3)
     archive.write_bytes(b"no archive")
     errors = Threads(2).run(lambda peers: open_source(Config(data=str(archive), image_size=8), peers=peers))
     said = f"--data {archive}: cannot be read as a zip archive: File is not a zip file"
@@ -124,9 +124,10 @@ def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeyp
 
 def values_of(source):
     """Input and image of each pair, which must be evenly coloured, by their first channels."""
-    pairs = source.fetch_batch(np.arange(len(source)))
-    assert (pairs == pairs[:, :1, :1]).all()
-    return [(int(pair[0, 0, 0]), int(pair[0, 0, source.layout.shape[-1]])) for pair in pairs]
+    parts = source.fetch_batch(np.arange(len(source)))
+    inputs, images = parts["inputs"], parts["images"]
+    assert (inputs == inputs[:, :1, :1]).all() and (images == images[:, :1, :1]).all()
+    return list(zip(inputs[:, 0, 0, 0].tolist(), images[:, 0, 0, 0].tolist(), strict=True))
 
 
 def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
@@ -134,11 +135,12 @@ def test_partners_have_the_same_path_and_a_and_b_are_else_classes(tmp_path):
         write_image(tmp_path / "A" / f"{name}.png", 20 * number)
         write_image(tmp_path / "B" / f"{name}.{'bmp' if number else 'PNG'}", 100 + 20 * number)
     source = opened(tmp_path, paired=True, channels=1)
-    assert source.paired and source.layout.shape[-1] == 1 and source.record_shape == (8, 8, 2)
+    assert source.paired and source.layout.shape == source.layout.input_shape == (8, 8, 1)
     assert values_of(source) == [(40, 140), (20, 120), (0, 100)]  # m, sub/a, z
     assert source.labels is None and source.bad_files == []
     single = opened(tmp_path)
-    assert single.class_names == ["A", "B"] and [single.fetch(index).max() for index in range(6)][3:] == [140, 120, 100]
+    assert single.class_names == ["A", "B"]
+    assert [single.fetch(index)["images"].max() for index in range(3, 6)] == [140, 120, 100]
 
 
 def test_files_without_a_partner_are_named(tmp_path):
@@ -186,7 +188,7 @@ def test_pictures_that_use_little_of_the_range_are_refused_with_the_flag(tmp_pat
     with pytest.raises(UserError, match="--values range:"):
         open_source(Config(data=f"{tmp_path}/a.npy"))
     taken = open_source(Config(data=f"{tmp_path}/a.npy", arrays=ArrayConfig(values=f"range:0,{most}")))
-    assert taken.fetch(0).max() > 0
+    assert taken.fetch(0)["images"].max() > 0
     for pixels in (0, 7, [0, 255], [50, 57]):  # flat and pale pictures, and masks of black and white
         np.save(tmp_path / "b.npy", np.resize(np.uint8(pixels), (6, 8, 8)))
         assert len(open_source(Config(data=f"{tmp_path}/b.npy"))) == 6
@@ -249,4 +251,4 @@ def test_backslashes_in_an_archive_without_slashes_are_folders(tmp_path):
     source = opened(tmp_path / "a.zip")
     assert source.class_names == ["a", "b"] and source.labels.tolist() == [0, 1]
     last = np.asarray(Image.open(tmp_path / "one.png"))
-    np.testing.assert_array_equal(source.fetch(1), last)
+    np.testing.assert_array_equal(source.fetch(1)["images"], last)

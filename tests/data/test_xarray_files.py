@@ -41,7 +41,7 @@ def write(folder, kind, dataset=WEATHER, **encoding):
 def test_named_variables_become_channels_with_their_units(tmp_path, kind):
     settings = {"conditions": ("hour",), "constants": "orography,mask", "constant_values": "none"}
     source = arrays(f"{write(tmp_path, kind)}:t2m,u10,v10", **settings)
-    np.testing.assert_array_equal(source.fetch_batch(ORDER), np.stack([T2M, U10, V10], -1)[ORDER])
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)["images"], np.stack([T2M, U10, V10], -1)[ORDER])
     assert source.values.images.channels == ("t2m", "u10", "v10")
     assert source.values.images.units == ("K", "m s-1", "m s-1")
     assert source.conditions[:, 0].tolist() == list(range(20)) and source.values.conditions.units == ("h",)
@@ -58,7 +58,7 @@ def test_packed_months_are_joined_with_plain_ones_of_another_precision(tmp_path)
         part["hour"] = ("time", part["hour"].values.astype([np.float32, np.float64, np.float16][month]))
         part.to_netcdf(tmp_path / f"m{month}.nc", engine="h5netcdf", encoding={"t2m": encoding})
     source = arrays(f"{tmp_path}/m*.nc:t2m", conditions=("hour",))
-    found = source.fetch_batch(np.array([14, 7, 0]))[..., 0]
+    found = source.fetch_batch(np.array([14, 7, 0]))["images"][..., 0]
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found[[0, 2]], T2M[[14, 0]])
     np.testing.assert_allclose(found[1], T2M[7], atol=6e-4)
@@ -84,10 +84,10 @@ def test_levels_are_depth_or_channels_by_the_axes(tmp_path):
     fields = xarray.Dataset({"q": (dims, LEVELS, {"units": "g"}), "r": (dims, LEVELS + 1)})
     data = write(tmp_path, "nc", fields)
     volume = arrays(f"{data}:q,r")
-    np.testing.assert_array_equal(volume.fetch_batch(ORDER), np.stack([LEVELS, LEVELS + 1], -1)[ORDER])
+    np.testing.assert_array_equal(volume.fetch_batch(ORDER)["images"], np.stack([LEVELS, LEVELS + 1], -1)[ORDER])
     flat = arrays(f"{data}:q,r", axes="CHW")
     expected = np.moveaxis(np.concatenate([LEVELS, LEVELS + 1], 1), 1, -1)
-    np.testing.assert_array_equal(flat.fetch_batch(ORDER), expected[ORDER])
+    np.testing.assert_array_equal(flat.fetch_batch(ORDER)["images"], expected[ORDER])
     assert flat.values.images.channels == ("q_0", "q_1", "q_2", "r_0", "r_1", "r_2")
 
 
@@ -102,7 +102,7 @@ def test_packed_numbers_are_decoded_as_xarray_does(tmp_path, kind):
     options = {"engine": "zarr", "consolidated": False} if kind == "zarr" else {}
     with xarray.open_dataset(data, **options) as opened:
         expected = opened["t2m"].values
-    np.testing.assert_array_equal(source.fetch_batch(ORDER)[..., 0], expected[ORDER])
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)["images"][..., 0], expected[ORDER])
     assert abs(expected[7] - T2M[7]).max() < 0.006 and np.isnan(expected).sum() == 1
     with pytest.raises(BadImage, match=r"t2m\[8\]: 1 of 48 numbers are NaN"):
         seen(source).fetch_batch(ORDER)
@@ -134,19 +134,19 @@ def test_time_after_the_first_dimension_is_refused_unless_the_axes_are_given(tmp
     problem = "--data .*:q: its first dimension lat counts the samples, and time comes later; write it with time first"
     with pytest.raises(UserError, match=f"{problem}.*--axes$"):
         arrays(f"{data}:q", values="standard")
-    assert arrays(f"{data}:q", axes="HW").record_shape == (8, 5, 1)
+    assert arrays(f"{data}:q", axes="HW").layout.shape == (8, 5, 1)
 
 
 def test_a_variable_with_one_more_dimension_is_a_vector_and_several_are_joined_only_if_the_axes_say_so(tmp_path):
     q, dims = LEVELS[:, :, 0, 0], ("time", "level")
     data = write(tmp_path, "nc", xarray.Dataset({"q": (dims, q, {"units": "g"}), "r": (dims, q + 1, {"units": "K"})}))
     source = arrays(f"{data}:q", conditions=("r",))
-    np.testing.assert_array_equal(source.fetch_batch(ORDER), q[ORDER])
+    np.testing.assert_array_equal(source.fetch_batch(ORDER)["images"], q[ORDER])
     assert source.values.images.channels == ("q_0", "q_1", "q_2") and source.values.images.units == ("g",) * 3
     np.testing.assert_array_equal(source.conditions, q + 1)
     assert source.values.conditions.channels == ("r_0", "r_1", "r_2") and source.values.conditions.units == ("K",) * 3
     joined = arrays(f"{data}:q,r", axes="C")
-    np.testing.assert_array_equal(joined.fetch_batch(ORDER), np.concatenate([q, q + 1], 1)[ORDER])
+    np.testing.assert_array_equal(joined.fetch_batch(ORDER)["images"], np.concatenate([q, q + 1], 1)[ORDER])
 
 
 @pytest.mark.parametrize(("version", "named"), [(3, True), (3, False), (2, True)])

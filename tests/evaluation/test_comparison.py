@@ -38,7 +38,7 @@ def distances_of(source, run):
 def test_the_figures_are_those_of_their_formulas_and_the_same_samples_have_no_distance():
     run = comparing()
     halves = [np.arange(start, len(run.source), 2) for start in (1, 0)]
-    pictures = run.source.fetch_batch(np.arange(len(run.source))) / 127.5 - 1
+    pictures = run.source.fetch_batch(np.arange(len(run.source)))["images"] / 127.5 - 1
     blocks = pictures.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4)).reshape(-1, 16)
 
     def frechet(chosen):
@@ -84,7 +84,7 @@ def test_what_is_not_finite_ends_the_evaluation_with_one_line():
     sums, samples = Tally(plan, np.linspace(0, 10, 11)[None], 8, np.zeros(0)), np.ones((3, 4, 4, 1), np.float32)
     samples[1, 2, 2] = 100
     with pytest.raises(RunError, match=r"sample 4 in the data's units is not finite, and 1 of 3"):
-        sums.add(SampleBatch(np.arange(3, 6), samples, None, None))
+        sums.add(SampleBatch(np.arange(3, 6), samples, None, None, {}))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_a_sample_does_not_depend_on_the_ranks_nor_on_the_number_of_samples():
     first = of_all_ranks(generated(run), 1)
     np.testing.assert_allclose(of_all_ranks(generated(run, batch_size=16), 3), first, atol=1e-6)
     assert not np.array_equal(of_all_ranks(generated(run, seed=4), 1), first)
-    pixels = run.source.fetch_batch(np.arange(len(run.source))).astype(np.float32) / 127.5 - 1
+    pixels = run.source.fetch_batch(np.arange(len(run.source)))["images"].astype(np.float32) / 127.5 - 1
     assert sorted(each.tobytes() for each in of_all_ranks(reals(run, 0), 3)) == sorted(map(bytes, pixels))
 
 

@@ -116,7 +116,7 @@ def opened(text, spec=GREY, method="clean", file=None):
 def rows(features, samples):
     """The features and probabilities of pictures, uint8, or of arrays."""
     seen = samples.astype(np.float32) / 127.5 - 1 if samples.dtype == np.uint8 else samples
-    return features.extract(SampleBatch(np.arange(len(seen)), seen.astype(np.float32), None, None))
+    return features.extract(SampleBatch(np.arange(len(seen)), seen.astype(np.float32), None, None, {}))
 
 
 def refused(text, spec=GREY, file=None):

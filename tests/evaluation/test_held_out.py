@@ -23,7 +23,7 @@ def test_every_held_out_image_counts_once_and_the_averages_are_evaluated():
     made = tiny_run(Measured)
     evaluator = made.evaluator
     assert len(made.held_out) == 100 and len(made.source) == 1697
-    values, images = evaluator(), made.held_out.fetch_batch(np.arange(100)) / 127.5 - 1
+    values, images = evaluator(), made.held_out.fetch_batch(np.arange(100))["images"] / 127.5 - 1
     assert values["eval/brightness"] == pytest.approx(images.mean(), rel=1e-5)
     assert values["eval/label"] == pytest.approx(made.held_out.labels.mean())
     assert evaluator_of(made)() == values

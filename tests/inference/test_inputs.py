@@ -7,7 +7,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from hvdgan.data import open_source
@@ -70,9 +69,9 @@ def test_others_are_opened_as_the_run_recorded_its_own_or_as_a_flag_says():
     source, arrays = open_data(*run, "others.npz:x"), np.load("others.npz")
     assert (source.layout.shape, source.layout.input_shape) == ((6, 4, 2), (3, 2, 1))
     np.testing.assert_array_equal(source.conditions[:, 0], arrays["energy"])
-    inputs, samples = source.layout.split(source.mapped(run[1].values).fetch_batch(np.arange(5)))
-    np.testing.assert_array_equal(samples, np.moveaxis(arrays["x"], 1, -1))
-    np.testing.assert_array_equal(inputs, np.moveaxis(arrays["y"], 1, -1))
+    seen = source.mapped(run[1].values).fetch_batch(np.arange(5))
+    np.testing.assert_array_equal(seen["images"], np.moveaxis(arrays["x"], 1, -1))
+    np.testing.assert_array_equal(seen["inputs"], np.moveaxis(arrays["y"], 1, -1))
     np.savez("last.npz", **{**arrays, "x": np.moveaxis(arrays["x"], 1, -1)})
     said = refused(open_data, run, "last.npz:x")
     assert "shapes of a sample and its input: ((4, 2, 6), (3, 2, 1)), and ((6, 4, 2), (3, 2, 1)) in training" in said
@@ -111,7 +110,7 @@ def test_samples_have_the_units_of_the_data_and_the_shape_that_networks_make():
     made = RNG.uniform(0, 12, (6, 4, 5, 2))
     np.save("made.npy", made)
     source, spec = open_samples(*run, "made.npy")
-    seen = unpack(tf.constant(source.fetch_batch(np.arange(len(source)))), spec).images.numpy()
+    seen = unpack(source.fetch_batch(np.arange(len(source))), spec).images.numpy()
     np.testing.assert_allclose(seen, made / 5 - 1, atol=1e-6)
     said = refused(open_samples, run, "fields.npy")
     assert said.startswith("--images fields.npy: shapes of a sample and its input: ((8, 9, 2), None), and ((4, 5, 2)")

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from building import assert_equal_gradients, changed, data_of, start_equally, tiny_run, values_of
+from building import assert_equal_gradients, changed, data_of, start_equally, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
+from shared_layers import CoGAN, InsideAnother, TwoOptimizers
 from small import long_but, settings, small, write_showers
 
 
@@ -70,3 +71,12 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
         stage, after = together.schedule.stages[index], values_of(together)
         assert_owned(together, index, before, after)
         assert_equal_gradients(stage.owns, values_of(alone), after)
+
+
+@pytest.mark.parametrize("recipe", [CoGAN, InsideAnother, TwoOptimizers])
+def test_two_ranks_train_shared_layers_and_several_optimizers_as_one_does(ranks, recipe):
+    alone, together = (tiny_run(recipe, ranks=each, sync_batch_norm=True) for each in (Ranks(), ranks))
+    start_equally(alone, together)
+    one, two = trained(alone, 3), trained(together, 3)
+    weights = [name for name in one if name.startswith(("networks/", "ema/"))]
+    assert all(np.abs(two[name] - one[name]).max() < 2e-6 for name in weights)

@@ -17,6 +17,7 @@ from hvdgan.errors import UserError
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.training.repeatable import operations
 from launching import ROOT
+from plain_loop import AtOnce, assert_equal, plain_loop
 from tiny import Staged, Tiny, TinyOptions, Wide
 from wrong import KeptMeans, OwnMean
 
@@ -155,6 +156,14 @@ def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused_by_bot
     with pytest.raises(UserError, match="the loss reads discriminator/kept/mean"):
         tiny_run(OwnMean, ranks=ranks)
     assert all(stage_step(run := tiny_run(KeptMeans, ranks=ranks))(0, 0, data_of(run))[1])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_simultaneous_step_is_that_of_a_plain_loop(ranks, accumulate):
+    options, settings = TinyOptions(norm="batch"), {"ema_decay": 0.5}
+    expected = plain_loop(tiny_run(AtOnce, options, **settings), groups=2, micro_batches=accumulate)
+    run = tiny_run(AtOnce, options, ranks, sync_batch_norm=True, accumulate=accumulate, **settings)
+    assert_equal(trained(run), expected)
 
 
 @pytest.mark.parametrize("name", ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"])

@@ -180,10 +180,10 @@ def spec_of(layout, constants=None):
 
 def test_pixels_become_minus_one_to_one_and_floats_stay():
     pixels = np.array([0, 51, 102, 255], np.uint8).reshape(1, 2, 2, 1)
-    seen = unpack(tf.constant(pixels), DataSpec((2, 2, 1), 9)).images.numpy()
+    seen = unpack({"images": pixels}, DataSpec((2, 2, 1), 9)).images.numpy()
     np.testing.assert_array_equal(seen, pixels.astype(np.float32) / 127.5 - 1)
     floats = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-    np.testing.assert_array_equal(unpack(tf.constant(floats), DataSpec((5,), 9)).images, floats)
+    np.testing.assert_array_equal(unpack({"images": floats}, DataSpec((5,), 9)).images, floats)
 
 
 def places_of(crops, whole):
@@ -201,7 +201,7 @@ def grid(height, width):
 
 
 def test_crops_lie_anywhere_and_depend_on_seed_and_step():
-    spec, records = spec_of(Layout((10, 14, 2), crop=(4, 6))), tf.constant(np.repeat(grid(10, 14)[None], 12, axis=0))
+    spec, records = spec_of(Layout((10, 14, 2), crop=(4, 6))), {"images": np.repeat(grid(10, 14)[None], 12, axis=0)}
     crops = [unpack(records, spec, random(step, count=12)).images.numpy() for step in range(40)]
     seen = [places_of(each, grid(10, 14)) for each in crops]
     everywhere = np.concatenate(seen)
@@ -209,24 +209,30 @@ def test_crops_lie_anywhere_and_depend_on_seed_and_step():
     assert not np.array_equal(seen[0], seen[1])
     np.testing.assert_array_equal(unpack(records, spec, random(3, 0, 12)).images[:, 0, 0], seen[3])
     assert not np.array_equal(unpack(records, spec, random(3, 0, 12, seed=1)).images[:, 0, 0], seen[3])
-    half = unpack(records[6:], spec, random(3, 6, 6)).images  # of another rank
+    half = unpack({"images": records["images"][6:]}, spec, random(3, 6, 6)).images  # of another rank
     np.testing.assert_array_equal(half[:, 0, 0], seen[3][6:])
 
 
 @pytest.mark.parametrize("is_random", [False, True])
-def test_inputs_and_constants_show_the_same_region(is_random):
+def test_inputs_constants_and_arrays_show_the_same_region(is_random):
     """The input is half as high and a third as wide; its channels are the rows and columns of the sample."""
     layout = Layout((8, 18, 2), (4, 6, 2), crop=(4, 6))
     images = np.repeat(grid(8, 18)[None], 12, axis=0)
     inputs = images[:, ::2, ::3]
     constants = 1000 + grid(8, 18)
-    records = tf.constant(layout.joined(inputs, images, np.dtype(np.float32)))
-    parts = unpack(records, spec_of(layout, constants), random(count=12) if is_random else None)
+    arrays = {"arrays/map": 2000 + images, "arrays/vector": np.eye(12, dtype=np.float32)}
+    data = {"images": images, "inputs": inputs, **arrays}
+    parts = unpack(data, spec_of(layout, constants), random(count=12) if is_random else None)
     assert parts.images.shape == parts.constants.shape == (12, 4, 6, 2) and parts.inputs.shape == (12, 2, 2, 2)
     places_of(parts.images.numpy(), grid(8, 18))
     np.testing.assert_array_equal(parts.inputs, parts.images[:, ::2, ::3])
     np.testing.assert_array_equal(parts.constants, parts.images + 1000)
     assert len(set(map(tuple, parts.images[:, 0, 0].numpy()))) > 3 if is_random else True
+    flipped = flip(parts, ["height", "width"], random(count=12))
+    assert not np.array_equal(flipped.images, parts.images)
+    for each in (parts, flipped):
+        np.testing.assert_array_equal(each.arrays["map"], each.images + 2000)
+        np.testing.assert_array_equal(each.arrays["vector"], np.eye(12))
 
 
 def test_a_sample_is_changed_in_the_same_way_on_any_rank():

@@ -25,7 +25,7 @@ def test_pictures_are_shown_as_uint8(tmp_path):
     pixels = shown(samples, spec)
     assert pixels.dtype == np.uint8
     np.testing.assert_array_equal(pixels, np.clip(np.rint((samples + 1) * 127.5), 0, 255))
-    save_samples(tmp_path / "a" / "grid.png", pixels, spec)
+    save_samples(tmp_path / "a" / "grid.png", {"images": pixels}, spec)
     with Image.open(tmp_path / "a" / "grid.png") as grid:
         assert grid.mode == "L" and np.asarray(grid)[:2, :3].tolist() == pixels[0, ..., 0].tolist()
 
@@ -37,7 +37,7 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(monkeypatch, tmp_
     spec = spec_of((4, 6, 2), "none", ("wind", "1"), ("m/s", ""))
     samples = RNG.normal(size=(5, 4, 6, 2)).astype(np.float32)
     real = 10 * samples
-    save_samples(tmp_path / "grid.png", samples, spec, real)
+    save_samples(tmp_path / "grid.png", {"images": samples}, spec, {"images": real})
     assert [title for title, _ in panels] == ["wind [m/s]", "channel 1"]
     for place, (_, (fields, limits, _)) in enumerate(panels):
         np.testing.assert_array_equal(fields, samples[..., place])
@@ -47,6 +47,6 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(monkeypatch, tmp_
 @pytest.mark.parametrize(("shape", "text"), [((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((9, 2), "none")])
 def test_every_shape_makes_a_picture(tmp_path, shape, text):
     samples = RNG.uniform(0, 2, (3, *shape)).astype(np.float32)
-    save_samples(tmp_path / "new" / "grid.png", samples, spec_of(shape, text))
+    save_samples(tmp_path / "new" / "grid.png", {"images": samples}, spec_of(shape, text))
     with Image.open(tmp_path / "new" / "grid.png") as picture:
         assert min(picture.size) > 300 and len(np.unique(np.asarray(picture))) > 15

@@ -1,5 +1,7 @@
 """The networks in a loss: their averages over time, and one forward pass that two updates share."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -72,8 +74,16 @@ def test_a_network_that_the_run_does_not_average_is_refused_by_name(recipe, sett
         tiny_run(recipe, **settings)
 
 
-def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
-    run, called, plain = tiny_run(Tiny, TinyOptions(norm="batch")), [], keras.Model.__call__
+class AtOnce(Tiny):
+    def stages(self):
+        return [dataclasses.replace(stage, together=True) for stage in super().stages()]
+
+
+@pytest.mark.parametrize(("recipe", "judgements"), [(Tiny, 3), (AtOnce, 2)])
+def test_a_stage_runs_the_generator_once_and_a_simultaneous_one_judges_its_pictures_once(
+    monkeypatch, recipe, judgements
+):
+    run, called, plain = tiny_run(recipe, TinyOptions(norm="batch")), [], keras.Model.__call__
 
     def call(self, *inputs, **keywords):
         called.append(self.name)
@@ -82,7 +92,7 @@ def test_an_alternating_stage_runs_the_generator_once(monkeypatch):
     monkeypatch.setattr(keras.Model, "__call__", call)
     step = stage_step(run, len(run.schedule.stages) - 1, run.ranks)
     step.trace(run.source)
-    assert sorted(called) == ["discriminator"] * 3 + ["generator"]
+    assert sorted(called) == ["discriminator"] * judgements + ["generator"]
 
 
 class OldReals(Tiny):

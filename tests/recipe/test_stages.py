@@ -35,6 +35,9 @@ def test_every_counts_within_the_stage_and_a_critic_goes_first():
         (lambda: [Stage("s", 5, [JUDGE, dataclasses.replace(FOOL, owns=["critic"])])], "owns critic, and networks()"),
         (lambda: [Stage("s", 2, [JUDGE, FOOL])], "every is 3; it must be from 1 to the stage's 2 steps"),
         (lambda: dataclasses.replace(JUDGE, learning_rate=0.0), "update judge: learning_rate is 0.0; it must be above"),
+        (lambda: dataclasses.replace(JUDGE, clip_value=0.0), "update judge: clip_value is 0.0; it must be a number ab"),
+        (lambda: dataclasses.replace(JUDGE, clip_weights="1"), "update judge: clip_weights is '1'; it must be a numbe"),
+        (lambda: dataclasses.replace(JUDGE, clip_norm=1, clip_value=1), "judge: has clip_norm and clip_value; leave "),
         (lambda: LearningRate(1e-3, "cos"), "decay='cos', final=0.0, warmup_steps=0); decay must be constant, linear"),
     ],
 )

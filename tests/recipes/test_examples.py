@@ -169,7 +169,7 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
     assert done.returncode == 0, done.stderr
     for part, some in (("train", PARTS["train"]), ("test", PARTS["t10k"])):
         source = open_source(Config(data=str(tmp_path / "out" / f"{part}.npz")))
-        pictures = source.fetch_batch(np.arange(len(source)))
+        pictures = source.fetch_batch(np.arange(len(source)))["images"]
         assert pictures.shape == (len(LABELS[some]), 32, 32, 1) and pictures.dtype == np.uint8
         np.testing.assert_array_equal(pictures[:, 2:-2, 2:-2, 0], DIGITS[some])
         pictures[:, 2:-2, 2:-2] = 0

@@ -55,10 +55,10 @@ def test_one_convolution_of_scaled_inputs_is_each_samples_own_convolution(up):
 def test_the_style_mean_moves_in_owned_training_calls_alone():
     model = generator()
     before = model.style_mean.numpy()
-    Nets({"generator": model}, owned=[], training=True).generator(inputs())
-    Nets({"generator": model}, owned=["generator"], training=False).generator(inputs())
+    Nets({"generator": model}, training=True).generator(inputs())
+    Nets({"generator": model}, owned={"generator": []}, training=False).generator(inputs())
     np.testing.assert_array_equal(model.style_mean, before)
-    Nets({"generator": model}, owned=["generator"], training=True).generator(inputs())
+    Nets({"generator": model}, owned={"generator": []}, training=True).generator(inputs())
     latents = inputs()[0][:, 0]
     x = latents / np.sqrt(np.mean(latents**2, axis=1, keepdims=True))
     for layer in model.mapping:
@@ -95,7 +95,7 @@ def test_path_lengths_are_equation_4():
     lengths = np.sqrt(np.sum(np.square(jacobian), axis=0) / 8)
     penalties = model([latents, crossover, noise], directions=directions)
     np.testing.assert_allclose(penalties, lengths**2, rtol=0.05)  # their running mean is still 0
-    penalties = Nets({"generator": model}, owned=["generator"], training=True).generator(
+    penalties = Nets({"generator": model}, owned={"generator": []}, training=True).generator(
         [latents, crossover, noise], directions=directions
     )
     mean = float(model.path_length)

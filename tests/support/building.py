@@ -66,14 +66,14 @@ def data_of(run: Run, step: int = 0) -> dict[str, tf.Tensor]:
     indices = np.arange(begin + first, begin + last)
     data = {}
     for name, source in run.source.domains.items():
-        data |= named(name, {"images": source.fetch_batch(indices), **source.facts(indices)})
+        data |= named(name, {**source.fetch_batch(indices), **source.facts(indices)})
     return {name: tf.constant(values) for name, values in data.items()}
 
 
 def batch_of(run: Run, update: str) -> Batch:
     """The batch of the first step, as an update of this name sees it."""
     random, data = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16), data_of(run)
-    images, inputs, _ = unpack(data["images"], run.recipe.data)
+    images, inputs, *_ = unpack(data, run.recipe.data)
     drawn, conditions = run.recipe.draw(random.scoped("draw")), data.get("conditions")
     return Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
 

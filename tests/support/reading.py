@@ -17,8 +17,8 @@ def opened(data, *, paired=False, **changes) -> Samples:
 
 
 def all_of(source: Samples) -> np.ndarray:
-    """All records in their order."""
-    return source.fetch_batch(np.arange(len(source)))
+    """All samples in their order."""
+    return source.fetch_batch(np.arange(len(source)))["images"]
 
 
 def batches_of(source, *, global_batch_size, rank=0, size=1, start_step=0, position=None, **changes):

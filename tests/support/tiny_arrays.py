@@ -107,6 +107,40 @@ class Pairs(Recipe):
         return self.made(nets, batch)
 
 
+class Maps(Pairs):
+    """Fields from a map of their signs, a coarse map, and a vector, which are arrays beside them."""
+
+    paired = False
+
+    def networks(self):
+        shape, shapes = self.data.shape, self.data.array_shapes
+        given = {name: keras.Input(shapes[name], name=name) for name in ("signs", "coarse", "spectrum")}
+        x = layers.UpSampling2D(shape[0] // shapes["coarse"][0])(given["coarse"])
+        x = layers.Conv2D(4, 3, padding="same")(layers.Concatenate()([x, given["signs"]]))
+        x = x + layers.Reshape((1, 1, 4))(layers.Dense(4)(given["spectrum"]))
+        x = layers.Conv2D(shape[-1], 3, padding="same", dtype="float32")(x)
+        return {"generator": keras.Model(given, x, name="generator")}
+
+    def made(self, nets, batch):
+        return nets.generator(dict(batch.arrays))
+
+    def apart(self, batch):
+        """By how much the maps differ from those of the fields, (B,): a crop or a flip of one alone would show."""
+        images, coarse = batch.images[..., :1], batch.arrays["coarse"]
+        factor = images.shape[1] // coarse.shape[1]
+        signs = self.data.physical(batch.arrays["signs"], "signs")
+        maps = {"coarse": tf.nn.avg_pool2d(images, factor, factor, "VALID") - coarse}
+        maps["signs"] = tf.cast(images > 0, tf.float32) - signs
+        return tf.add_n([tf.reduce_max(tf.abs(each), axis=[1, 2, 3]) for each in maps.values()])
+
+    def fit(self, nets, batch):
+        numbers = {"apart": tf.reduce_max(self.apart(batch)), "spectrum": tf.reduce_mean(batch.arrays["spectrum"] ** 2)}
+        return losses.squared_error(batch.images, self.made(nets, batch)), numbers
+
+    def evaluate(self, nets, batch):
+        return {"apart": self.apart(batch)}
+
+
 def volumes(path, count=96, shape=(4, 6, 8), channels=()):
     """Write an .npz of positive float32 volumes or fields, whose sum grows with the energy."""
     numbers = np.random.default_rng(0)
@@ -125,3 +159,12 @@ def pairs(path, count=64, height=12, width=20, factor=4):
     others = numbers.normal(0, 1, (*blocks.shape, 2))
     coarse = np.concatenate([blocks[..., None], others], axis=-1).astype(np.float32)
     np.savez(path, images=fine, inputs=coarse, ground=numbers.uniform(-1, 1, (height, width)).astype(np.float32))
+
+
+def maps(count=40):
+    """Fields of 2 channels, the signs of the first, its means over blocks, and a vector, as uint8 and float32."""
+    numbers = np.random.default_rng(2)
+    fine = numbers.uniform(-1, 1, (count, 8, 12, 2)).astype(np.float32)
+    blocks = fine[..., 0].reshape(count, 4, 2, 6, 2).mean((2, 4))
+    spectrum = 40 * numbers.normal(size=(count, 5)).astype(np.float32)
+    return {"images": fine, "signs": (fine[..., 0] > 0).astype(np.uint8), "coarse": blocks, "spectrum": spectrum}

@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from hvdgan.prepare import main as prepare
+from hvdgan.sample import main as sample
 from hvdgan.train import main
 from launching import train as launch
 from saved import manifest, measured, state
-from tiny_arrays import UNITS, pairs, volumes
+from tiny_arrays import UNITS, maps, pairs, volumes
 
 VOLUMES = ["--recipe", "tiny_arrays:Volumes", "--data", "v.npz:ECAL", "--conditions", "energy,theta", *UNITS]
 VOLUMES += ["--axes", "DHW", "--global-batch-size", "12", "--log-every", "1"]
@@ -16,6 +18,9 @@ SEQUENCES = ["--recipe", "tiny_arrays:Volumes", "--data", "q.npz:ECAL", "--condi
 SEQUENCES += ["--axes", "WC", "--crop", "16", "--flip-axes", "width", "--global-batch-size", "12", "--log-every", "1"]
 PAIRS = ["--recipe", "tiny_arrays:Pairs", "--data", "p.npz", "--constants", "ground", "--global-batch-size", "8"]
 PAIRS += ["--values", "none", "--input-values", "none", "--log-every", "1"]
+MAPS = ["--recipe", "tiny_arrays:Maps", "--arrays", "signs,coarse,spectrum", "--values", "none", "--log-every", "1"]
+MAPS += ["--values-of", "signs=onehot:2;spectrum=standard", "--global-batch-size", "8", "--holdout", "0.2"]
+MAPS += ["--eval-every", "2", "--crop", "4,6", "--flip-axes", "height,width", "--data"]
 
 
 @pytest.fixture
@@ -23,6 +28,7 @@ def folder(tmp_path, monkeypatch):
     volumes(tmp_path / "v.npz")
     volumes(tmp_path / "q.npz", shape=(24,), channels=(2,))
     pairs(tmp_path / "p.npz")
+    np.savez(tmp_path / "m.npz", **maps())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -31,7 +37,7 @@ def metrics(run_dir):
     return [record for record in measured(run_dir) if "eval/distance" not in record]
 
 
-@pytest.mark.parametrize("flags", [SEQUENCES, PAIRS], ids=["sequences", "pairs"])
+@pytest.mark.parametrize("flags", [SEQUENCES, PAIRS, [*MAPS, "m.npz"]], ids=["sequences", "pairs", "maps"])
 def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert main([*flags, "--run-dir", "whole"]) == 0
     assert main([*flags, "--run-dir", "parts", "--max-steps", "2"]) == 0
@@ -78,3 +84,21 @@ def test_the_maps_stand_in_the_settings_the_checkpoint_and_the_start_lines(folde
     (_, _), (name, [[mean], [deviation]]) = saved["chains"][0]
     mapped = np.log1p(ecal.astype(np.float64))
     assert name == "standard" and mean == pytest.approx(mapped.mean()) and deviation == pytest.approx(mapped.std())
+
+
+def test_arrays_beside_the_samples_are_cropped_mirrored_packed_and_cut_with_them(folder):
+    assert main([*MAPS, "m.npz", "--run-dir", "one"]) == 0
+    assert prepare(["m.npz", "packed", "--arrays", "signs,coarse,spectrum", "--shards", "3"]) == 0
+    assert main([*MAPS, "packed", "--run-dir", "packed-run", "--cache", "memory", "--accumulate", "2"]) == 0
+    launch(folder, *MAPS, "m.npz", "--run-dir", "two", ranks=2)
+    for number, data in enumerate(("m.npz", "packed")):
+        assert sample(["one", "--samples", "6", "--data", data, "--out", f"{number}.npy"]) == 0
+    np.testing.assert_array_equal(np.load("0.npy"), np.load("1.npy"))
+    runs = [measured(folder / name) for name in ("one", "packed-run", "two")]
+    assert len(runs[0]) == 6
+    for one, *others in zip(*runs, strict=True):
+        assert all(value < 1e-5 for name, value in one.items() if name.endswith("apart"))
+        assert "eval/apart" in one or one["fit/spectrum"] == pytest.approx(1, abs=0.5)
+        for other in others:
+            numbers = {name: value for name, value in one.items() if name.startswith(("fit/loss", "fit/spec", "eval/"))}
+            assert numbers == pytest.approx({name: other[name] for name in numbers}, rel=1e-5, abs=1e-5)

@@ -64,7 +64,9 @@ def steps_of(recipe, spec=None, **settings):
 def batch_of(spec):
     """The shapes of a batch of the data as the pipeline hands it over: pictures are uint8, arrays float32."""
     kind = "uint8" if spec.is_pictures else "float32"
-    batch = {"images": tf.TensorSpec((BATCH, *spec.record_layout.record), kind)}
+    layout = spec.record_layout
+    shapes = {"images": layout.shape, "inputs": layout.input_shape}
+    batch = {name: tf.TensorSpec((BATCH, *each), kind) for name, each in shapes.items() if each is not None}
     batch["numbers"] = tf.TensorSpec((BATCH,), tf.int64)
     for name in [*spec.domains][1:]:
         batch |= {f"{name}/images": batch["images"], f"{name}/numbers": batch["numbers"]}

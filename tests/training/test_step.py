@@ -76,9 +76,15 @@ def test_an_owned_variable_that_the_loss_never_touches_is_refused_by_name():
         tiny_run(Untouched)
 
 
+class ExplodingAtOnce(Exploding):
+    def stages(self):
+        return [dataclasses.replace(stage, together=True) for stage in super().stages()]
+
+
+@pytest.mark.parametrize("recipe", [Exploding, ExplodingAtOnce])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(accumulate):
-    run = tiny_run(Exploding, options=TinyOptions(norm="batch"), accumulate=accumulate)
+def test_an_update_that_is_not_finite_changes_neither_weights_nor_statistics(recipe, accumulate):
+    run = tiny_run(recipe, options=TinyOptions(norm="batch"), accumulate=accumulate)
     step = stage_step(run)
     for number in range(2):
         assert all(step(number, number, data_of(run))[1])

@@ -39,7 +39,7 @@ def test_networks_see_the_declared_number_and_the_mask_is_a_constant(sst):
     (step,) = values.images.chains[0]
     assert step.means[0] == pytest.approx(known.mean()) and step.deviations[0] == pytest.approx(known.std())
     seen = source.mapped(values)
-    records = seen.fetch_batch(np.arange(40))
+    records = seen.fetch_batch(np.arange(40))["images"]
     expected = np.where(np.isnan(sst), 0, (sst - step.means[0]) / step.deviations[0])
     np.testing.assert_allclose(records, expected, atol=1e-5)
     np.testing.assert_array_equal(seen.constants, 1.0 - LAND)  # of the cloud it does not tell

@@ -13,6 +13,7 @@ from hvdgan.values.transforms import Range, Standard
 NUMBERS = np.array([[-3.0, 0.0], [0.25, 2.0], [7.5, 1000.0]])
 POSITIVE = np.array([[1e-8, 3e-4], [0.1, 2.0], [7.5, 2e6]])
 SHARES = np.array([[1e-5, 0.25], [0.5, 0.75], [0.9, 0.9999]])
+CLASSES = np.array([[1.0], [0.0], [2.0], [1.0]])
 
 FORMULAS = [
     ("range:-4,1.2e1", NUMBERS, lambda x: -1 + 2 * (x + 4) / 16),
@@ -23,6 +24,7 @@ FORMULAS = [
     ("sqrt", POSITIVE, lambda x: x**0.5),
     ("asinh", NUMBERS, lambda x: np.sign(x) * np.log(np.abs(x) + np.sqrt(x**2 + 1))),
     ("asinh:0.01", NUMBERS, lambda x: np.arcsinh(100 * x)),
+    ("onehot:3", CLASSES, lambda x: np.eye(3)[x[:, 0].astype(int)]),
     ("logit", SHARES, lambda x: np.log(x / (1 - x))),
     ("logit:0.001", SHARES, lambda x: np.log((0.001 + 0.998 * x) / (1 - (0.001 + 0.998 * x)))),
 ]
@@ -45,6 +47,7 @@ def test_a_step_follows_its_formula_and_is_undone(text, numbers, formula, dtype)
 @pytest.mark.parametrize(
     ("text", "taken", "lost"),
     [("log10", [1e-30], [0, -1]), ("sqrt", [0], [-1e-9]), ("logit", [0.5], [0, 1, -0.1, 1.1])]
+    + [("onehot:3", [[0], [2]], [[3], [0.5], [-1]])]
     + [("logit:1e-6", [0, 1], [-0.1, 1.1]), ("log1p", [0, -0.9], [-1, -2])],
 )
 def test_numbers_outside_of_a_domain_become_no_finite_ones(text, taken, lost):
@@ -69,6 +72,7 @@ REFUSED = [
     ("range:1,1", "range:1,1: expected range:LOW,HIGH"),
     ("standard:1,2", "standard:1,2: expected standard"),
     ("power:-1", "power:-1: expected power:EXPONENT with a number above 0"),
+    ("onehot:1.5", "onehot:1.5: expected onehot:CLASSES with a whole number above 1"),
     ("asinh:0", "asinh:0: expected asinh, or asinh:SCALE with a number above 0"),
     ("logit:0.5", "logit:0.5: expected logit, or logit:MARGIN with a number from 0 to below 0.5"),
 ]

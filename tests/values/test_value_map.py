@@ -1,6 +1,6 @@
 """A map of all channels, or one for each: exact inverse for every type, statistics, JSON, and what is refused.
 
-The parts of a sample in a record have shapes and maps of their own. Modules: values.sample_values"""
+The parts of a sample have shapes and maps of their own. Modules: values.sample_values"""
 
 import json
 
@@ -9,7 +9,7 @@ import pytest
 
 from hvdgan.errors import UserError
 from hvdgan.values import sample_values
-from hvdgan.values.sample_values import Layout, SampleValues
+from hvdgan.values.sample_values import SampleValues
 from hvdgan.values.value_map import ValueMap, of_json, parse
 
 CHANNELS = ("t", "u", "q")
@@ -69,32 +69,12 @@ def test_what_is_no_map(text, message):
     assert "\n" not in str(caught.value)
 
 
-LAYOUTS = [
-    (Layout((8, 6, 3)), (8, 6, 3)),
-    (Layout((8, 6, 3), (8, 6, 2)), (8, 6, 5)),  # side by side in the channels
-    (Layout((8, 6, 3), (4, 3, 5)), (8 * 6 * 3 + 4 * 3 * 5,)),
-    (Layout((4, 4, 4, 1), (7,)), (71,)),
-]
-
-
-@pytest.mark.parametrize(("layout", "record"), LAYOUTS)
-def test_records_are_joined_and_divided(layout, record):
-    assert layout.record == record
-    images = RNG.normal(size=(3, *layout.shape)).astype(np.float32)
-    if layout.input_shape is None:
-        assert layout.split(images) == (None, images)
-        return
-    inputs = RNG.normal(size=(3, *layout.input_shape)).astype(np.float32)
-    records = layout.joined(inputs, images, np.dtype(np.float32))
-    assert records.shape == (3, *record)
-    for found, expected in zip(layout.split(records), (inputs, images), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
 def test_maps_are_made_again_from_json_and_described():
     values = SampleValues(
         parse("log1p", "--values", ("0", "1")),
+        arrays={"map": parse("onehot:4", "--values-of map=", ("0",), widens=True)},
         conditions=parse("energy=range:0,500;theta=none", "--condition-values", ("energy", "theta"), ("GeV", "")),
     )
     assert sample_values.of_json(json.loads(json.dumps(values.to_json()))) == values
-    assert values.lines() == ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
+    lines = ["images: log1p", "conditions (energy [GeV], theta): energy=range:0,500; theta=none"]
+    assert values.lines() == [*lines, "arrays/map: onehot:4"]

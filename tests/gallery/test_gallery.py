@@ -1,0 +1,65 @@
+"""Public Keras programs as recipes: each trains on one and on two ranks with equal results, and resumes."""
+
+import importlib
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launching import ROOT, train
+from saved import checkpoint, state, tensors
+
+HERE = Path(__file__).parent
+NAMES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
+QUICK = ("keras_io_wgan_graphs", "keras_mnist_acgan", "tf_dcgan")
+EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+SETTINGS = "--global-batch-size 8 --max-steps 3 --checkpoint-every 1 --log-every 1 --sample-every 3".split()
+
+
+def row(name):
+    """The row of a program in the table of docs/porting.md."""
+    program, lines = importlib.import_module(name).PROGRAM, (HERE / f"{name}.py").read_text().count("\n")
+    needs = program["needs"] if program.get("alike", True) else f"{program['needs']}; depends on the number of ranks"
+    return f"| [{program['name']}](../tests/gallery/{name}.py) | {needs} | {lines} |"
+
+
+def test_the_page_has_a_row_for_each_program():
+    page = (ROOT / "docs" / "porting.md").read_text()
+    assert [line for line in page.splitlines() if "tests/gallery/" in line] == [row(name) for name in NAMES]
+
+
+def words(name, folder):
+    """The command line of a program, whose arrays are written to a folder."""
+    module = importlib.import_module(name)
+    if hasattr(module, "arrays"):
+        np.savez(folder / "data.npz", **module.arrays())
+    own = shlex.split(module.PROGRAM["run"].format(data=folder / "data.npz"))
+    return ["--recipe", f"smooth:{name}", *own, *SETTINGS]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", EACH)
+def test_program(name, tmp_path):
+    """Programs that compare the samples of a batch differ on two ranks; hvdgan compares the ranks' weights itself."""
+    command, one, two = words(name, tmp_path), tmp_path / "one", tmp_path / "two"
+    train(HERE, *command, "--run-dir", str(one))
+    train(HERE, *command, "--run-dir", str(two), ranks=2)
+    if importlib.import_module(name).PROGRAM.get("alike", True):
+        assert_near(tensors(one, 3), tensors(two, 3))
+    train(HERE, *command, "--run-dir", str(tmp_path / "resumed"), "--resume", str(checkpoint(one, 2)))
+    assert state(tmp_path / "resumed", 3) == state(one, 3)
+
+
+def assert_near(one, two, tolerance=1e-5):
+    """Compare each network's variables with its largest, and a slot of its optimizer with the largest such slot.
+
+    Two ranks also save statistics of each.
+    """
+    assert one.keys() == {name for name in two if not name.startswith("ranks/")}
+    kinds = {name: (*name.split("/")[:2], name.startswith("optimizers/") and name.split("/")[-1]) for name in one}
+    largest = dict.fromkeys(kinds.values(), 0.0)
+    for name, value in one.items():
+        largest[kinds[name]] = max(largest[kinds[name]], np.max(np.abs(value), initial=0.0))
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, rtol=0, atol=tolerance * largest[kinds[name]], err_msg=name)

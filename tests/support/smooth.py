@@ -1,0 +1,39 @@
+"""The programs of tests/gallery as smooth:FILE, with optimizers that do not magnify rounding.
+
+The first steps of Adam and RMSprop divide a gradient by its own size. A gradient that is 0 but for rounding, such as
+that of a bias before BatchNorm, then moves a weight by the whole learning rate, up or down, and sums over two ranks
+round otherwise than over one. An epsilon of 1e-3 leaves such weights where they are.
+"""
+
+import importlib
+from pathlib import Path
+
+import tensorflow as tf
+
+from hvdgan.recipe import Recipe
+
+GALLERY = Path(__file__).parents[1] / "gallery"
+
+
+def recipe_of(module):
+    """The recipe that a file of the gallery defines."""
+    own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    (found,) = (each for each in own if isinstance(each, type) and issubclass(each, Recipe))
+    return found
+
+
+def smooth(recipe):
+    """The recipe with other optimizers."""
+
+    def optimizers(self):
+        found = recipe.optimizers(self)
+        for each in tf.nest.flatten(found):
+            if hasattr(each, "epsilon"):
+                each.epsilon = 1e-3
+        return found
+
+    return type(recipe.__name__, (recipe,), {"optimizers": optimizers, "__module__": recipe.__module__})
+
+
+for _name in sorted(path.stem for path in GALLERY.glob("*.py") if not path.stem.startswith("test_")):
+    globals()[_name] = smooth(recipe_of(importlib.import_module(_name)))
