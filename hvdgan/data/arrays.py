@@ -57,7 +57,8 @@ def with_conditions(samples: Samples, config: Config, container: Container, stor
 def _labels(container: Container, config: Config, images: Store) -> tuple[dict[str, Any], list[str]]:
     """Classes as int32 (N,) or None, and their names; and a warning of labels that are neither texts nor integers."""
     labels, names, count = container.labels, container.class_names, next(iter(images.shape), 0)
-    if labels is not None or not count or _LABELS in config.arrays.conditions or _LABELS not in container.names():
+    is_other = _LABELS in (*config.arrays.conditions, *config.arrays.arrays)
+    if labels is not None or not count or is_other or _LABELS not in container.names():
         return {"labels": labels, "class_names": names}, []
     try:
         stored = container.get(_LABELS)

@@ -30,7 +30,7 @@ from hvdgan.recipe.recipe_errors import Mistake
 Shape = tuple[int | None, ...]
 _draws: contextvars.ContextVar["LayerDraws | None"] = contextvars.ContextVar("draws", default=None)
 _plain = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}
-_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape]]]" = weakref.WeakKeyDictionary()
+_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape] | None]]" = weakref.WeakKeyDictionary()
 _INSIDE = 0.954499736  # share of a normal distribution within two standard deviations
 
 
@@ -77,6 +77,8 @@ class NetworkCall:
         if self.network is None:
             return (sizes[0], 1) if sizes else (0, 1)
         rows, shapes, number = self.rows, self._shapes_of_twice(), len(self.shapes)
+        if shapes is None:  # a layer is written for this number of samples
+            return (rows, 1) if sizes[:1] == (rows,) else (0, 1)
         twice = shapes[number - 1] if number <= len(shapes) else ()
         if sizes == twice or (rows is None and sizes[:1] != (None,)):
             return 0, 1
@@ -85,8 +87,8 @@ class NetworkCall:
             raise Mistake(f"unlike those for twice as many samples: shapes {sizes} and {twice}")
         return rows, each
 
-    def _shapes_of_twice(self) -> list[Shape]:
-        """The shapes that layers draw in a call of the network on twice as many samples.
+    def _shapes_of_twice(self) -> list[Shape] | None:
+        """The shapes that layers draw in a call of the network on twice as many samples; None if the call fails.
 
         They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
         """
@@ -110,9 +112,12 @@ class NetworkCall:
                 with keras.StatelessScope(collect_losses=True), _using(draws):
                     network(*positional, **keywords)
 
-            with tf.init_scope():
-                tf.function(call, autograph=False).get_concrete_function(*specs)
             known[key] = draws.call.shapes
+            try:
+                with tf.init_scope():
+                    tf.function(call, autograph=False).get_concrete_function(*specs)
+            except (ValueError, tf.errors.InvalidArgumentError):
+                known[key] = None
         return known[key]
 
 

@@ -20,7 +20,7 @@ _WRITTEN = ("samples", "index", "file", "allow_pickle")
 METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
-def _drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
+def drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
     """Let layers draw numbers of the batch's samples."""
     return LayerDraws(batch.random, inputs=[vars(batch)]).in_use()
 
@@ -28,7 +28,7 @@ def _drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
     """Call sample(), and check that it returns pictures, or samples of the data's shape, alone or in a dict."""
     batch.state = state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.sample, nets, batch, what="sample()", wanted=IN_NETS)
     pictures, shape = recipe.data.is_pictures, recipe.data.shape
     samples, what = tensor_of(_images_of(given)), f"sample() returns {_described(given)}"
@@ -90,7 +90,7 @@ def generated(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
     """Call generate(), and check that it returns samples of the data's shape, alone or in a dict."""
     shape, most = recipe.data.shape, batch.images.shape[0]
     batch.state = state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.generate, nets, batch, what="generate()", wanted=IN_NETS)
     own = type(recipe).generate is not Recipe.generate
     what, at = ("generate()", recipe.generate) if own else ("sample()", recipe.sample)
@@ -115,7 +115,7 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
     missing = [name for name, has in of_data.items() if has and getattr(batch, name) is None]
     missing += [f"arrays[{name!r}]" for name in recipe.data.array_shapes if name not in batch.arrays]
     what = f"features(), without {' and '.join(missing)} for these samples," if missing else "features()"
-    with _drawing(batch):
+    with drawing(batch):
         given = call(recipe.features, nets, batch, what=what, wanted=IN_NETS)
     found = [float32_of(each) for each in (given if isinstance(given, tuple) else (given,))]
     rows = (batch.images.shape[0], None)
@@ -127,7 +127,7 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
     at, batch.state = recipe.evaluate, state_of_nets(nets)
-    with _drawing(batch):
+    with drawing(batch):
         metrics = named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: float32_of(metric) for name, metric in metrics.items()}
     for name, value in values.items():
