@@ -284,7 +284,7 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
         {
             name: float(optimizer.learning_rate)
             for name, optimizer in optimizers.items()
-            if not isinstance(optimizer.get_config().get("learning_rate"), dict)  # a schedule
+            if isinstance(optimizer.learning_rate, keras.Variable)  # else it is what a schedule returns
         },
         {name: [averages[id(variable)] for variable in variables] for name, variables in wanted.items()},
         frozen=frozen,

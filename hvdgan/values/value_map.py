@@ -174,7 +174,9 @@ def parse(
     if "=" not in text:
         steps = transforms.parse(text.strip(), named)
         if any(isinstance(step, OneHot) for step in steps) and not (widens and len(steps) == len(channels) == 1):
-            raise UserError(f"{named}: onehot is the only map of an array of --arrays that has one channel")
+            has = f"; this one has {len(channels)}: if they are places, name its axes, as in --axes-of NAME=W"
+            what = f"{named}: onehot is the only map of an array of --arrays that has one channel"
+            raise UserError(what + has * (widens and len(channels) > 1))
         return ValueMap((steps,), tuple(channels), tuple(units))
     chains: dict[str, Chain] = {}
     for part in text.split(";"):

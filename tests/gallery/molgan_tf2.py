@@ -13,7 +13,7 @@ ATOMS, KINDS, BONDS, LATENTS, WIDTH = 6, 5, 4, 8, 16
 PROGRAM = {
     "name": "MolGAN-TF2",
     "needs": "random layers, arrays, sample() of a dict, together",
-    "run": "--data {data}:bonds --values none --arrays atoms --values-of atoms=onehot:5",
+    "run": "--data {data}:bonds --axes HWC --values none --arrays atoms --axes-of atoms=W --values-of atoms=onehot:5",
 }
 
 
