@@ -54,14 +54,13 @@ class Computed(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """What all ranks have computed for an update, before it is applied."""
+    """What all ranks have computed for an update, and the values of what its calls have moved, `before` them."""
 
     computed: Computed
     norm: tf.Tensor
     is_finite: tf.Tensor
     is_wanted: tf.Tensor
     before: Before
-    """what the update's calls have moved, with the earlier values"""
 
 
 class StageStep:
@@ -275,14 +274,8 @@ class StageStep:
             losses=of_calls,
             averages=self._run_state.sampling_values(),
         )
-        draws = LayerDraws(
-            prepared.random,
-            update.name,
-            vars(prepared).values(),
-            versions=self._changed,
-            pack=self._recipe.pack,
-            taped=True,
-        )
+        versions, pack, of_step = self._changed, self._recipe.pack, vars(prepared).values()
+        draws = LayerDraws(prepared.random, update.name, of_step, versions=versions, pack=pack)
         loss, measured, new = loss_of(update.loss, nets, batch, where, draws)
         declared = state.declared_state.declared
         new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)

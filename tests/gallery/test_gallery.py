@@ -1,6 +1,7 @@
 """Public Keras programs as recipes: each trains on one and on two ranks with equal results, and resumes."""
 
 import importlib
+import re
 import shlex
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def row(name):
 
 def test_the_page_has_a_row_for_each_program():
     page = (ROOT / "docs" / "porting.md").read_text()
-    assert [line for line in page.splitlines() if "tests/gallery/" in line] == [row(name) for name in NAMES]
+    assert [line for line in page.splitlines() if "(../tests/gallery/" in line] == [row(name) for name in NAMES]
 
 
 def words(name, folder):
@@ -66,3 +67,33 @@ def assert_near(one, two):
     for name, value in one.items():
         tolerance = (5e-5 if name in slots else 1e-5) * largest[kinds[name]]
         np.testing.assert_allclose(two[name], value, rtol=0, atol=tolerance, err_msg=name)
+
+
+OF_THE_READER = """
+import keras
+import tensorflow as tf
+from keras import layers
+from keras.optimizers import Adam
+
+from hvdgan.recipe import Recipe, Stage, Update
+
+bce_of = keras.losses.BinaryCrossentropy(from_logits=True)
+
+def bce(target, logits):
+    return bce_of(tf.fill(tf.shape(logits), target), logits)
+
+def make_generator():
+    return keras.Sequential([keras.Input((100,)), layers.Dense(64, "tanh"), layers.Reshape((8, 8, 1))])
+
+def make_discriminator():
+    return keras.Sequential([keras.Input((8, 8, 1)), layers.Flatten(), layers.Dropout(0.3), layers.Dense(1)])
+
+"""
+
+
+def test_the_recipe_of_the_page_trains(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "porting.md").read_text(), re.DOTALL)
+    (tmp_path / "gan.py").write_text(OF_THE_READER + "".join(blocks[1:6:2]))
+    flags = "--recipe gan:GAN --data digits --image-size 8 --global-batch-size 256 --max-steps 2"
+    train(tmp_path, *flags.split(), "--run-dir", str(tmp_path / "run"))
+    assert {name.split("/")[1] for name in tensors(tmp_path / "run", 2) if name.startswith("optimizers/")} == {"g", "d"}
