@@ -33,10 +33,10 @@ class MyAudioOptions:
 
 
 class PhaseShuffle(layers.Layer):
-    """Shifts each sequence (B, T, C) by a number of its own (B,), mirrored at the ends (section 3.3 of the paper)."""
+    """Shifts each sequence (B, T, C) by a number of its own, mirrored at the ends (section 3.3 of the paper)."""
 
-    def call(self, arguments):
-        x, shift = arguments
+    def call(self, x):
+        shift = keras.random.randint(ops.shape(x)[:1], -_MOST, _MOST + 1)
         places = ops.abs(ops.arange(x.shape[1])[None] + shift[:, None])
         last = x.shape[1] - 1
         return ops.take_along_axis(x, (last - ops.abs(last - places))[..., None], axis=1)
@@ -61,13 +61,12 @@ class MyAudioGAN(Recipe):
         for channels_of in (2 * width, width):
             x = layers.Conv1DTranspose(channels_of, 25, 4, padding="same", activation="relu")(x)
         x = layers.Conv1DTranspose(channels, 25, 4, padding="same", activation="tanh", dtype="float32")(x)
-        sounds, shifts = keras.Input((length, channels), name="images"), keras.Input((2,), dtype="int32", name="shifts")
-        y = sounds
+        y = sounds = keras.Input((length, channels), name="images")
         for number in range(3):
             y = layers.Conv1D(width * 2**number, 25, 4, padding="same", activation="leaky_relu")(y)
             if number < 2:
-                y = PhaseShuffle()([y, shifts[:, number]])
-        critic = keras.Model([sounds, shifts], layers.Dense(1, dtype="float32")(layers.Flatten()(y)), name="critic")
+                y = PhaseShuffle()(y)
+        critic = keras.Model(sounds, layers.Dense(1, dtype="float32")(layers.Flatten()(y)), name="critic")
         return {"generator": keras.Model(latents, x, name="generator"), "critic": critic}
 
     def optimizers(self):
@@ -83,23 +82,16 @@ class MyAudioGAN(Recipe):
 
     def judge(self, nets, batch):
         fake = nets.generator(batch.latents)
-        real_scores, fake_scores = (
-            self.scores(nets, batch, batch.images, "real"),
-            self.scores(nets, batch, fake, "fake"),
-        )
-        distance = losses.wasserstein_critic(real_scores, fake_scores)
+        distance = losses.wasserstein_critic(nets.critic(batch.images), nets.critic(fake))
         mix = batch.random.uniform("mix", ())
-        penalty = losses.gradient_penalty(lambda x: self.scores(nets, batch, x, "mixed"), batch.images, fake, mix)
+        penalty = losses.gradient_penalty(nets.critic, batch.images, fake, mix)
         return distance + 10.0 * penalty, {"wasserstein": -distance, "penalty": penalty}
 
     def fool(self, nets, batch):
-        return losses.wasserstein_generator(self.scores(nets, batch, nets.generator(batch.latents), "fake")), {}
+        return losses.wasserstein_generator(nets.critic(nets.generator(batch.latents))), {}
 
     def sample(self, nets, batch):
         return nets.generator(batch.latents)
-
-    def scores(self, nets, batch, sounds, key):
-        return nets.critic([sounds, batch.random.integers(key, (2,), 2 * _MOST + 1) - _MOST])
 
 
 def main(path):

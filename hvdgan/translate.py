@@ -85,6 +85,7 @@ from hvdgan.files.png import as_image, save_png
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.display import to_uint8
+from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.sampling import SampleRandom
 
 
@@ -115,7 +116,7 @@ def _translated(
     images = tf.constant(pixels[None], tf.float32) / 127.5 - 1.0
     wanted = f"it must return pictures {tuple(images.shape[:3])} of 1 or 3 channels in [-1, 1]"
     random = SampleRandom(request.seed, tf.constant([number], tf.int64)).scoped("draw")
-    with recipe_errors.of(recipe):
+    with recipe_errors.of(recipe), LayerDraws(random).in_use():
         made = recipe_errors.call(
             recipe.translate, trained.nets(request.weights), images, domain, random, what="translate()", wanted=wanted
         )

@@ -57,7 +57,8 @@ def with_conditions(samples: Samples, config: Config, container: Container, stor
 def _labels(container: Container, config: Config, images: Store) -> tuple[dict[str, Any], list[str]]:
     """Classes as int32 (N,) or None, and their names; and a warning of labels that are neither texts nor integers."""
     labels, names, count = container.labels, container.class_names, next(iter(images.shape), 0)
-    if labels is not None or not count or _LABELS in config.arrays.conditions or _LABELS not in container.names():
+    is_other = _LABELS in (*config.arrays.conditions, *config.arrays.arrays)
+    if labels is not None or not count or is_other or _LABELS not in container.names():
         return {"labels": labels, "class_names": names}, []
     try:
         stored = container.get(_LABELS)
@@ -119,20 +120,22 @@ def _with_arrays(samples: Samples, request: DataRequest, container: Container, i
     """The samples with the arrays that --arrays names, which the fingerprint then covers with their names."""
     settings, stores, maps = request.config.arrays, dict[str, Store](), dict[str, ValueMap]()
     axes, given = (by_name(each, flag, settings.arrays) for flag, each in named_settings(settings).items())
-    told, assumed = [samples.fingerprint.encode()], list(samples.assumed_axes)
+    told, remarks, assumed = [samples.fingerprint.encode()], [*samples.remarks], [*samples.assumed_axes]
     for name in settings.arrays:
         stored = _beside(container, name, "--arrays", images)
         stores[name] = each = ArrangedStore(stored, axes.get(name), f"--axes-of {name}=", f"--arrays {stored.name}")
         some = each.readable(spread(each.shape[0]))
         declared = "none" if request.unmapped else given.get(name)
         maps[name] = _map_of_array(f"--values-of {name}=", declared, each, some)
+        remarks += _outside(f"--values-of {name}", maps[name], some)
         told += [name.encode(), f"{each.shape} {each.dtype.str} {each.axes}".encode(), some.tobytes()]
         assumed += each.assumed
     if not stores:
         return samples
     values = dataclasses.replace(samples.values, arrays=maps)
     fingerprint = fingerprint_of(b"arrays", told)
-    return samples.replace(arrays=stores, values=values, fingerprint=fingerprint, assumed_axes=assumed)
+    changes: dict[str, Any] = {"values": values, "remarks": remarks, "assumed_axes": assumed}
+    return samples.replace(arrays=stores, fingerprint=fingerprint, **changes)
 
 
 def named_settings(settings: ArrayConfig) -> dict[str, str | None]:
@@ -146,8 +149,8 @@ def by_name(text: str | None, flag: str, names: Sequence[str]) -> dict[str, str]
     for part in filter(None, (text or "").split(";")):
         name, equals, value = map(str.strip, part.partition("="))
         if not equals or name not in names or name in found:
-            known = f"one of {', '.join(names)}, each once" if names else "the arrays first, with --arrays NAME,NAME"
-            raise UserError(f"{flag} {part}: expected NAME=TEXT of {known}")
+            known = f"expected NAME=TEXT, with each of {', '.join(names)} at most once"
+            raise UserError(f"{flag} {part}: {known if names else 'name the arrays with --arrays'}")
         found[name] = value
     return found
 
@@ -239,13 +242,8 @@ def _arrays(
     looked_at = {part: each.readable(spread(count)) for part, each in parts.items()}
     given = {"inputs": ("--input-values", settings.input_values), "images": ("--values", settings.values)}
     maps = {part: _map_of(*given[part], each, looked_at[part], each.channel_names) for part, each in parts.items()}
-    remarks = list[str]()
-    for part, some in looked_at.items():
-        flag, declared = given[part]
-        if declared and not maps[part].lacks_statistics:
-            with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
-                words = maps[part].outside_in_words(maps[part].forward(some))
-            remarks += [f"{flag}: in {len(some)} samples looked at, {words}"] * bool(words)
+    declared = {part: flag for part, (flag, given_map) in given.items() if part in maps and given_map}
+    remarks = [line for part, flag in declared.items() for line in _outside(flag, maps[part], looked_at[part])]
     constants = None
     if settings.constants is not None:
         constants, maps["constants"] = _constants(container, settings, images)
@@ -302,6 +300,15 @@ def _map_of(flag: str, given: str | None, stored: Store, sample: np.ndarray, cha
             f"map; declare one, {example}"
         )
     return value_map.parse("range:0,1" if low >= -_SLACK else "none", flag, channels, units)
+
+
+def _outside(flag: str, value_map: ValueMap, sample: np.ndarray) -> list[str]:
+    """A remark if numbers lie outside of the range that a flag has declared."""
+    if value_map.lacks_statistics:
+        return []
+    with np.errstate(all="ignore"):  # numbers that cannot be mapped are named when they are read
+        words = value_map.outside_in_words(value_map.forward(sample))
+    return [f"{flag}: in {len(sample)} samples looked at, {words}"] * bool(words)
 
 
 def _too_close(sample: np.ndarray, channels: Sequence[str]) -> str:

@@ -14,6 +14,8 @@ from hvdgan.errors import UserError
 from hvdgan.files.png import as_image
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import recipe_errors
+from hvdgan.recipe.layer_draws import LayerDraws
+from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.settings.types import Blend, Weights
 
 _ERODED = 3  # pixels by which OpenCV erodes a mask before it clones
@@ -86,7 +88,8 @@ def fill(trained: TrainedNetworks, weights: Weights, photos: Sequence[Photo]) ->
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
     complete = trained.recipe.complete
     wanted = f"it must return images {images.shape} in [-1, 1] for the images and masks it gets"
-    with recipe_errors.of(trained.recipe):
+    random = SampleRandom(0, tf.range(len(images), dtype=tf.int64)).scoped("complete")
+    with recipe_errors.of(trained.recipe), LayerDraws(random).in_use():
         filled = recipe_errors.call(complete, trained.nets(weights), images, masks, what="complete()", wanted=wanted)
         if getattr(filled, "shape", None) != images.shape:
             raise recipe_errors.Mistake(f"complete() returns {recipe_errors.described(filled)}; {wanted}", complete)

@@ -34,12 +34,6 @@ def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras
     return [(layer, variable) for layer, variable in _kept(network) if not _is_statistic(layer, variable)]
 
 
-def seeds_of(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
-    """The states of the seed generators in layers, with the layer; it need not draw, as a recurrent one may not."""
-    for layer in (network, *layers_of(network)):
-        yield from ((layer, variable) for variable in layer.variables if is_seed(variable))
-
-
 def moved_in_calls(network: keras.Model) -> list[keras.Variable]:
     """The variables that a call may move: all that are not trained but seeds, and weights that Keras normalises."""
     kernels = [each.kernel for each in layers_of(network) if isinstance(each, keras.layers.SpectralNormalization)]

@@ -70,7 +70,7 @@ def make(run: RunFacts) -> str:
             for each in (start.networks if start else ())
         ],
         updates=[
-            [stage.name + ", at once" * stage.together, f"{stage.steps:,}", *_update(update)]
+            [stage.name + ", simultaneous" * stage.together, f"{stage.steps:,}", *_update(update)]
             for stage in (start.stages if start else ())
             for update in stage.updates
         ],

@@ -162,7 +162,7 @@ def unpack(data: Mapping[str, Any], spec: DataSpec, random: Random | None = None
     Other numbers have been mapped before. `random` draws the places of --crop, one per sample; without it they are the
     centre.
     """
-    arrays = arrays_of({name: tf.cast(each, tf.float32) for name, each in data.items()})
+    arrays = {name: tf.cast(each, tf.float32) for name, each in arrays_of(data).items()}
     images, inputs = (data.get(name) for name in ("images", "inputs"))
     are_pixels = tf.as_dtype(data["images"].dtype) == tf.uint8
     fields = spec.constants
@@ -196,12 +196,12 @@ def _cropped(parts: Parts, layout: Layout, random: Random | None) -> Parts:
             first = tf.fill((count,), tf.constant((possible - 1) // 2, tf.int64))
         else:
             first = tf.cast(random.integers(f"crop/{axis}", (), possible), tf.int64)  # GPUs add no int32
-        parts = parts.changed(functools.partial(_cut, axis=axis, first=first * step, length=length, size=size))
+        parts = parts.changed(functools.partial(_cut, axis=axis, first=first, step=step, length=length, size=size))
     return parts
 
 
-def _cut(numbers: tf.Tensor, axis: int, first: tf.Tensor, length: int, size: int) -> tf.Tensor:
-    """The part of each sample that begins at its own place along an axis, counted as if the axis had this size."""
+def _cut(numbers: tf.Tensor, axis: int, first: tf.Tensor, step: int, length: int, size: int) -> tf.Tensor:
+    """The part of each sample that begins at its own step along an axis, counted as if the axis had this size."""
     factor = size // numbers.shape[axis]
-    places = (first // factor)[:, None] + tf.range(length // factor, dtype=tf.int64)[None]
+    places = first[:, None] * (step // factor) + tf.range(length // factor, dtype=tf.int64)[None]
     return tf.gather(numbers, places, axis=axis, batch_dims=1)

@@ -17,7 +17,7 @@ class ArraysByName(dict[str, Any]):
     """What belongs to arrays, by their names."""
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"the data have no array {name}, but {', '.join(self) or 'none'}; --arrays names them")
+        raise KeyError(f"no array {name}; the data have {', '.join(self) or 'none'}: name theirs with --arrays")
 
 
 @dataclasses.dataclass(frozen=True)

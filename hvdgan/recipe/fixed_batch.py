@@ -45,7 +45,7 @@ def _refuse(name: str, network: keras.Model, inputs: Any) -> None:
         numbers, called_with = (" or ".join(sorted(map(str, each))) for each in (fixed, given_numbers))
         advice = "let its layers read tf.shape(inputs)[0] instead of a number"
         advice += ", or choose --global-batch-size so that a rank has as many" * inputs[1]["training"]
-        what = f"network {name} gives {numbers} samples, whatever it gets, and is called with {called_with}"
+        what = f"network {name} always gives {numbers} samples, and is called with {called_with}"
         raise Mistake(f"{what}; {advice}") from None
 
 

@@ -30,8 +30,7 @@ from hvdgan.recipe.recipe_errors import Mistake
 Shape = tuple[int | None, ...]
 _draws: contextvars.ContextVar["LayerDraws | None"] = contextvars.ContextVar("draws", default=None)
 _plain = {"normal": tf.random.stateless_normal, "uniform": tf.random.stateless_uniform}
-_plain_gamma, _plain_binomial = tf.random.stateless_gamma, tf.random.stateless_binomial
-_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape]]]" = weakref.WeakKeyDictionary()
+_shapes_of_twice: "weakref.WeakKeyDictionary[keras.Layer, dict[str, list[Shape] | None]]" = weakref.WeakKeyDictionary()
 _INSIDE = 0.954499736  # share of a normal distribution within two standard deviations
 
 
@@ -51,15 +50,56 @@ def current() -> "LayerDraws | None":
 
 @dataclasses.dataclass
 class NetworkCall:
-    """One call of a network that is computed now, or all that is drawn outside of such calls."""
+    """One call of a network, or all of a loss that is outside of such calls, while layers draw in it."""
 
     key: str
-    rows: int | None = None
-    """samples in the network's inputs, if known"""
-    of_twice: Callable[[], list[Shape]] | None = None
-    """computes the shapes that the layers draw for twice as many samples"""
+    network: keras.Layer | None = None
+    inputs: Any = ()
     seeds: int = 0
     shapes: list[Shape] = dataclasses.field(default_factory=list)
+    """the shapes of the draws until now"""
+
+    @property
+    def who(self) -> str:
+        """A name for messages."""
+        return "the loss" if self.network is None else f"network {self.key.partition('@')[0].rpartition('/')[2]}"
+
+    @property
+    def rows(self) -> int | None:
+        """The number of samples in the network's inputs, if known."""
+        return next((each.shape[0] for each in tf.nest.flatten(self.inputs) if _is_array(each)), None)
+
+    def shapes_of_twice(self) -> list[Shape] | None:
+        """The shapes that layers draw in a call of the network on twice as many samples; None if the call fails.
+
+        They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
+        """
+        network, rows = self.network, self.rows
+        assert network is not None
+
+        def spec(each: Any) -> Any:
+            if not _is_array(each):
+                return each
+            size = 2 * (rows or 1) if each.shape[0] == rows else each.shape[0]
+            return tf.TensorSpec([size, *each.shape[1:]], each.dtype)
+
+        specs = tf.nest.map_structure(spec, self.inputs)
+        known, key = _shapes_of_twice.setdefault(network, {}), repr(specs)
+        if key not in known:
+            draws = LayerDraws(Random(0, tf.zeros((), tf.int64), 0, 2**62))
+
+            def call(positional: Any, keywords: Any) -> None:
+                draws.graph = tf.compat.v1.get_default_graph()
+                with keras.StatelessScope(collect_losses=True), _using(draws):
+                    network(*positional, **keywords)
+
+            known[key] = draws.call.shapes
+            try:
+                with tf.init_scope():
+                    tf.function(call, autograph=False).get_concrete_function(*specs)
+            except (ValueError, tf.errors.InvalidArgumentError):
+                known[key] = None
+        return known[key]
 
 
 class LayerDraws:
@@ -92,9 +132,9 @@ class LayerDraws:
         tensors = [each for each in tf.nest.flatten([*inputs]) if tf.is_tensor(each)]
         self._names = {id(each): (str(place), each) for place, each in enumerate(tensors)}
         self._calls: collections.Counter[str] = collections.Counter()
-        self._call = NetworkCall(update)
+        self.call = NetworkCall(update)
         self._seeds: list[tf.Tensor] = []
-        self._graph = tf.compat.v1.get_default_graph()
+        self.graph = tf.compat.v1.get_default_graph()
         self._refused: str | None = None
 
     @contextlib.contextmanager
@@ -105,9 +145,11 @@ class LayerDraws:
         """
         _replace_functions()
         with _using(self):
-            yield
-        if self._refused:
-            raise Mistake(where + self._refused, at)
+            try:
+                yield
+            finally:
+                if self._refused:
+                    raise Mistake(where + self._refused, at)
 
     def key_of(self, name: str, inputs: Any, what: str) -> str:
         """The key of the next call of a network on inputs; `what` tells its other functions apart."""
@@ -125,25 +167,23 @@ class LayerDraws:
     @contextlib.contextmanager
     def of_call(self, key: str, network: keras.Layer, inputs: Any) -> Iterator[NetworkCall]:
         """Let the layers of a network draw, during one call of it."""
-        rows = next((each.shape[0] for each in tf.nest.flatten(inputs) if _is_array(each)), None)
-        of_twice = functools.partial(_of_twice, network, inputs, rows)
-        outside, self._call = self._call, NetworkCall(key, rows, of_twice)
+        outside, self.call = self.call, NetworkCall(key, network, inputs)
         try:
-            yield self._call
+            yield self.call
         finally:
-            self._call = outside
+            self.call = outside
 
     def seed(self) -> tf.Tensor:
         """A new seed, (2,) int32."""
         graph = tf.compat.v1.get_default_graph()
-        while graph is not None and graph is not self._graph:
+        while graph is not None and graph is not self.graph:
             if isinstance(graph, WhileBodyFuncGraph):
-                self._refuse("in a loop, where each round would have the same; draw them before it")
+                self.refuse("in a loop, where each round would have the same; draw them before it")
             graph = getattr(graph, "outer_graph", None)
         if self._taped and not could_possibly_record():
-            self._refuse("in tf.recompute_grad, which would draw others again; leave it out")
-        self._call.seeds += 1
-        self._seeds.append(self._randoms[0].seed_of(f"{self._call.key}/{self._call.seeds}"))
+            self.refuse("in tf.recompute_grad, which would draw others again; leave it out")
+        self.call.seeds += 1
+        self._seeds.append(self._randoms[0].seed_of(f"{self.call.key}/{self.call.seeds}"))
         return self._seeds[-1]
 
     def owns(self, seed: Any) -> bool:
@@ -161,78 +201,45 @@ class LayerDraws:
     def numbers(self, kind: str, shape: Any, seed: tf.Tensor) -> tf.Tensor:
         """Draw "normal" or "uniform" numbers, float32 of this shape."""
         sizes = _static(shape)
-        self._call.shapes.append(sizes)
-        random, blocks, each = self._layout(sizes)
-        if random is None:
+        self.call.shapes.append(sizes)
+        rows, each = self._parts(sizes)
+        whole: int | None = self._randoms[0].count
+        if rows is None and whole is not None:
+            self.refuse("for a batch whose size is not known when a step is traced")
+        # Outside of training the number of samples may be unknown, and is that of the batch.
+        fits = [r for r in self._randoms if rows is None or (whole and rows and rows % r.count == 0)]
+        if not fits:
             return _plain[kind](shape, seed, alg="philox")
+        blocks = 1 if rows is None else rows // fits[0].count
         with _using(None):
-            drawn = getattr(random, kind)(seed, (blocks, each, *sizes[1:]))
+            drawn = getattr(fits[0], kind)(seed, (blocks, each, *sizes[1:]))
         if blocks > 1:
             drawn = tf.transpose(drawn, (1, 0, *range(2, drawn.shape.rank)))
         return tf.reshape(drawn, [-1 if sizes[0] is None else sizes[0], *sizes[1:]])
 
-    def _layout(self, sizes: Shape) -> tuple[Random | None, int, int]:
-        """Whose numbers those of a draw are, in how many blocks, and how many each sample has; None: all samples'.
+    def _parts(self, sizes: Shape) -> tuple[int | None, int]:
+        """The samples for which the last draw is, and how many rows each has; 0: all samples share the draw.
 
-        A loss may join real and fake samples, which are blocks; a layer may fold an axis into the batch.
+        A loss may join real and fake samples, and a layer may fold an axis into the batch.
         """
-        rows, each, shared = sizes[0] if sizes else 0, 1, (None, 1, 1)
-        if self._call.of_twice is not None:
-            rows = self._call.rows
-            shapes, number = self._call.of_twice(), len(self._call.shapes)
-            twice = shapes[number - 1] if number <= len(shapes) else ()
-            if sizes == twice or (rows is None and sizes[:1] != (None,)):
-                return shared
-            doubled, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
-            if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * doubled):
-                self._refuse(f"(shape {sizes}), and others (shape {twice}) when it is traced for twice as many samples")
-                return shared
-            each = doubled
-        count: int | None = self._randoms[0].count
-        if rows is None:
-            if count is not None:
-                self._refuse("for a batch whose size is not known when a step is traced")
-            return self._randoms[0], 1, each
-        fitting = [random for random in self._randoms if count and rows and rows % random.count == 0]
-        return (fitting[0], rows // fitting[0].count, each) if fitting else shared
+        if self.call.network is None:
+            return (sizes[0], 1) if sizes else (0, 1)
+        rows, shapes, number = self.call.rows, self.call.shapes_of_twice(), len(self.call.shapes)
+        if shapes is None:  # a layer is written for this number of samples
+            return (rows, 1) if sizes[:1] == (rows,) else (0, 1)
+        twice = shapes[number - 1] if number <= len(shapes) else ()
+        if sizes == twice or (rows is None and sizes[:1] != (None,)):
+            return 0, 1
+        each, more = divmod((twice or (1,))[0] or 1, 2 * (rows or 1))
+        if more or sizes[1:] != twice[1:] or sizes[0] not in (None, (rows or 1) * each):
+            self.refuse(f"unlike those for twice as many samples: shapes {sizes} and {twice}")
+            return 0, 1
+        return rows, each
 
-    def _refuse(self, what: str) -> None:
+    def refuse(self, what: str) -> None:
+        """Note why a draw is impossible."""
         # Raised at the end: Keras adds lines to an error in a layer.
-        who = (
-            "the loss"
-            if self._call.of_twice is None
-            else f"network {self._call.key.partition('@')[0].rpartition('/')[2]}"
-        )
-        self._refused = self._refused or f"{who} draws numbers {what}"
-
-
-def _of_twice(network: Any, inputs: Any, rows: int | None) -> list[Shape]:
-    """The shapes that layers draw in a call of the network on twice as many samples.
-
-    They tell a kernel's 64 rows, which all samples share, from the 64 samples of a batch.
-    """
-
-    def spec(each: Any) -> Any:
-        if not _is_array(each):
-            return each
-        is_batch = each.shape[0] == rows
-        return tf.TensorSpec([2 * (rows or 1), *each.shape[1:]] if is_batch else each.shape, each.dtype)
-
-    specs = tf.nest.map_structure(spec, inputs)
-    known, key = _shapes_of_twice.setdefault(network, {}), repr(specs)
-    if key not in known:
-        draws = LayerDraws(Random(0, tf.zeros((), tf.int64), 0, 2**62))
-        shapes = draws._call.shapes
-
-        def call(positional: Any, keywords: Any) -> None:
-            draws._graph = tf.compat.v1.get_default_graph()
-            with keras.StatelessScope(collect_losses=True), _using(draws):
-                network(*positional, **keywords)
-
-        with tf.init_scope():
-            tf.function(call, autograph=False).get_concrete_function(*specs)
-        known[key] = shapes
-    return known[key]
+        self._refused = self._refused or f"{self.call.who} draws numbers {what}"
 
 
 def _is_array(value: Any) -> bool:
@@ -275,7 +282,7 @@ def _uniform(
 
 def _categorical(draws: LayerDraws, logits: Any, num_samples: int, seed: Any, dtype: Any = None, **_: Any) -> tf.Tensor:
     logits = tf.convert_to_tensor(logits)
-    uniform = draws.numbers("uniform", [_static(tf.shape(logits))[0], num_samples, logits.shape[1]], seed)
+    uniform = draws.numbers("uniform", [tf.shape(logits)[0], num_samples, logits.shape[1]], seed)
     gumbel = -tf.math.log(-tf.math.log(tf.maximum(uniform, 2.0**-24)))
     return tf.argmax(tf.cast(logits, tf.float32)[:, None] + gumbel, axis=-1, output_type=dtype or tf.int64)
 
@@ -289,48 +296,6 @@ def _dropout(draws: LayerDraws, x: Any, rate: Any, seed: Any, noise_shape: Any =
         noise_shape = [whole[axis] if size is None else size for axis, size in enumerate(noise_shape)]
     keeps = draws.numbers("uniform", whole if noise_shape is None else noise_shape, seed) >= tf.cast(rate, tf.float32)
     return tf.where(keeps, x / tf.cast(1 - rate, x.dtype), tf.zeros((), x.dtype))
-
-
-def _gamma(
-    draws: LayerDraws, shape: Any, seed: Any, alpha: Any, beta: Any = None, dtype: Any = tf.float32, **_: Any
-) -> tf.Tensor:
-    def plain(*row: tf.Tensor) -> tf.Tensor:
-        return _plain_gamma(*row, dtype=dtype)
-
-    drawn = _of_rows(draws, plain, dtype, shape, seed, tf.cast(alpha, dtype))
-    return drawn if beta is None else drawn / tf.cast(beta, dtype)
-
-
-def _binomial(
-    draws: LayerDraws, shape: Any, seed: Any, counts: Any, probs: Any, output_dtype: Any = tf.int32, **_: Any
-) -> tf.Tensor:
-    def plain(*row: tf.Tensor) -> tf.Tensor:
-        return _plain_binomial(*row, output_dtype=output_dtype)
-
-    given = tf.cast(counts, tf.float32), tf.cast(probs, tf.float32)
-    return _of_rows(draws, plain, output_dtype, shape, seed, *given)
-
-
-def _of_rows(
-    draws: LayerDraws, plain: Callable[..., tf.Tensor], dtype: Any, shape: Any, seed: Any, *given: tf.Tensor
-) -> tf.Tensor:
-    """Draw each row by a seed of its own, as these distributions take an unknown number of the generator's numbers."""
-    shape = tf.convert_to_tensor(shape, tf.int32)
-    seeds = tf.cast(draws.numbers("uniform", tf.concat([shape[:1], [2]], 0), seed) * 2.0**23, tf.int32)
-    given = tuple(tf.broadcast_to(each, shape) for each in given)
-    if shape.shape[0] == 0:
-        return plain(shape, seeds, *given)
-    return tf.map_fn(lambda row: plain(shape[1:], *row), (seeds, *given), fn_output_signature=dtype)
-
-
-_FUNCTIONS: dict[str, Callable[..., tf.Tensor]] = {
-    "normal": _normal,
-    "uniform": _uniform,
-    "truncated_normal": _truncated_normal,
-    "categorical": _categorical,
-    "gamma": _gamma,
-    "binomial": _binomial,
-}
 
 
 @functools.cache
@@ -353,10 +318,21 @@ def _replace_functions() -> None:
 
         setattr(place, name, either)
 
-    for name, new in _FUNCTIONS.items():
+    def refuse(draws: LayerDraws, shape: Any, **_: Any) -> tf.Tensor:
+        draws.refuse("of a gamma, beta, binomial or Poisson distribution; draw uniform ones")
+        return tf.ones(shape)
+
+    for name in ("gamma", "binomial", "poisson"):
+        replace(tf.random, f"stateless_{name}", refuse)
+    of_both: dict[str, Callable[..., tf.Tensor]] = {
+        "normal": _normal,
+        "uniform": _uniform,
+        "truncated_normal": _truncated_normal,
+        "categorical": _categorical,
+    }
+    for name, new in of_both.items():
         replace(tf.random, f"stateless_{name}", new)
-    for name in ("normal", "uniform", "truncated_normal", "categorical"):
-        replace(tf.random, name, _FUNCTIONS[name], makes_seed=True)
+        replace(tf.random, name, new, makes_seed=True)
     replace(tf.nn.experimental, "stateless_dropout", _dropout)
     replace(tf.nn, "dropout", _dropout, makes_seed=True)
 
@@ -368,8 +344,9 @@ def _replace_functions() -> None:
         return plain_next(self, ordered) if draws is None else draws.seed()
 
     @functools.wraps(plain_shuffle)
-    def shuffle(*positional: Any, **keywords: Any) -> tf.Tensor:
-        with _using(None):  # of a generator of its own, which hvdgan/training/repeatable.py refuses
-            return plain_shuffle(*positional, **keywords)
+    def shuffle(x: Any, axis: int = 0, seed: Any = None) -> tf.Tensor:
+        if (draws := _draws.get()) is not None and axis == 0:
+            draws.refuse("to shuffle samples, of which a rank has only its own; leave it out")
+        return plain_shuffle(x, axis, seed)
 
     keras.random.SeedGenerator.next, random_of_keras.shuffle = next_seed, shuffle

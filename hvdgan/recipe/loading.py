@@ -1,6 +1,7 @@
 """Finds the class of a recipe by the value of --recipe, and the files of its code."""
 
 import contextlib
+import difflib
 import importlib
 import inspect
 import os
@@ -49,6 +50,8 @@ def _imported(name: str, module_name: str, known: str) -> ModuleType:
             raise  # the module exists, and imports one that does not
         if os.path.isfile(f"{name}.py"):
             known = f"for your {name}.py name the class, too, as in {name}:MyGAN"
+        elif meant := difflib.get_close_matches(name, known_recipes(), 1):
+            known = f"did you mean {meant[0]}?"
         raise UserError(f"--recipe {name}: there is no module {module_name}; {known}") from error
 
 

@@ -188,8 +188,10 @@ class Nets:
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
         sample() and evaluate() see as batch.state. `averages` are the values of nets.averaged.
         """
-        self._frozen = frozen or {}
-        self._networks = {**networks, **self._frozen}
+        frozen = frozen or {}
+        self._networks = {**networks, **frozen}
+        # A network without weights, such as one of augmentation layers, has nothing that is frozen.
+        self._frozen = [name for name, each in frozen.items() if each.weights or not each.trainable]
         self._owned = owned or {}
         self._training = training
         self._values = values or {}

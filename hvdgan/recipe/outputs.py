@@ -21,7 +21,7 @@ METRICS = "a dict of metrics by name, (B,) each, one number per image"
 
 
 def drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
-    """While this is open, layers draw numbers of the batch's samples."""
+    """Let layers draw numbers of the batch's samples."""
     return LayerDraws(batch.random, inputs=[vars(batch)]).in_use()
 
 

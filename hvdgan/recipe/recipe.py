@@ -58,9 +58,9 @@ class Recipe:
 
         Returns:
             Keras models by name, built (made with an Input, or called once on an example). Two of them may share
-            layers, whose variables are trained, saved and averaged once. No layer may draw random numbers of its own,
-            as Dropout does (recurrent layers without dropout do not). A network whose `trainable` is False is frozen:
-            no update owns it, it runs in inference mode, and no checkpoint holds it.
+            layers, whose variables are trained, saved and averaged once. No layer may shuffle the samples, as MixUp
+            does. A network whose `trainable` is False is frozen: no update owns it, it runs in inference mode, and no
+            checkpoint holds it.
         """
         raise NotImplementedError
 

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from hvdgan.errors import UserError
 from hvdgan.launching.launched import warn_once
-from hvdgan.networks.layers import seeds_of
 from hvdgan.training.train_state import TrainState
 
 Handles = Mapping[int, tf.Tensor]
@@ -26,7 +25,6 @@ _RECIPES = f"{_HERE / 'recipes'}{os.sep}"
 # Operations of tf.random.Generator; all others that draw have an attribute "seed".
 _OF_GENERATOR = re.compile(r"Rng|Stateful(?!PartitionedCall)")
 _WRITES = re.compile(r"Assign|Resource(Sparse)?Apply|ResourceScatter|ResourceStridedSliceAssign")
-_USES = re.compile(rf"ReadVariableOp|{_WRITES.pattern}")
 _OF_SEEDS = "seed_generator_state"  # in the name of the variable of a keras.random.SeedGenerator
 _INSTEAD = "draw with batch.random.normal(key, shape) or .uniform, in draw() with random.normal"
 _KEEP = "keep state in a layer of one of the networks (add_weight(..., trainable=False))"
@@ -119,11 +117,6 @@ def refuse_unrepeatable(
     saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
     frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     _note_outside(function, state, saved | frozen)
-    seeds = {
-        id(variable.value.handle): f"network {name} shuffles the samples of a rank (layer {layer.name})"
-        for name, network in state.networks.items()
-        for layer, variable in seeds_of(network)
-    }
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
     untrained = _untrained(function, state) if scopes else set()
     of_python, untrained_reads = [], []
@@ -137,8 +130,6 @@ def refuse_unrepeatable(
         if scopes and operation.type in ("PyFunc", "EagerPyFunc"):
             of_python.append(at())
         for handle in (handles.get(id(tensor)) for tensor in operation.inputs):
-            if id(handle) in seeds and _USES.search(operation.type):
-                raise UserError(f"{at()}: {seeds[id(handle)]}, so its result would depend on the rank; leave it out")
             if handle is not None and _WRITES.search(operation.type) and id(handle) not in saved:
                 name = _name(function, handle)
                 advice = _INSTEAD if _OF_SEEDS in name else _FOLLOW if id(handle) in frozen else _KEEP

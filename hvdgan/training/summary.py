@@ -306,7 +306,7 @@ def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
 
 def _updates(stage: StageFacts) -> str:
     """A stage with its updates."""
-    order = ", its updates at once" * stage.together
+    order = ", simultaneous" * stage.together
     return f"stage {stage.name}, {stage.steps:,} steps{order}: {'; '.join(map(_update, stage.updates))}"
 
 

@@ -76,6 +76,8 @@ def test_labels_that_are_no_classes_forbid_nothing_and_are_named(tmp_path, label
     assert (source.labels, source.num_classes) == (None, 0) and "labels" in remark and "\n" not in remark
     if isinstance(labels, np.ndarray) and labels.dtype == float and labels.ndim == 1:
         assert opened(tmp_path / "a.npz", conditions=("labels",)).conditions[:, 0].tolist() == labels.tolist()
+    if np.ndim(labels) == 2:
+        assert not opened(tmp_path / "a.npz", arrays=("labels",), values_of="labels=none").remarks
 
 
 def map_of(folder, array, **settings):

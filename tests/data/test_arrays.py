@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from PIL import Image
 
 from hvdgan.data import open_source
 from hvdgan.data.bad_files import BadImage
@@ -18,6 +19,7 @@ from hvdgan.errors.shared_errors import ALONE
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main
+from hvdgan.training.step import used
 from launching import ROOT
 from packed import pack, write_images
 
@@ -137,8 +139,9 @@ def test_the_fingerprint_covers_numbers_names_and_axes_of_each_array():
     same, changed = opened(npz(ARRAYS)), {**ARRAYS, "mask": ~ARRAYS["mask"]}
     others = [opened(npz(changed)), opened(npz(ARRAYS), axes_of="spectrum=CW")]
     others += [opened(npz(ARRAYS), arrays=("map", "spectrum", "energy")), opened(npz(ARRAYS), **NONE)]
+    others += [opened(npz({**ARRAYS, "cover": ARRAYS["mask"]}), arrays=("map", "cover", "spectrum", "energy"))]
     assert opened(npz(ARRAYS)).fingerprint == same.fingerprint
-    assert len({each.fingerprint for each in (same, *others)}) == 5
+    assert len({each.fingerprint for each in (same, *others)}) == 6
 
 
 @pytest.mark.parametrize(
@@ -219,3 +222,22 @@ def test_the_example_of_the_page_prints_what_it_shows(monkeypatch, capsys):
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert shown in capsys.readouterr().out
     sys.modules.pop("my_scenes", None)
+
+
+def test_numbers_outside_of_a_declared_range_are_a_remark():
+    (line,) = opened(npz(ARRAYS), values_of="map=none;spectrum=none;energy=range:0,500").remarks
+    assert line.startswith(
+        "--values-of energy: in 12 samples looked at, numbers of 0 lie outside of the declared range"
+    )
+
+
+def test_an_array_may_have_the_name_of_another_part_of_a_batch():
+    data = {"images": 0, "index": 0, "numbers": 0, "arrays/index": 0, "B/images": 0, "B/index": 0}
+    assert [*used(data)] == ["images", "numbers", "arrays/index", "B/images"]
+
+
+def test_pictures_of_classes_are_not_brought_to_one_size():
+    """The mean of two classes is none."""
+    own({"images": ARRAYS["images"], "map": [Image.new("L", (4 + number % 2, 4)) for number in range(COUNT)]})
+    with pytest.raises(UserError, match="map has pictures of several sizes; give arrays of one size"):
+        open_source(Config(data=f"{__name__}:Items", image_size=8, arrays=ArrayConfig(arrays=("map",), axes="HWC")))

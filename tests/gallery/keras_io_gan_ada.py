@@ -52,21 +52,26 @@ def generator(size, channels, width=8):
 
 
 def discriminator(shape, width=8):
-    images, probability = keras.Input(shape), keras.Input((1, 1, 1))
-    x = Augmenter()(images, probability)
+    x = images = keras.Input(shape)
     for _ in range(3):
         x = layers.Conv2D(width, 4, strides=2, padding="same", use_bias=False)(x)
         x = layers.LeakyReLU(negative_slope=0.2)(layers.BatchNormalization(scale=False)(x))
     x = layers.Dense(1)(layers.Dropout(0.4)(layers.Flatten()(x)))
-    return keras.Model([images, probability], x)
+    return keras.Model(images, x)
+
+
+def augmenter(shape):
+    images, probability = keras.Input(shape), keras.Input((1, 1, 1))
+    return keras.Model([images, probability], Augmenter()(images, probability))
 
 
 class AdaptiveGAN(Recipe):
     ema = ("generator",)
 
     def networks(self):
-        made = generator(self.data.image_size, self.data.channels)
-        return {"generator": made, "discriminator": discriminator(self.data.shape)}
+        shape = self.data.shape
+        networks = {"generator": generator(shape[0], shape[-1]), "discriminator": discriminator(shape)}
+        return {**networks, "augmenter": augmenter(shape)}
 
     def optimizers(self):
         return {name: keras.optimizers.Adam(2e-4, 0.5) for name in ("generator", "discriminator")}
@@ -87,7 +92,7 @@ class AdaptiveGAN(Recipe):
 
     def judged(self, nets, batch, images):
         probability = tf.fill((tf.shape(images)[0], 1, 1, 1), batch.state.probability)
-        return nets.discriminator([images, probability], training=True)
+        return nets.discriminator(nets.augmenter([images, probability], training=True), training=True)
 
     def judge(self, nets, batch):
         # Pictures of hvdgan are in [-1, 1], and the program's in [0, 1].

@@ -51,15 +51,18 @@ def test_program(name, tmp_path):
     assert state(tmp_path / "resumed", 3) == state(one, 3)
 
 
-def assert_near(one, two, tolerance=1e-5):
+def assert_near(one, two):
     """Compare each network's variables with its largest, and a slot of its optimizer with the largest such slot.
 
-    Two ranks also save statistics of each.
+    Slots hold gradients, whose sums round otherwise on two ranks, and their squares. Two ranks also save statistics of
+    each.
     """
     assert one.keys() == {name for name in two if not name.startswith("ranks/")}
-    kinds = {name: (*name.split("/")[:2], name.startswith("optimizers/") and name.split("/")[-1]) for name in one}
+    slots = [name for name in one if name.startswith("optimizers/")]
+    kinds = {name: (*name.split("/")[:2], name in slots and name.split("/")[-1]) for name in one}
     largest = dict.fromkeys(kinds.values(), 0.0)
     for name, value in one.items():
         largest[kinds[name]] = max(largest[kinds[name]], np.max(np.abs(value), initial=0.0))
     for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, rtol=0, atol=tolerance * largest[kinds[name]], err_msg=name)
+        tolerance = (5e-5 if name in slots else 1e-5) * largest[kinds[name]]
+        np.testing.assert_allclose(two[name], value, rtol=0, atol=tolerance, err_msg=name)

@@ -214,20 +214,25 @@ def test_crops_lie_anywhere_and_depend_on_seed_and_step():
 
 
 @pytest.mark.parametrize("is_random", [False, True])
-def test_inputs_and_constants_show_the_same_region(is_random):
+def test_inputs_constants_and_arrays_show_the_same_region(is_random):
     """The input is half as high and a third as wide; its channels are the rows and columns of the sample."""
     layout = Layout((8, 18, 2), (4, 6, 2), crop=(4, 6))
     images = np.repeat(grid(8, 18)[None], 12, axis=0)
     inputs = images[:, ::2, ::3]
     constants = 1000 + grid(8, 18)
-    parts = unpack(
-        {"images": images, "inputs": inputs}, spec_of(layout, constants), random(count=12) if is_random else None
-    )
+    arrays = {"arrays/map": 2000 + images, "arrays/vector": np.eye(12, dtype=np.float32)}
+    data = {"images": images, "inputs": inputs, **arrays}
+    parts = unpack(data, spec_of(layout, constants), random(count=12) if is_random else None)
     assert parts.images.shape == parts.constants.shape == (12, 4, 6, 2) and parts.inputs.shape == (12, 2, 2, 2)
     places_of(parts.images.numpy(), grid(8, 18))
     np.testing.assert_array_equal(parts.inputs, parts.images[:, ::2, ::3])
     np.testing.assert_array_equal(parts.constants, parts.images + 1000)
     assert len(set(map(tuple, parts.images[:, 0, 0].numpy()))) > 3 if is_random else True
+    flipped = flip(parts, ["height", "width"], random(count=12))
+    assert not np.array_equal(flipped.images, parts.images)
+    for each in (parts, flipped):
+        np.testing.assert_array_equal(each.arrays["map"], each.images + 2000)
+        np.testing.assert_array_equal(each.arrays["vector"], np.eye(12))
 
 
 def test_a_sample_is_changed_in_the_same_way_on_any_rank():

@@ -42,7 +42,7 @@ def test_what_the_data_say_of_an_array_goes_through_json_and_back_to_its_units()
     )
     again = of_json(json.loads(json.dumps(spec.to_json())))
     assert again == spec and again.array_shapes["map"] == (4, 4, 4)
-    with pytest.raises(KeyError, match="no array mask, but map"):
+    with pytest.raises(KeyError, match="no array mask; the data have map:"):
         again.array_shapes["mask"]
     classes = NUMBERS[..., :1] // 1 % 4
     np.testing.assert_array_equal(again.physical(tf.constant(np.eye(4)[classes[..., 0].astype(int)]), "map"), classes)

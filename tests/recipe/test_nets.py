@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from building import data_of, stage_step, tiny_run, trained, values_of
+from building import changed, data_of, stage_step, tiny_run, trained, values_of
 from hvdgan.errors import UserError
 from hvdgan.recipe import losses
 from hvdgan.recipe.nets import SharedForward
@@ -120,3 +120,59 @@ def test_sharing_changes_nothing(monkeypatch, recipe):
     monkeypatch.setattr(SharedForward, "find", lambda *_, **__: None)
     for name, value in trained(tiny_run(recipe, options), 3).items():
         np.testing.assert_allclose(shared[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+class InBothModes(Tiny):
+    """The generator runs in inference mode in the update of the discriminator, and learns in that mode in its own."""
+
+    def judge(self, nets, batch):
+        fake, moving = nets.generator(batch.latents, training=False), nets.generator(batch.latents, training=True)
+        loss, _ = super().judge(nets, batch)
+        return loss, {"modes": tf.reduce_mean((fake - moving) ** 2)}
+
+    def fool(self, nets, batch):
+        fake = nets.generator(batch.latents, training=False)
+        penalty = tf.add_n([tf.reduce_sum(each**2) for each in nets.generator.trainable_variables])
+        return losses.non_saturating_generator(nets.discriminator(fake)) + 0.01 * penalty, {"penalty": penalty}
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}])
+def test_a_loss_may_run_a_network_in_inference_mode(settings):
+    run = tiny_run(InBothModes, TinyOptions(norm="batch"), **settings)
+    before, made = values_of(run), run.state.nets().generator(LATENTS).numpy()
+    metrics, _ = stage_step(run)(0, 0, data_of(run))
+    assert metrics["judge/modes"] > 1e-3 and metrics["fool/penalty"] > 1
+    moved = changed(before, values_of(run))
+    assert not any("/generator/" in name and "moving" in name for name in moved)
+    weights = [name for name in before if name.startswith("networks/generator/") and "moving" not in name]
+    assert len(weights) == 6 and moved.issuperset(weights)
+    assert np.abs(run.state.nets().generator(LATENTS) - made).max() > 1e-4
+
+
+def fails(what):
+    return type("Fails", (Taught,), {"fool": lambda self, nets, batch: what(nets, batch)})
+
+
+@pytest.mark.parametrize(
+    ("what", "advice"),
+    [
+        (lambda nets, batch: nets.generator.predict(batch.latents), r"nets.generator\(x, training=False\)"),
+        (lambda nets, batch: nets.generator.losses, "adds the losses"),
+        (lambda nets, batch: nets.generator.get_layer("dense"), "second output"),
+        (lambda nets, batch: nets.averaged.generator(batch.latents, training=True), "nets.averaged runs"),
+    ],
+)
+def test_what_a_loss_cannot_do_with_a_network_is_refused_with_what_to_write(what, advice):
+    with pytest.raises(UserError, match=f"update fool: the loss fails: .*{advice}"):
+        tiny_run(fails(what))
+
+
+class Sampled(Tiny):
+    def sample(self, nets, batch):
+        return nets.generator(batch.latents, training=self.options.norm == "batch")
+
+
+def test_sample_takes_inference_mode_alone():
+    tiny_run(Sampled)
+    with pytest.raises(UserError, match="training=True .* leave it out"):
+        tiny_run(Sampled, TinyOptions(norm="batch"))

@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path, monkeypatch, capsys, nam
         ("--resume good", "--resume good: expected auto, never, or a checkpoint such as runs/"),
         ("--recipe tiny:Required", "every field of its Options needs a default"),
         ("--recipe tiny:UnknownEma", "ema names nobody, and networks() returns generator, discriminator"),
-        ("--recipe tiny:Noisy", "network discriminator draws its own random numbers"),
+        ("--recipe tiny:Mixing", "network discriminator draws numbers to shuffle samples, of"),
         ("--recipe tiny:Overdrawn", "draw() returns images, which every batch has"),
         ("--recipe wrong:Unseen", "it has no sample(), which must return images (N, H, W, C)"),
         ("--recipe wrong:Decaying", "update fool: it has a learning rate, and the optimizer of generator has a sched"),

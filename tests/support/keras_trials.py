@@ -17,7 +17,7 @@ from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.checkpoints import files
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, in_one_line
-from hvdgan.networks.layers import seeds_of
+from hvdgan.networks.layers import is_seed
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from hvdgan.recipe.draws import Random
 from hvdgan.training.digests import check_ranks
@@ -118,7 +118,7 @@ def _compared(recipe: type[Trial], together: dict[str, np.ndarray] | str) -> str
     run = tiny_run(recipe)
     first = values_of(run)
     # Layers that draw have other numbers in plain Keras.
-    draws = any(True for network in run.state.networks.values() for _ in seeds_of(network))
+    draws = any(is_seed(each) for network in run.state.networks.values() for each in network.variables)
     what = "micro-batches" if draws else "plain Keras"
     alone = _attempted(_halves, recipe, run)
     other = _attempted(_in_micro_batches, recipe) if draws else _attempted(_plainly, run, first)

@@ -137,14 +137,14 @@ class UnknownEma(Tiny):
     ema = ("nobody",)
 
 
-class Noisy(Tiny):
-    """A network with noise of its own."""
+class Mixing(Tiny):
+    """A network that mixes each sample with another one."""
 
     def networks(self):
         networks = super().networks()
         pixels = networks["discriminator"].input_shape[1:]
-        noisy = keras.Sequential([keras.Input(pixels), layers.Dropout(0.5), networks["discriminator"]])
-        return {**networks, "discriminator": noisy}
+        mixing = keras.Sequential([keras.Input(pixels), layers.MixUp(), networks["discriminator"]])
+        return {**networks, "discriminator": mixing}
 
 
 class Overdrawn(Tiny):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hvdgan.prepare import main as prepare
+from hvdgan.sample import main as sample
 from hvdgan.train import main
 from launching import train as launch
 from saved import manifest, measured, state
@@ -90,6 +91,9 @@ def test_arrays_beside_the_samples_are_cropped_mirrored_packed_and_cut_with_them
     assert prepare(["m.npz", "packed", "--arrays", "signs,coarse,spectrum", "--shards", "3"]) == 0
     assert main([*MAPS, "packed", "--run-dir", "packed-run", "--cache", "memory", "--accumulate", "2"]) == 0
     launch(folder, *MAPS, "m.npz", "--run-dir", "two", ranks=2)
+    for number, data in enumerate(("m.npz", "packed")):
+        assert sample(["one", "--samples", "6", "--data", data, "--out", f"{number}.npy"]) == 0
+    np.testing.assert_array_equal(np.load("0.npy"), np.load("1.npy"))
     runs = [measured(folder / name) for name in ("one", "packed-run", "two")]
     assert len(runs[0]) == 6
     for one, *others in zip(*runs, strict=True):

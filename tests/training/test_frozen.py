@@ -88,6 +88,12 @@ def test_it_runs_in_inference_mode_and_an_update_leaves_it_as_it_is(here, recipe
     assert all(np.array_equal(one, other) for one, other in zip(frozen, features.get_weights(), strict=True))
 
 
+def test_a_network_without_weights_augments_in_a_loss_alone():
+    augmenter = keras.Sequential([keras.Input((4,)), keras.layers.GaussianNoise(1.0)])
+    loss, sample = (Nets({}, frozen={"augmenter": augmenter}, training=each) for each in (True, False))
+    assert np.ptp(loss.augmenter(tf.zeros((2, 4)))) > 0.0 and np.ptp(sample.augmenter(tf.zeros((2, 4)))) == 0.0
+
+
 def test_a_variable_outside_of_the_networks_that_is_not_the_same_everywhere_is_refused_by_name(tmp_path):
     command = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Unseeded", *SIZE]
     line = refused([*launcher(2), *command, "--dry-run"], tmp_path)

@@ -11,19 +11,29 @@ import tensorflow as tf
 from building import data_of, stage_step, tiny_run, trained, values_of
 from hvdgan.checkpoints.contents import contents
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe import Update
+from hvdgan.recipe import DataSpec, Update
 from hvdgan.training.build import build
 from hvdgan.training.command import parse
 from hvdgan.training.restore import restore
 from hvdgan.training.saving import Commits
+from hvdgan.training.train_state import build_state
 from saved import checkpoint, rewrite, tensors, train, untrained
 from shared_layers import CoGAN, Combined, InsideAnother, TwoOptimizers
 from tiny import TinyOptions
+
+
+class Simultaneous(CoGAN):
+    """Every update sees the weights from before the step."""
+
+    def stages(self):
+        return [dataclasses.replace(stage, together=True) for stage in super().stages()]
+
 
 STEPPERS = {
     CoGAN: {"judge_1": ["critic_1"], "judge_2": ["critic_2"], "fool": ["first", "second"]},
     InsideAnother: {"judge": ["critic"], "reconstruct": ["autoencoder"], "fool": ["encoder"]},
     Combined: {"judge": ["critic"], "fool": ["generator"]},
+    Simultaneous: {"judge_1": ["critic_1"], "judge_2": ["critic_2"], "fool": ["first", "second"]},
     TwoOptimizers: {"judge": ["critic"], "fit": ["generator/fitting"], "fool": ["generator/adversarial"]},
 }
 """the optimizers of each update, in the order in which they take the variables that no other has taken"""
@@ -36,8 +46,10 @@ def plain(run, steps):
         choices = given.items() if isinstance(given, dict) else [("", given)]
         optimizers |= {f"{name}/{choice}".rstrip("/"): each for choice, each in choices}
     nets = SimpleNamespace(**{n: lambda x, model=model: model(x, training=True) for n, model in networks.items()})
+    (stage,) = recipe.stages()
     for number in range(steps):
-        for update in recipe.stages()[0].updates:
+        waiting = []
+        for update in stage.updates:
             owned = {id(v) for name in update.owns for v in networks[name].variables}
             kept = [(v, v.numpy()) for model in networks.values() for v in model.variables if id(v) not in owned]
             batch = run.steps[0].batch_at(tf.constant(number, tf.int64), data_of(run, number))
@@ -50,10 +62,13 @@ def plain(run, steps):
                 seen |= {id(v) for v in variables}
                 shares.append((optimizers[name], variables))
             gradients = tape.gradient(loss, [[v.value for v in variables] for _, variables in shares])
-            for (optimizer, variables), some in zip(shares, gradients, strict=True):
-                optimizer.apply(some, variables)
+            waiting += zip(shares, gradients, strict=True)
             for variable, value in kept:
                 variable.assign(value)
+            if update is stage.updates[-1] or not stage.together:
+                for (optimizer, variables), some in waiting:
+                    optimizer.apply(some, variables)
+                waiting = []
 
 
 @pytest.mark.parametrize("recipe", STEPPERS)
@@ -145,6 +160,18 @@ class HalfFrozen(InsideAnother):
         networks = super().networks()
         networks["encoder"].trainable = False
         return networks
+
+
+class Frozen(InsideAnother):
+    def networks(self):
+        networks = super().networks()
+        networks["autoencoder"].trainable = False
+        return networks
+
+
+def test_frozen_networks_may_share_layers():
+    state = build_state(Frozen(TinyOptions(), DataSpec((8, 8, 1), 100)), 0.9)
+    assert [*state.frozen] == ["encoder", "decoder", "autoencoder"] and [*state.optimizers] == ["critic"]
 
 
 class HalfLocal(CoGAN):

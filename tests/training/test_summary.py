@@ -8,10 +8,13 @@ import subprocess
 
 import pytest
 
+from building import tiny_run
 from hvdgan.launching.programs import git_state
 from hvdgan.train import main
 from hvdgan.training.command import parse
-from hvdgan.training.summary import changed_flags
+from hvdgan.training.summary import changed_flags, describe, start_of
+from plain_loop import AtOnce
+from tiny import TinyOptions
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,12 @@ def test_commit_and_changes_are_named(tmp_path):
     assert git_state(tmp_path) == f"git commit {commit}"
     (tmp_path / "recipe.py").write_text("a = 2\n")
     assert git_state(tmp_path) == f"git commit {commit}, with changes that are not committed"
+
+
+def test_a_simultaneous_stage_is_a_fact_of_the_start_and_of_the_log():
+    run = tiny_run(AtOnce)
+    assert start_of(run, [], 0).stages[0].together
+    assert f"stage adversarial, {TinyOptions().steps} steps, simultaneous: judge" in describe(run, [])
 
 
 WORDS = "--recipe tiny:Tiny --image-size 8 --data digits --global-batch-size 24 --accumulate 3 --run-dir run".split()

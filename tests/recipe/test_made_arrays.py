@@ -1,4 +1,4 @@
-"""What sample() may return besides pictures: a dict with further arrays."""
+"""What sample() may return besides pictures: a dict with further arrays. Modules: recipe.outputs"""
 
 import pytest
 import tensorflow as tf
