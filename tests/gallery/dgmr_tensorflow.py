@@ -12,7 +12,8 @@ PROGRAM = {
     "needs": "tf.random in layers, sequences of fields",
     "run": "--data {data}:rain --axes DHW --values none --sync-batch-norm",
 }
-PAST, FRAMES, CROP, DRAWS, FILTERS = 2, 2, 8, 6, 2  # 4, 8, 128, 6 and 48 in the program
+PAST, FRAMES, CROP, DRAWS = 2, 2, 8, 6  # 4, 8, 128 and 6 in the program
+WIDTHS = (4,)  # of four scales in the program
 
 
 def arrays():
@@ -108,13 +109,13 @@ class DGMR(Recipe):
     def generator(self, future, pixels):
         context = keras.Input((PAST, *pixels, 1))
         states, x = [], folded(context)
-        for width in (FILTERS, 2 * FILTERS):
+        for width in WIDTHS:
             x = block(x, width)
             times = ops.reshape(x, (-1, PAST, *x.shape[1:]))
             times = ops.reshape(ops.transpose(times, (0, 2, 3, 1, 4)), (-1, *x.shape[1:3], PAST * width))
             states.append(normed(width, activation="relu")(times))
-        latents = normed(2 * FILTERS)(Latents(x.shape[1:3])(context))
-        latents = layers.Add()([latents, normed(2 * FILTERS)(layers.ReLU()(latents))])
+        latents = normed(WIDTHS[-1])(Latents(x.shape[1:3])(context))
+        latents = layers.Add()([latents, normed(WIDTHS[-1])(layers.ReLU()(latents))])
         fields = [latents] * future
         for hidden in states[::-1]:
             width = hidden.shape[-1]
@@ -135,16 +136,18 @@ class DGMR(Recipe):
         fields = keras.Input((future, *pixels, 1))
         chosen = RandomFrames(FRAMES)(fields)
         x = folded(layers.AveragePooling3D((1, 2, 2))(chosen))
-        for width in (1, 2):
-            x = block(x, width * FILTERS)
+        for width in WIDTHS:
+            x = block(x, width)
         each = ops.reshape(scores(x), (-1, FRAMES))
         return keras.Model(fields, ops.sum(each, 1, keepdims=True), name="spatial")
 
     def temporal(self, time, pixels):
         fields = keras.Input((time, *pixels, 1))
         x = folded(RandomCrop(CROP)(fields))
-        x = block(ops.reshape(x, (-1, time, *x.shape[1:])), FILTERS)
-        x = block(ops.reshape(x, (-1, *x.shape[2:])), 2 * FILTERS)
+        x = block(ops.reshape(x, (-1, time, *x.shape[1:])), WIDTHS[0])
+        for width in WIDTHS[1:]:
+            x = block(x, width)
+        x = ops.reshape(x, (-1, *x.shape[2:]))
         each = ops.reshape(scores(x), (-1, time))
         return keras.Model(fields, ops.sum(each, 1, keepdims=True), name="temporal")
 
