@@ -117,13 +117,14 @@ class LayerDraws:
         *,
         versions: Mapping[str, str] | None = None,
         pack: int = 1,
+        taped: bool = False,
     ) -> None:
         """`inputs` are tensors that all updates of the step have in common.
 
-        update: the update whose loss is computed; "": sample() or evaluate().
         versions: what has changed a network since the step began, by the network's name.
+        taped: a tape records the calls, except in tf.recompute_grad.
         """
-        self._update, self._versions = update, versions or {}
+        self._update, self._versions, self._taped = update, versions or {}, taped
         self._randoms = [random.scoped("layers")]
         if pack > 1:
             first, count = random.first // pack, random.count // pack
@@ -179,7 +180,7 @@ class LayerDraws:
             if isinstance(graph, WhileBodyFuncGraph):
                 self.refuse("in a loop, where each round would have the same; draw them before it")
             graph = getattr(graph, "outer_graph", None)
-        if self._update and not could_possibly_record():  # a tape records losses, except in tf.recompute_grad
+        if self._taped and not could_possibly_record():
             self.refuse("in tf.recompute_grad, which would draw others again; leave it out")
         self.call.seeds += 1
         self._seeds.append(self._randoms[0].seed_of(f"{self.call.key}/{self.call.seeds}"))
@@ -194,7 +195,8 @@ class LayerDraws:
                 return True
             if isinstance(each, tf.Tensor) and hasattr(each, "graph") and id(each) not in seen:
                 seen.add(id(each))
-                waiting += each.op.inputs
+                captures = getattr(each.graph, "captures", ())  # a branch's own tensors for those from outside
+                waiting += [*each.op.inputs, *(outer for outer, inner in captures if inner is each)]
         return False
 
     def numbers(self, kind: str, shape: Any, seed: tf.Tensor) -> tf.Tensor:

@@ -275,7 +275,7 @@ class StageStep:
             averages=self._run_state.sampling_values(),
         )
         versions, pack, of_step = self._changed, self._recipe.pack, vars(prepared).values()
-        draws = LayerDraws(prepared.random, update.name, of_step, versions=versions, pack=pack)
+        draws = LayerDraws(prepared.random, update.name, of_step, versions=versions, pack=pack, taped=True)
         loss, measured, new = loss_of(update.loss, nets, batch, where, draws)
         declared = state.declared_state.declared
         new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
