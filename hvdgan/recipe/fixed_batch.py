@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdgan.recipe.layer_draws import using
 from hvdgan.recipe.recipe_errors import Mistake
 
 
@@ -30,7 +31,7 @@ def _refuse(name: str, network: keras.Model, inputs: Any) -> None:
         return tf.TensorSpec([None, *each.shape[1:]] if each.shape.rank else each.shape, each.dtype)
 
     def called(positional: Any, keywords: Any) -> Any:
-        with keras.StatelessScope():
+        with keras.StatelessScope(), using(None):
             return network(*positional, **keywords)
 
     try:

@@ -35,7 +35,8 @@ _INSIDE = 0.954499736  # share of a normal distribution within two standard devi
 
 
 @contextlib.contextmanager
-def _using(draws: "LayerDraws | None") -> Iterator[None]:
+def using(draws: "LayerDraws | None") -> Iterator[None]:
+    """Let layers draw these numbers, or their own."""
     token = _draws.set(draws)
     try:
         yield
@@ -90,7 +91,7 @@ class NetworkCall:
 
             def call(positional: Any, keywords: Any) -> None:
                 draws.graph = tf.compat.v1.get_default_graph()
-                with keras.StatelessScope(collect_losses=True), _using(draws):
+                with keras.StatelessScope(collect_losses=True), using(draws):
                     network(*positional, **keywords)
 
             known[key] = draws.call.shapes
@@ -144,7 +145,7 @@ class LayerDraws:
         `where` begins its text, and `at` is whose line it names.
         """
         _replace_functions()
-        with _using(self):
+        with using(self):
             try:
                 yield
             finally:
@@ -212,7 +213,7 @@ class LayerDraws:
         if not fits:
             return _plain[kind](shape, seed, alg="philox")
         blocks = 1 if rows is None else rows // fits[0].count
-        with _using(None):
+        with using(None):
             drawn = getattr(fits[0], kind)(seed, (blocks, each, *sizes[1:]))
         if blocks > 1:
             drawn = tf.transpose(drawn, (1, 0, *range(2, drawn.shape.rank)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 # Not public; tests/recipe/test_nets.py fails if it no longer says whether a tape is recording.
@@ -20,6 +21,9 @@ _SHAPES = ("input_shape", "output_shape", "name")
 _INSTEAD = {
     "losses": "hvdgan adds the losses of a network's layers to the loss of each update that owns it; leave it out",
     **dict.fromkeys(("predict", "predict_on_batch"), "call nets.NAME(x, training=False)"),
+    **dict.fromkeys(
+        ("train_on_batch", "fit", "compile"), "return a loss of nets.NAME(x); the Update trains the network"
+    ),
     **dict.fromkeys(("layers", "get_layer"), "give the model in networks() a second output for the features"),
 }
 """what to write instead of an attribute of a Keras model"""
@@ -140,6 +144,9 @@ class UsedNetwork:
         self._nets, self._name = nets, name
 
     def __call__(self, *inputs: Any, training: bool | None = None, **keywords: Any) -> Any:
+        if any(isinstance(each, np.ndarray) for each in tf.nest.flatten((inputs, keywords))):
+            what = f"nets.{self._name} gets a NumPy array, which would be the same in every step"
+            raise TypeError(f"{what}; draw it by batch.random, or wrap a constant in tf.constant")
         mode = self._nets._is_training(self._name, training)
         return self._nets._call(self._name, (inputs, {**keywords, "training": mode}))
 
