@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
     [
         ("NoPair", FOOL + "the loss returns float32 (); it must return a scalar, the mean over the batch, and a dict"),
         ("If", "tf.where or tf.cond for an if"),
-        ("UnknownDraw", "the batch has no noise; it has arrays, augment, conditions, constants, domains, images, index"),
+        ("UnknownDraw", "the batch has no noise; it has arrays, augment, conditions, constants, domains"),
         ("Frozen", "stage joint: owns generator, which has no trainable variables; leave trainable = False out"),
         ("WrongArgument", "stages() fails: TypeError: Update.__init__() got an unexpected keyword argument 'own'"),
         ("Selective", "stage joint, update judge: only_if of the metrics loss, real fails: KeyError: 'reall'"),
