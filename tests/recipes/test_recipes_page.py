@@ -17,7 +17,7 @@ from keras_cases import CASES, GROUPS, NOT_TRIED, PARTS, documented
 from launching import ROOT, run
 from tiny import Tiny
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "tests" / "support").glob("*.py")])
 
 
 def blocks(page, language):
