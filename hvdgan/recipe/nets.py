@@ -144,9 +144,7 @@ class UsedNetwork:
         self._nets, self._name = nets, name
 
     def __call__(self, *inputs: Any, training: bool | None = None, **keywords: Any) -> Any:
-        if any(isinstance(each, np.ndarray) for each in tf.nest.flatten((inputs, keywords))):
-            what = f"nets.{self._name} gets a NumPy array, which would be the same in every step"
-            raise TypeError(f"{what}; draw it by batch.random, or wrap a constant in tf.constant")
+        inputs, keywords = tf.nest.map_structure(_as_tensor, (inputs, keywords))
         mode = self._nets._is_training(self._name, training)
         return self._nets._call(self._name, (inputs, {**keywords, "training": mode}))
 
@@ -275,6 +273,11 @@ class Nets:
         with draws.of_call(key, network, inputs) if draws else contextlib.nullcontext() as call:
             output = fixed_batch.call(name, network, inputs)
         return output, key if call and call.shapes else None
+
+
+def _as_tensor(value: Any) -> Any:
+    """An array of NumPy as a constant, which can be told from others."""
+    return tf.constant(value) if isinstance(value, np.ndarray) else value
 
 
 def state_of_nets(nets: Nets) -> StateValues:

@@ -202,7 +202,7 @@ class DrawingSamples(RandomTiny):
 def test_a_sample_has_its_numbers_in_every_batch_and_in_an_export(tmp_path):
     run = tiny_run(DrawingSamples)
     drawing, blank = Drawing(run.recipe, run.state.sampling_nets), {"images": np.zeros((8, 8, 1), np.uint8)}
-    fewer, more = (next(draw_batches(drawing, itertools.repeat(blank), n, n))[0] for n in (2, 5))
+    fewer, more = (next(draw_batches(drawing, itertools.repeat(blank), n, n))[0]["images"] for n in (2, 5))
     np.testing.assert_allclose(fewer, more[:2], atol=1e-6)
     plain = run.state.networks["generator"](
         drawing.batch(tf.range(5, dtype=tf.int64), {"images": tf.zeros((5, 8, 8, 1))}).latents

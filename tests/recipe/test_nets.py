@@ -158,7 +158,6 @@ def fails(what):
     [
         (lambda nets, batch: nets.generator.predict(batch.latents), r"nets.generator\(x, training=False\)"),
         (lambda nets, batch: nets.generator.losses, "adds the losses"),
-        (lambda nets, batch: nets.generator(np.zeros((8, 4), np.float32)), "NumPy array"),
         (lambda nets, batch: nets.generator.get_layer("dense"), "second output"),
         (lambda nets, batch: nets.averaged.generator(batch.latents, training=True), "nets.averaged runs"),
     ],

@@ -75,7 +75,7 @@ def test_a_grid_shows_what_the_averaged_weights_make():
     for trained, average in run.state.sampling_values()["generator"]:
         trained.assign(random.normal(size=trained.shape))
         average.assign(random.normal(size=average.shape))
-    grid = run.sampler()
+    grid = run.sampler()["images"]
     for trained, average in run.state.sampling_values()["generator"]:
         trained.assign(average)
     expected = to_uint8(run.state.networks["generator"](tf.ones((len(grid), 8))).numpy())
@@ -93,6 +93,6 @@ def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
     (measured,) = [record for record in records(tmp_path / "run") if "eval/made" in record]
     for name, value in built.evaluator().items():
         assert measured[name] == pytest.approx(value, rel=1e-5), name
-    save_grid(tmp_path / "grid.png", built.sampler())
+    save_grid(tmp_path / "grid.png", built.sampler()["images"])
     mine, theirs = (Image.open(tmp_path / name) for name in ("grid.png", "run/samples/step-00000006.png"))
     assert np.max(np.abs(np.asarray(mine, np.int16) - np.asarray(theirs, np.int16))) <= 1
