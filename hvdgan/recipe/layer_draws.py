@@ -122,7 +122,7 @@ class LayerDraws:
     ) -> None:
         """`inputs` are tensors that all updates of the step have in common.
 
-        versions: what has changed a network since the step began, by the network's name.
+        versions: name of the last update of this step that has changed a network, by the network's name.
         taped: a tape records the calls, except in tf.recompute_grad.
         """
         self._update, self._versions, self._taped = update, versions or {}, taped

@@ -144,13 +144,10 @@ def _said(error: BaseException, wanted: str) -> str:
         text = text.strip().splitlines()[-1].strip().removeprefix(f"{type(error).__name__}: ")
     if "singleton tf.Variables" in text:
         text, wanted = "it makes weights, which nothing would train", "make the layer in networks(), and return it"
-    if (
-        isinstance(error, AttributeError)
-        and isinstance(error.obj, ModuleType)
-        and error.obj.__name__.startswith(_HVDGAN)
-    ):
-        functions = (name for name, each in vars(error.obj).items() if inspect.isfunction(each))
-        text += f"; it has {', '.join(sorted(name for name in functions if not name.startswith('_')))}"
+    of = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    if isinstance(of, ModuleType) and of.__name__.startswith(_HVDGAN):
+        functions = (name for name, each in vars(of).items() if inspect.isfunction(each) and not name.startswith("_"))
+        text += f"; it has {', '.join(sorted(functions))}"
     advice = _TRACED if "symbolic" in text.lower() or "no attribute 'numpy'" in text else wanted
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     return f"{said}; {advice}" if advice else said

@@ -37,7 +37,7 @@ class EvaluationConfig(FeatureConfig):
     eval_held_out: Annotated[CountOrNever, EVALUATION] = 5000
     """number of held-out samples per evaluation, always the same ones; 0: all"""
     eval_samples: Annotated[CountOrNever, EVALUATION] = 0
-    """samples that an evaluation compares with real ones"""
+    """samples that an evaluation compares with real ones; 0: none"""
     eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None
     """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""
 

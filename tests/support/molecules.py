@@ -7,17 +7,17 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Recipe, Stage, Update, losses
-from tiny import Tiny, TinyOptions
+from hvdgan.recipe import losses
+from tiny import Tiny
 
 FLAGS = "--recipe molecules:Molecules --data m.npz:adjacency --arrays features --axes-of features=WC".split()
 FLAGS += "--values none --values-of features=range:0,2 --global-batch-size 8 --log-every 1 --report never".split()
 
 
-class Molecules(Recipe):
+class Molecules(Tiny):
     """The bonds of each two atoms, and the kinds of the atoms, which a network makes and another judges together."""
 
-    Options = TinyOptions
+    ema = ()
 
     def networks(self):
         latents = keras.Input((4,), name="latents")
@@ -29,14 +29,6 @@ class Molecules(Recipe):
         joined = layers.Concatenate()([layers.Flatten()(each) for each in seen])
         return {"generator": keras.Model(latents, made), "discriminator": keras.Model(seen, layers.Dense(1)(joined))}
 
-    def optimizers(self):
-        return {name: keras.optimizers.Adam(self.options.learning_rate) for name in ("generator", "discriminator")}
-
-    def stages(self):
-        judge = Update("judge", owns=["discriminator"], loss=self.judge)
-        fool = Update("fool", owns=["generator"], loss=self.fool)
-        return [Stage("adversarial", self.options.steps, [judge, fool])]
-
     def draw(self, random):
         return {"latents": random.normal("latents", (4,))}
 
@@ -44,9 +36,6 @@ class Molecules(Recipe):
         real = nets.discriminator([batch.images, batch.arrays["features"]])
         fake = nets.discriminator(nets.generator(batch.latents))
         return losses.non_saturating_discriminator(real, fake), {"atoms": tf.reduce_mean(batch.arrays["features"])}
-
-    def fool(self, nets, batch):
-        return losses.non_saturating_generator(nets.discriminator(nets.generator(batch.latents))), {}
 
     def sample(self, nets, batch):
         images, features = nets.generator(batch.latents)
