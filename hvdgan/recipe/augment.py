@@ -25,7 +25,7 @@ def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
 
 
 def check_flips(axes: Sequence[str], flag: str, shape: Sequence[int], others: Mapping[str, Sequence[int]]) -> None:
-    """Refuse flips along axes, which a flag names, that samples of this shape, or others beside them, do not have.
+    """Refuse flips along axes, which a flag names, that samples of this shape, or its other arrays, do not have.
 
     Arrays that are vectors have no axes in space, and stay.
     """

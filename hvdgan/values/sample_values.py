@@ -67,7 +67,7 @@ class Layout:
 class SampleValues:
     """The maps of a sample itself, its input, its conditions, and the fields that all samples share; None: no such.
 
-    Those of the arrays beside them have the names of these.
+    Those of further arrays have the names of these.
     """
 
     images: ValueMap

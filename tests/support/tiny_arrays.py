@@ -108,7 +108,7 @@ class Pairs(Recipe):
 
 
 class Maps(Pairs):
-    """Fields from a map of their signs, a coarse map, and a vector, which are arrays beside them."""
+    """Fields from a map of their signs, a coarse map, and a vector, which are further arrays."""
 
     paired = False
 
