@@ -94,7 +94,7 @@ class WholeBatch:
         return _linear(self._reduce, self._sum, values)
 
     def _rows(self, values: tf.Tensor, of_each: int) -> tf.Tensor:
-        """The rows of all ranks, of which each belongs to so many samples."""
+        """The rows of all ranks, each of which belongs to `of_each` samples."""
         own = slice(self._first // of_each, self._past // of_each)
         return _linear(
             lambda rows: self._join_rows(rows, of_each),
