@@ -108,11 +108,14 @@ class Whole(Recipe):
 
     def entropy(self, nets, batch, made, real, fake, *scores):
         """Yu et al. 2022: few codes for a picture, many for all."""
-        codes = [tf.nn.softmax(4 * x) for x in (real, fake)]
-        return sum(self.bits(x) - self.bits(batch.mean(x)[None]) for x in codes)
+        return self.of_codes(batch, real) + self.of_codes(batch, fake)
 
-    def bits(self, x):
-        return -tf.reduce_mean(tf.reduce_sum(x * tf.math.log(x + 1e-6), 1))
+    def of_codes(self, batch, features):
+        distances = 4 * tf.reduce_sum((features[:, None] - tf.eye(6)) ** 2, 2)
+        chosen = tf.nn.softmax(-distances)  # (B, codes)
+        use = batch.mean(chosen)  # (codes,), of the whole global batch
+        entropy = -tf.reduce_sum(use * tf.math.log(use + 1e-6))
+        return -tf.reduce_mean(tf.reduce_sum(chosen * tf.math.log(chosen + 1e-6), 1)) - entropy
 
     def deviation(self, nets, batch, *others):
         """A gradient penalty of a head that sees the standard deviation over the batch: second derivatives."""
