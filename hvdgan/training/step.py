@@ -85,8 +85,8 @@ class StageStep:
         """in the step that is being traced, the last update that has changed a network, by the network's name"""
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
-        self.traffic: dict[str, Traffic] = {}
-        """what batch.mean, sum and gather send in each update that was traced, by its name"""
+        self.traffic = {update.name: Traffic() for update in stage.updates}
+        """what batch.mean, sum and gather send in each update, after trace()"""
         self.of_several: list[Mistake] = []
         """what several ranks would refuse of the losses that were traced"""
         self.metrics: set[str] = set()
