@@ -283,9 +283,11 @@ def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: tuple[str, ...] = (
         if each.name == tensor.name:
             return True
         ends = any(word.startswith(but_through) for word in (each.op.type, each.op.name.rpartition("/")[2]))
-        if each.op.name not in seen and not ends:
-            seen.add(each.op.name)
-            waiting += each.op.inputs
+        if each.name not in seen and not ends:
+            seen.add(each.name)
+            # A tf.custom_gradient passes its results on beside its arguments.
+            is_one_of = each.op.type == "IdentityN"
+            waiting += [each.op.inputs[each.value_index]] if is_one_of else each.op.inputs
     return False
 
 
