@@ -20,11 +20,12 @@ def alone():
     return codebooks.trained(Ranks())
 
 
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_ranks_keep_the_codebooks_of_one_rank(tmp_path, alone, size):
     """A layer that learns its codes, one that averages them, and state of the recipe; slices are of unequal sizes."""
     script = [sys.executable, ROOT / "tests" / "support" / "codebooks.py", tmp_path / "found.npz"]
-    done = run([*launcher(size, CONTROLLERS[-1]), *script], cwd=tmp_path, OMP_NUM_THREADS="1")
+    done = run([*launcher(size, CONTROLLERS[-1]), *script], cwd=tmp_path, seconds=600, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "found.npz")
     first = codebooks.Coded.state(None)["codes"].initial
