@@ -17,13 +17,14 @@ from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise
+from hvdgan.distributed.joint_means import JointMean
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
-from hvdgan.networks.layers import layers_of
+from hvdgan.networks.layers import joint_means_of, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
@@ -91,6 +92,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the schedule to the Update, as LearningRate"
         )
+    for name, network in state.networks.items() if ranks.size > 1 else ():
+        for variable in joint_means_of(network) if name not in state.local else ():
+            variable.__class__ = JointMean
     check_optimizers(schedule.stages, state)
     if config.precision == "mixed_float16":
         names = {update.name for stage in schedule.stages for update in stage.updates}
