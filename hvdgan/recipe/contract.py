@@ -156,7 +156,7 @@ def optimizers_of(
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.schedule checks the result."""
+    """Call stages(); hvdgan.recipe.stage_plan checks the result."""
     return call(recipe.stages, what="stages()", wanted="it must take (self)")
 
 

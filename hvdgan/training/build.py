@@ -30,7 +30,7 @@ from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
-from hvdgan.recipe.schedule import Schedule, checked_stages
+from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import Config, to_json
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
@@ -51,7 +51,7 @@ class Trainable:
 
     recipe: Recipe
     state: TrainState
-    schedule: Schedule
+    plan: StagePlan
     steps: tuple[StageStep, ...]
     """traced step of each stage"""
 
@@ -75,7 +75,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
     try:
-        schedule = Schedule(
+        plan = StagePlan(
             checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen, sharing=state.sharing)
         )
     except Mistake as mistake:
@@ -89,14 +89,14 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
-            "which cannot be scaled; give the schedule to the Update, as LearningRate"
+            "which cannot be scaled; give the Update a Schedule"
         )
-    check_optimizers(schedule.stages, state)
+    check_optimizers(plan.stages, state)
     if config.precision == "mixed_float16":
-        names = {update.name for stage in schedule.stages for update in stage.updates}
+        names = {update.name for stage in plan.stages for update in stage.updates}
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
-    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
-    return Trainable(recipe=recipe, state=state, schedule=schedule, steps=steps)
+    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in plan.stages)
+    return Trainable(recipe=recipe, state=state, plan=plan, steps=steps)
 
 
 def trace(run: "Run") -> set[str]:
@@ -209,7 +209,7 @@ class Run(Trainable):
     @property
     def last_step(self) -> int:
         """Number of steps at which the run ends."""
-        total = self.schedule.total_steps
+        total = self.plan.total_steps
         return total if self.config.max_steps is None else min(self.config.max_steps, total)
 
     def settings(self) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def _facts(source: Samples, made: Trainable) -> dict[str, Any]:
                 stage.together,
                 [[each.name, [*each.owns], each.every, each.reduce, each.optimizer] for each in stage.updates],
             ]
-            for stage in made.schedule.stages
+            for stage in made.plan.stages
         ],
         **{name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in made.state.tensors().items()},
     }

@@ -1,4 +1,4 @@
-"""Stages and updates are data; those that cannot run are refused. Modules: recipe.schedule"""
+"""Stages and updates are data; those that cannot run are refused. Modules: recipe.stage_plan"""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hvdgan.errors import UserError
-from hvdgan.recipe.schedule import checked_stages
+from hvdgan.recipe.stage_plan import checked_stages
 from hvdgan.recipe.stages import LearningRate, Stage, Update
 
 

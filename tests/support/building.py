@@ -49,9 +49,7 @@ def tiny_run(
 
 def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageStep:
     """The step of one of its stages, as it was traced; with ranks named, one over these that is not traced yet."""
-    return (
-        StageStep(run.recipe, run.state, run.schedule.stages[stage], ranks, run.config) if ranks else run.steps[stage]
-    )
+    return StageStep(run.recipe, run.state, run.plan.stages[stage], ranks, run.config) if ranks else run.steps[stage]
 
 
 def write_checkpoint(folder: Path, step: int, tensors, facts: dict) -> Path:

@@ -152,7 +152,7 @@ def test_an_update_has_its_own_rate_and_one_without_a_rate_goes_back_to_the_opti
     stage_step(run)(0, 0, data_of(run))
     name = "networks/discriminator/discriminator/dense_2/kernel"
     assert np.median(np.abs(values_of(run)[name] - before[name])) == pytest.approx(0.02, rel=0.01)
-    plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
+    plain = StageStep(run.recipe, run.state, _with_update().plan.stages[0], run.ranks, run.config)
     plain(1, 0, data_of(run))
     assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
 

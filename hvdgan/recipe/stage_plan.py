@@ -80,7 +80,7 @@ class Position:
     stage_step: int
 
 
-class Schedule:
+class StagePlan:
     """A sequence of stages, as checked_stages() returns it: a pure function from the global step to the position."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
@@ -89,7 +89,7 @@ class Schedule:
         """numbers of steps of the stages that have ended early, by index"""
 
     def progress(self) -> dict[str, Any]:
-        """The state of the schedule for a checkpoint, as JSON can express it."""
+        """The state of the plan for a checkpoint, as JSON can express it."""
         return {"ended": dict(self._ended)}
 
     def resume(self, progress: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Schedule:
             if begin <= step < begin + self.steps_of(index):
                 return Position(index, stage, step - begin)
             begin += self.steps_of(index)
-        raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
+        raise ValueError(f"step {step} is outside the plan of {self.total_steps} steps")
 
 
 def is_due(done: int, every: int) -> bool:
