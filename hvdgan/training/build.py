@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,9 +30,10 @@ from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
+from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
-from hvdgan.settings.config import Config, to_json
+from hvdgan.settings.config import EMA_DECAY, Config, to_json
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
@@ -81,11 +82,14 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
-    declared = state_of(recipe, stages)
+    declared = state_of(recipe)
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
     kept = DeclaredState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(state, declared_state=kept, local=state.sharing.relatives(local_networks(stages)))
+    local = state.sharing.relatives(local_networks(stages))
+    schedules = ScheduledValues(stages, options, (spec.num_images, config.global_batch_size))
+    _check_schedules(schedules.variables, recipe, config)
+    state = dataclasses.replace(state, declared_state=kept, schedules=schedules, local=local)
     if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
@@ -97,6 +101,22 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
     steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in plan.stages)
     return Trainable(recipe=recipe, state=state, plan=plan, steps=steps)
+
+
+def _check_schedules(names: Collection[str], recipe: Recipe, config: Config) -> None:
+    """Refuse a schedule in place of a setting that the user has made, or that has no effect."""
+    for name, flag, is_set in (
+        ("ema_half_life", "--ema-half-life", config.ema_half_life is not None),
+        ("ema_half_life", "--ema-decay", config.ema_decay not in (None, 0, EMA_DECAY)),
+        ("augment", "--ada", config.ada is not None),
+    ):
+        if is_set and name in names:
+            raise UserError(f"{flag}: the recipe's stages have a schedule {name}; leave the flag out")
+    for name, fits, what in (
+        ("ema_half_life", recipe.ema, "averages no network (its ema is empty)"),
+        ("augment", recipe.data.is_pictures, "has samples that are no pictures"),
+    ):
+        check(fits or name not in names, f"a stage has a schedule {name}, and the recipe {what}", recipe.stages)
 
 
 def trace(run: "Run") -> set[str]:
@@ -122,7 +142,11 @@ def trace(run: "Run") -> set[str]:
         if until and until.metric not in found:
             what = f"it ends on a plateau of {until.metric}, and its metrics are {', '.join(sorted(found))}"
             raise Mistake(f"stage {step.stage.name}: {what}", step.stage)
-    for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
+    for flag, is_set in (
+        ("--diff-augment", bool(config.diff_augment)),
+        ("--ada", config.ada is not None),
+        ("schedule augment", "augment" in run.state.schedules.variables),
+    ):
         if is_set and not any(step.augments for step in run.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
     if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in run.steps):

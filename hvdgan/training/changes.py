@@ -9,7 +9,7 @@ import keras
 from hvdgan.distributed.backend import versions
 from hvdgan.errors import UserError
 from hvdgan.networks.layers import layers_of
-from hvdgan.recipe.stages import LearningRate, Stage
+from hvdgan.recipe.stages import Stage
 from hvdgan.training.build import Run
 from hvdgan.training.digests import differing, refuse_other_frozen
 from hvdgan.values import sample_values
@@ -133,9 +133,7 @@ def _about_last_stage(run: Run, key: str, difference: str, stage_index: int) -> 
     last = run.plan.stages[-1]
     read = f"; what else reads {key} differs from before" if key != "stages" else ""
     yield f"{difference}: the last stage, {last.name}, has {last.steps} steps now{read}"
-    rates = {f"learning rate of {update.name}": update.learning_rate for update in last.updates}
-    moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
-    moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
+    moving = [name for name, each in last.all_schedules().items() if each.spans_stage]
     if stage_index == len(run.plan.stages) - 1 and moving:
         yield f"warning: {', '.join(moving)}: moves over all steps of stage {last.name}, so differs from before"
 

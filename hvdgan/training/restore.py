@@ -122,6 +122,7 @@ def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> 
     if ranks.rank != root:
         point = ResumePoint(**facts)
         run.plan.resume(point.progress)
+    run.state.schedules.restore(run.plan, point.step)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if point.saved_by:
         run.rank_state.scatter(everyones, point.saved_by, root)
