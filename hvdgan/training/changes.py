@@ -135,7 +135,7 @@ def _about_last_stage(run: Run, key: str, difference: str, stage_index: int) -> 
     yield f"{difference}: the last stage, {last.name}, has {last.steps} steps now{read}"
     moving = [name for name, each in last.all_schedules().items() if each.spans_stage]
     if stage_index == len(run.plan.stages) - 1 and moving:
-        yield f"warning: {', '.join(moving)}: moves over all steps of stage {last.name}, so differs from before"
+        yield f"warning: {', '.join(moving)}: move over all steps of stage {last.name}, so differ from before"
 
 
 def _hint(run: Run, before: Sequence[Sequence[Any]]) -> str:

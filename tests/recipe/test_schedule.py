@@ -121,7 +121,7 @@ def test_losses_and_samples_read_a_value_and_a_resume_in_the_middle_or_after_it_
     assert main([*FLAGS, "--run-dir", str(whole)]) == 0
     for last in (6, 8, 12):
         assert main([*FLAGS, "--run-dir", str(cut), "--max-steps", str(last)]) == 0
-        assert sample([str(cut), "--samples", "2", "--out", str(tmp_path / "x.npz")]) == 0
+        assert sample([str(cut), "--samples", "2", "--overwrite", "--out", str(tmp_path / "x.npz")]) == 0
         pixel = ({6: 1.5, 8: 0.5, 12: 0.5}[last] / 3 + 1) * 127.5
         np.testing.assert_allclose(np.load(tmp_path / "x.npz")["samples"], pixel, atol=0.5)
     assert state(cut, 12) == state(whole, 12) and not any("weight" in name for name in state(cut, 12))
