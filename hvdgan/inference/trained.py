@@ -56,12 +56,11 @@ class TrainedNetworks:
 def _schedules(recipe: Recipe, config: Config, manifest: dict[str, Any]) -> ScheduledValues:
     """The values of the schedules at a checkpoint, whose manifest has the steps of its stages."""
     stages = {each.name: each for each in stages_of(recipe)}
+    done = [(stages[name], steps) for name, steps in manifest["stages"] if name in stages]
+    plan = StagePlan([dataclasses.replace(stage, steps=steps) for stage, steps in done])
+    plan.resume(manifest["progress"])
     values = ScheduledValues([*stages.values()], recipe.options, (recipe.data.num_images, config.global_batch_size))
-    if values.variables:
-        done = [(stages[name], steps) for name, steps in manifest["stages"] if name in stages]
-        plan = StagePlan([dataclasses.replace(stage, steps=steps) for stage, steps in done])
-        plan.resume(manifest["progress"])
-        values.restore(plan, min(manifest["step"], plan.total_steps))
+    values.restore(plan, min(manifest["step"], plan.total_steps))
     return values
 
 

@@ -7,28 +7,23 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.schedule import Schedule, value_at
 from hvdgan.recipe.stage_plan import StagePlan
 from hvdgan.recipe.stages import Stage
 
 
 class ScheduledValues:
-    """The values of the schedules that stages name, as variables; no checkpoint holds them, as the step gives them.
+    """The values of the schedules of a recipe's stages, as variables; no checkpoint holds them, as the step gives them.
 
-    Args:
-        stages: all stages of the recipe, also those that a run leaves out.
-        options: the recipe's options, of which one may have the name of a schedule.
-        epoch: number of samples of an epoch and of a global batch.
+    `options` are the recipe's. `epoch` is the number of samples of an epoch and of a global batch.
     """
 
     def __init__(self, stages: Sequence[Stage] = (), options: Any = None, epoch: tuple[int, int] = (1, 1)) -> None:
-        self._options, self._epoch = options, epoch
-        self._initial: dict[str, tf.Tensor] = {}
-        for stage in stages:
-            for name in stage.schedules.keys() - self._initial.keys():
-                option, first = self._option(name), tf.constant(0, tf.int64)
-                # An option's value lasts until a stage names the schedule.
-                self._initial[name] = self.at(stage.schedules[name], stage, first) if option is None else option
+        self._options, self._epoch, first = options, epoch, tf.constant(0, tf.int64)
+        named = ((stage, *each) for stage in reversed(stages) for each in stage.schedules.items())
+        initial = {name: self.at(schedule, stage, first) for stage, name, schedule in named}
+        # An option's value lasts until a stage names the schedule.
+        self._initial = {name: self._options_value(name, value) for name, value in initial.items()}
         self.variables = {
             name: keras.Variable(value, trainable=False, dtype="float32", name=f"schedule_{name}")
             for name, value in self._initial.items()
@@ -37,7 +32,7 @@ class ScheduledValues:
 
     def at(self, schedule: Schedule, stage: Stage, stage_step: tf.Tensor) -> tf.Tensor:
         """The value of a schedule at a step of a stage, from 0, scalar float32."""
-        return schedule.at(stage_step, stage.steps, self._epoch)
+        return value_at(schedule, stage_step, stage.steps, self._epoch)
 
     def assign(self, stage: Stage, stage_step: tf.Tensor) -> None:
         """Set the values that the stage names to those of its step, from 0."""
@@ -48,23 +43,20 @@ class ScheduledValues:
         """Set the values to those after a number of steps of the whole run."""
         for name, value in self._initial.items():
             self.variables[name].assign(value)
-        if step == 0:
-            return
-        last = plan.at(step - 1)
-        for index, stage in enumerate(plan.stages[: last.index + 1]):
-            done = last.stage_step if index == last.index else plan.steps_of(index) - 1
+        last = plan.at(step - 1) if step else None
+        for index, stage in enumerate(plan.stages[: last.index + 1] if last else ()):
+            done = last.stage_step if last and index == last.index else plan.steps_of(index) - 1
             self.assign(stage, tf.constant(done, tf.int64))
 
     def read(self, name: str) -> tf.Tensor:
         """The value of a schedule, or of the option of its name if no stage names it, scalar float32."""
         if name in self.variables:
             return self.variables[name].value.read_value()
-        option = self._option(name)
-        if option is None:
+        if (value := self._options_value(name)) is None:
             known = ", ".join(self.variables) or "none"
             raise ValueError(f"there is no schedule {name}, nor an option of that name; the stages have {known}")
-        return option
+        return value
 
-    def _option(self, name: str) -> tf.Tensor | None:
+    def _options_value(self, name: str, default: Any = None) -> Any:
         option = getattr(self._options, name, None)
-        return tf.constant(option, tf.float32) if isinstance(option, numbers.Real) else None
+        return tf.constant(option, tf.float32) if isinstance(option, numbers.Real) else default

@@ -167,15 +167,6 @@ class Stage:
         """Names of the networks that the updates own, in alphabetical order."""
         return sorted({name for update in self.updates for name in update.owns})
 
-    def all_schedules(self) -> dict[str, Schedule]:
-        """The schedules of the stage and of its updates, by words for each."""
-        found: dict[str, Any] = dict(self.schedules)
-        for update in self.updates:
-            beta_1, beta_2 = update.betas or (None, None)
-            own = {"learning rate": update.learning_rate, "beta_1": beta_1, "beta_2": beta_2}
-            found |= {f"{what} of {update.name}": value for what, value in own.items()}
-        return {name: each for name, each in found.items() if isinstance(each, Schedule)}
-
     def due(self, stage_step: int) -> tuple[Update, ...]:
         """Return the updates that run at this step of the stage, counted from 0, in order."""
         return tuple(update for update in self.updates if update.due(stage_step))

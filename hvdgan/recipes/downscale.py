@@ -120,7 +120,7 @@ class Downscale(Recipe):
         fake = self._member(nets, batch, batch.latents)
         loss = losses.wasserstein_critic(critic(batch.images), critic(fake))
         penalty = losses.gradient_penalty(critic, batch.images, fake, batch.random.uniform("mix", ()))
-        return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
+        return loss + batch.schedule("gp_weight") * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         fake = self._member(nets, batch, batch.latents)

@@ -7,20 +7,8 @@ import keras
 import tensorflow as tf
 
 from hvdgan.networks.progressive import ProgressiveLayers, sizes_of
-from hvdgan.recipe import (
-    Batch,
-    Count,
-    DataSpec,
-    Decay,
-    NonNegative,
-    Positive,
-    Random,
-    Recipe,
-    Schedule,
-    Stage,
-    Update,
-    losses,
-)
+from hvdgan.recipe import Batch, Count, DataSpec, Decay, NonNegative, Positive, Random, Recipe, Stage, Update, losses
+from hvdgan.recipe.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +104,7 @@ class Progressive(Recipe):
             lambda points: nets.discriminator([points, level]), real, fake, batch.random.uniform("mix", ())
         )
         drift = tf.reduce_mean(tf.square(real_scores))
-        loss = distance + self.options.gp_weight * penalty + self.options.drift_weight * drift
+        loss = distance + batch.schedule("gp_weight") * penalty + self.options.drift_weight * drift
         return loss, {"wasserstein": -distance, "gradient_penalty": penalty, "level": batch.schedule("level")}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

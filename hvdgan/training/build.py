@@ -88,7 +88,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     kept = DeclaredState(declared, ranks, config.global_batch_size)
     local = state.sharing.relatives(local_networks(stages))
     schedules = ScheduledValues(stages, options, (spec.num_images, config.global_batch_size))
-    _check_schedules(schedules.variables, recipe, config)
+    _check_flags(schedules.variables, config)
     state = dataclasses.replace(state, declared_state=kept, schedules=schedules, local=local)
     if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
@@ -103,8 +103,8 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     return Trainable(recipe=recipe, state=state, plan=plan, steps=steps)
 
 
-def _check_schedules(names: Collection[str], recipe: Recipe, config: Config) -> None:
-    """Refuse a schedule in place of a setting that the user has made, or that has no effect."""
+def _check_flags(names: Collection[str], config: Config) -> None:
+    """Refuse a flag for what a schedule sets."""
     for name, flag, is_set in (
         ("ema_half_life", "--ema-half-life", config.ema_half_life is not None),
         ("ema_half_life", "--ema-decay", config.ema_decay not in (None, 0, EMA_DECAY)),
@@ -112,11 +112,6 @@ def _check_schedules(names: Collection[str], recipe: Recipe, config: Config) -> 
     ):
         if is_set and name in names:
             raise UserError(f"{flag}: the recipe's stages have a schedule {name}; leave the flag out")
-    for name, fits, what in (
-        ("ema_half_life", recipe.ema, "averages no network (its ema is empty)"),
-        ("augment", recipe.data.is_pictures, "has samples that are no pictures"),
-    ):
-        check(fits or name not in names, f"a stage has a schedule {name}, and the recipe {what}", recipe.stages)
 
 
 def trace(run: "Run") -> set[str]:

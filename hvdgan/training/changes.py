@@ -9,6 +9,7 @@ import keras
 from hvdgan.distributed.backend import versions
 from hvdgan.errors import UserError
 from hvdgan.networks.layers import layers_of
+from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.stages import Stage
 from hvdgan.training.build import Run
 from hvdgan.training.digests import differing, refuse_other_frozen
@@ -133,7 +134,12 @@ def _about_last_stage(run: Run, key: str, difference: str, stage_index: int) -> 
     last = run.plan.stages[-1]
     read = f"; what else reads {key} differs from before" if key != "stages" else ""
     yield f"{difference}: the last stage, {last.name}, has {last.steps} steps now{read}"
-    moving = [name for name, each in last.all_schedules().items() if each.spans_stage]
+    found: dict[str, Any] = {**last.schedules}
+    for each in last.updates:
+        values = zip(("learning rate", "beta_1", "beta_2"), (each.learning_rate, *(each.betas or ())), strict=False)
+        found |= {f"{what} of {each.name}": value for what, value in values}
+    schedules = {name: each for name, each in found.items() if isinstance(each, Schedule) and each.kind != "constant"}
+    moving = [name for name, each in schedules.items() if each.end not in (None, each.start)]
     if stage_index == len(run.plan.stages) - 1 and moving:
         yield f"warning: {', '.join(moving)}: move over all steps of stage {last.name}, so differ from before"
 

@@ -34,7 +34,7 @@ def apply_gradients(
 ) -> None:
     """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights.
 
-    `at` gives the value of a schedule at this step.
+    `at` gives the value of a schedule.
     """
     betas = update.betas and tuple(at(each) if isinstance(each, Schedule) else each for each in update.betas)
     if update.clip_norm is not None:

@@ -73,7 +73,9 @@ def batch_of(run: Run, update: str) -> Batch:
     random, data = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16), data_of(run)
     images, inputs, *_ = unpack(data, run.recipe.data)
     drawn, conditions = run.recipe.draw(random.scoped("draw")), data.get("conditions")
-    return Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
+    batch = Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
+    batch.schedule = run.state.schedules.read
+    return batch
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:
