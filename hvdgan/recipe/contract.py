@@ -5,7 +5,7 @@ hvdgan/recipe/outputs.py does so for the methods that compute samples, features 
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 from hvdgan.recipe.sharing import Sharing
-from hvdgan.recipe.stages import LEVEL, Loss, Stage
+from hvdgan.recipe.stages import Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
@@ -160,7 +160,7 @@ def optimizers_of(
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.schedule checks the result."""
+    """Call stages(); hvdgan.recipe.stage_plan checks the result."""
     return call(recipe.stages, what="stages()", wanted="it must take (self)")
 
 
@@ -203,8 +203,8 @@ def prepare(
     return Batch(images, first.labels, random, drawn, domains=domains, arrays=arrays, **more)
 
 
-def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
-    """Call state(), and return it with arrays as initial values, and the level of the stages if some name one."""
+def state_of(recipe: Recipe) -> dict[str, State]:
+    """Call state(), and return it with arrays as initial values."""
     given = named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
     declared = {}
     for name, state in given.items():
@@ -213,9 +213,6 @@ def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
         check(is_right, f"state() gives {name} as {described(state.initial)}; it must return {STATE}", recipe.state)
         kind = np.float32 if initial.dtype.kind == "f" else np.int64
         declared[name] = dataclasses.replace(state, initial=initial.astype(kind))
-    if levels := [stage.level for stage in stages if stage.level is not None]:
-        check(LEVEL not in declared, f"state() has {LEVEL}, as a stage has; rename it", recipe.state)
-        declared[LEVEL] = State(np.float32(levels[0][0]))
     return declared
 
 

@@ -29,7 +29,7 @@ from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.sharing import parts
-from hvdgan.recipe.stages import LEVEL, Stage, Update
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.optimizers import Before, apply_gradients, apply_if, changed_by, global_norm, values_of
@@ -134,14 +134,15 @@ class StageStep:
         """For each update: loss, gradients, reduce, finite?, apply; then the averages of the weights."""
         state, stage, ranks, config = self._stage_state, self.stage, self._ranks, self._config
         stage_step = to_device(stage_step)
-        self._set_level(stage_step)
+        state.schedules.assign(stage, stage_step)
+        at = functools.partial(state.schedules.at, stage=stage, stage_step=stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
         metrics, finite, self._changed = Metrics(), Metrics(), {}
         # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
         for group in [due] if stage.together else [(update,) for update in due]:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
                 (gradients, measured, new_values), norm, is_finite = found.computed, found.norm, found.is_finite
-                apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, stage, config)
+                apply = functools.partial(apply_gradients, state, update, gradients, norm, at, config)
                 applied = apply_if(is_finite, found.is_wanted, apply, found.before, changed_by(state, update))
                 state.declared_state.assign(new_values, is_finite)
                 scale = state.loss_scales.get(update.name)
@@ -254,12 +255,15 @@ class StageStep:
         """
         state, config, where = self._stage_state, self._config, self._where(update)
         batch = scoped(prepared, update.name)
-        batch.state = StateValues(values)
+        batch.state, batch.schedule = StateValues(values), state.schedules.read
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
             self.augments = True
             images = diff_augment(images, config.diff_augment, batch.random, key)
-            return images if config.ada is None else ada.adaptive(images, batch.state.ada[0], batch.random, key)
+            if config.ada is None and "augment" not in state.schedules.variables:
+                return images
+            p = batch.schedule("augment") if config.ada is None else batch.state.ada[0]
+            return ada.adaptive(images, p, batch.random, key)
 
         batch.augment = augment
         whole = WholeBatch(self._ranks, config, self._recipe.pack, update, where)
@@ -350,13 +354,6 @@ class StageStep:
     def _where(self, update: Update) -> str:
         """The update's stage and name, for messages."""
         return f"stage {self.stage.name}, update {update.name}"
-
-    def _set_level(self, stage_step: tf.Tensor) -> None:
-        """Set the level that the stage names, which losses see as batch.state.level."""
-        if self.stage.level is not None:
-            first, last = self.stage.level
-            done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
-            self._stage_state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
 
     def _is_wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """What the update's only_if decides, given the metrics of all ranks."""

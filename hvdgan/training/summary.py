@@ -134,10 +134,10 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
 
 def _how_to_continue(run: Run) -> str:
     """Suggest how to train further when the last step of a run is reached."""
-    if run.last_step < run.schedule.total_steps:
+    if run.last_step < run.plan.total_steps:
         return "raise --max-steps to continue"
-    *others, last = run.schedule.stages
-    if (steps := run.schedule.steps_of(len(others))) < last.steps:
+    *others, last = run.plan.stages
+    if (steps := run.plan.steps_of(len(others))) < last.steps:
         return (
             f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
         )
@@ -155,7 +155,7 @@ def _position(run: Run, step: int) -> str:
 
 
 def _ends(run: Run) -> str:
-    total = run.schedule.total_steps
+    total = run.plan.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
 
 

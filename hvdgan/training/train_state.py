@@ -28,6 +28,7 @@ from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.sharing import Sharing
 
 FIRST = 2.0**15
@@ -164,6 +165,8 @@ class TrainState:
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
     declared_state: DeclaredState = dataclasses.field(default_factory=lambda: DeclaredState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
+    schedules: ScheduledValues = dataclasses.field(default_factory=ScheduledValues)
+    """values of the stages' schedules, which no checkpoint holds"""
     local: Collection[str] = ()
     """names of the networks that each rank trains for itself; none outside of training"""
 
@@ -246,7 +249,8 @@ class TrainState:
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
         state, averages = self.declared_state.seen_in_samples(), self.sampling_values()
-        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state, averages=averages)
+        seen: Any = {"state": state, "averages": averages, "schedule": self.schedules.read}
+        return Nets(self.networks, frozen=self.frozen, training=False, values=values, **seen)
 
 
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:
