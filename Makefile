@@ -2,36 +2,39 @@
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo check test test-long test-browser test-cluster test-soak test-versions bench docs lint clean
+.PHONY: help setup dev demo check test test-long test-browser test-cluster test-soak test-versions bench docs lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile
 
-setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (about 4 minutes the first time)
+setup:  ## make .venv: TensorFlow, Horovod built against it, hvdgan (2 minutes or more the first time)
 	@bash launch/setup.sh
 
 demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes to the trainer
 	@bash launch/demo.sh $(ARGS)
 
-check: setup  ## run the quick tests before a commit, two at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
+dev:
+	@bash launch/setup.sh --dev
+
+check: dev  ## run the quick tests before a commit, two at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
 	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
 
-test: setup  ## run the tests of all promises, two at a time (about 15 minutes); ARGS='-k checkpoint -x' goes to pytest
+test: dev  ## run the tests of all promises, two at a time (about 15 minutes); ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
 
-test-long: setup  ## run what CI adds, two at a time: further kinds, ranks and controllers, many kills; ARGS as above
+test-long: dev  ## run what CI adds, two at a time: further kinds, ranks and controllers, many kills; ARGS as above
 	$(python) -m pytest -n 2 --dist worksteal -m "long and not cluster" $(ARGS)
 
-test-browser: setup  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
+test-browser: dev  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
 	  || echo "no Chromium: the tests are skipped; install chromium and chromium-driver"
 	$(python) -m pytest -m browser tests/browser $(ARGS)
 
-test-cluster: setup  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
+test-cluster: dev  ## run the tests on a two-node Slurm made for them; needs root on Debian; ARGS as above
 	$(python) -m pytest -m cluster tests/cluster $(ARGS)
 
-test-soak: setup  ## train for an hour while ranks die, freeze and the disk is full; needs root; HVDGAN_SOAK_RANKS=8
+test-soak: dev  ## train for an hour while ranks die, freeze and the disk is full; needs root; HVDGAN_SOAK_RANKS=8
 	$(python) -m pytest -s -n 0 -m soak tests/faults/test_soak.py $(ARGS)
 
 test-versions: setup  ## run a core of the tests with TensorFlow 2.18 and 2.21, on Python 3.11 and 3.13, and resume a run of 2.18 with 2.21 (about 25 minutes)
@@ -41,12 +44,12 @@ bench: setup  ## compare hvdgan with Horovod, tf.distribute, Keras and PyTorch (
 	@bash benchmarks/peers/setup.sh || echo "no PyTorch: its programs are left out"
 	$(python) benchmarks/peers/bench.py $(ARGS)
 
-docs: setup  ## build the site of these pages in build/site/index.html; fails on a link that leads nowhere
+docs: dev  ## build the site of these pages in build/site/index.html; fails on a link that leads nowhere
 	@rm -rf build/docs build/site && mkdir -p build/docs && cp -r README.md CHANGELOG.md CONTRIBUTING.md docs examples build/docs
 	@$(python) docs/make_api_table.py build/docs/docs/api.md
 	$(python) -m zensical build --strict
 
-lint: setup  ## ruff, mypy, phrases that nobody would say (.ci/phrases), and shellcheck
+lint: dev  ## ruff, mypy, phrases that nobody would say (.ci/phrases), and shellcheck
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy

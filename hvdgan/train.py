@@ -3,6 +3,7 @@
 from hvdgan.cli import start
 
 start.begin(__name__)
+start.stop_when_asked(__name__)
 
 from collections.abc import Sequence
 

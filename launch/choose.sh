@@ -161,5 +161,5 @@ print_plan() {
         gpu*) say "NCCL between GPUs, built with $cuda/bin/nvcc for compute capabilities $capabilities" ;;
     esac
     say "Horovod $(pin horovod) over $over: $mpi_why"
-    say "mpi4py $(pin mpi4py) on $messages"
+    if [[ " $lists " == *" mpi "* ]]; then say "mpi4py $(pin mpi4py) on $messages"; fi
 }

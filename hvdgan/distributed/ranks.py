@@ -127,6 +127,31 @@ class Ranks:
 
         return mean(values)
 
+    def sum(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """The sum of a tensor over the ranks, without a gradient; call it inside a tf.function.
+
+        The name is the same on all ranks, and no other collective's in the step.
+        """
+        if self.size == 1:
+            return values
+        hvd = backend.horovod()
+        # A group of its own, as in mean().
+        reduced = hvd.grouped_allreduce([values], device_dense=self._where, op=hvd.Sum, name=name)
+        self._time([values], reduced)
+        return reduced[0]
+
+    def join(self, values: tf.Tensor, name: str) -> tf.Tensor:
+        """The rows of all ranks' tensors in rank order, without a gradient; call it inside a tf.function.
+
+        The tensors may differ in their first dimension. The name is as that of sum().
+        """
+        if self.size == 1:
+            return values
+        with tf.device(self._where):
+            joined = backend.horovod().allgather(values, name=name)
+        self._time([values], [joined])
+        return joined
+
     def _time(self, sent: Sequence[tf.Tensor], received: Sequence[tf.Tensor]) -> None:
         """Note when a traced collective's inputs and its results are ready.
 

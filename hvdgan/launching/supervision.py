@@ -99,8 +99,18 @@ class Supervised:
         # horovodrun makes 1 of any exit code of its ranks, and srun 137, because it kills the last one.
         code = code and (self._said.code or code)
         if self._signals and not self._said.code and code not in (0, 75):
-            return 128 + self._signals[0]  # it came before there were ranks that could save
+            return self._stopped_early()
         return code if code >= 0 else 128 - code
+
+    def _stopped_early(self) -> int:
+        """The exit code, and a line, of what was asked to stop before there were ranks that could save."""
+        first, *others = map(signal.Signals, self._signals)
+        if not self.why_stopped:
+            line = f"hvdgan: stopped before the first step ({first.name}); nothing was written"
+            self._said.note(line.encode())
+            print(line, file=sys.stderr, flush=True)
+        # A second signal is of someone who does not want the run to be resumed.
+        return 128 + first if others or first == signal.SIGINT else 75
 
     def _copy(self, stream: IO[bytes], out: IO[bytes]) -> None:
         lines = Lines(self._said, self._starter.after_tag.encode(), has_tags=self._starter.words[0] != "srun")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from hvdgan.errors import UserError
-from hvdgan.recipe.batch import Parts
+from hvdgan.recipe.batch import Batch, Domain, Parts
+from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
 from hvdgan.settings.types import Kind
 
@@ -22,6 +23,16 @@ def flip(parts: Parts, axes: Sequence[str], random: Random) -> Parts:
         draws = random.uniform("flip" if axis == "width" else f"flip/{axis}", ())
         parts = parts.changed(functools.partial(_mirrored, axis=AXES[axis], stays=draws < 0.5))
     return parts
+
+
+def flip_batch(batch: Batch, axes: Sequence[str], random: Random) -> None:
+    """Mirror half of the samples of a batch, of each domain with draws of its own."""
+    sample = Parts(batch.images, batch.inputs, batch.constants, batch.arrays)
+    batch.images, batch.inputs, batch.constants, arrays = flip(sample, axes, random)
+    batch.arrays = ArraysByName(arrays)
+    for place, (name, each) in enumerate(batch.domains.items()):
+        images = flip(Parts(each.images), axes, random.scoped(name)).images if place else batch.images
+        batch.domains[name] = Domain(images, each.labels, each.conditions)
 
 
 def check_flips(axes: Sequence[str], flag: str, shape: Sequence[int], others: Mapping[str, Sequence[int]]) -> None:

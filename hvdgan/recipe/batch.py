@@ -65,6 +65,13 @@ class Batch:
         augment: function of images (B, H, W, C) and a key; returns the images as the discriminator should see them,
             with the augmentations of --diff-augment and --ada, drawn anew for each key. Without these flags it returns
             them unchanged.
+        mean: function of a tensor (k B, ...) whose rows belong to the samples, or (1, ...), a mean over them; returns
+            its mean over the whole global batch, (...), on every rank. Gradients flow to the samples of all ranks. For
+            losses alone, as the next two.
+        sum: function of a tensor (k, ...); returns the sum of all its rows on all ranks, (...), float32, or float64 of
+            float64. Gradients flow.
+        gather: function of a tensor (B, ...); returns the tensors of all samples of the global batch, (N, ...), in
+            their order, on every rank. Gradients flow.
         domains: samples of each domain by its name, a Domain each, if the recipe has `domains`; the attributes above
             are those of the first one.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
@@ -73,6 +80,8 @@ class Batch:
 
     Raises:
         AttributeError: the batch has no such attribute, or no such array; the message names those that it has.
+        UserError: mean, sum or gather is called in sample() or evaluate(), in a branch, a loop or a function of
+            TensorFlow, with --accumulate, in an update with reduce=False, or with a tensor of another shape.
     """
 
     def __init__(
@@ -92,6 +101,7 @@ class Batch:
         self.images, self.labels, self.random = images, labels, random
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
+        self.mean, self.sum, self.gather = (_of_losses(name) for name in ("mean", "sum", "gather"))
         self.domains, self.arrays = domains or {}, ArraysByName(arrays or {})
         self.truncation = 1.0
         self.state = StateValues({})
@@ -103,6 +113,16 @@ class Batch:
         raise AttributeError(
             f"the batch has no {name}; it has {', '.join(sorted(self.__dict__))}; draw() can add to it"
         )
+
+
+def _of_losses(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Make what a batch that is not a loss's has under this name."""
+
+    def refuse(x: tf.Tensor) -> tf.Tensor:
+        what = f"batch.{name} is over the global batch of a step, and sample() and evaluate() see none"
+        raise Mistake(f"{what}; call it in a loss, or return a number of each sample")
+
+    return refuse
 
 
 def scoped(batch: Batch, scope: str) -> Batch:

@@ -74,6 +74,9 @@ def networks_of(recipe: Recipe) -> dict[str, keras.Model]:
     at = recipe.networks
     networks = named(at, what="networks()", kind=keras.layers.Layer, must=NETWORKS, takes="(self)")
     for name, network in networks.items():
+        check(
+            "/" not in name, f"network {name}: / divides the names of tensors in a checkpoint; choose another name", at
+        )
         advice = "call it on an example, or give it an Input, in networks()"
         check(network.built, f"network {name} is not built; {advice}", at)
         _refuse_half_precision(name, network, at)
@@ -137,7 +140,7 @@ def optimizers_of(
     for name, each in ((name, given[name]) for name in networks if name in given):
         for choice, optimizer in each.items() if isinstance(each, dict) else [("", each)]:
             what = f"optimizers() gives {choice!r} of {name} as {described(optimizer)}"
-            fits = isinstance(choice, str) and isinstance(optimizer, keras.optimizers.Optimizer)
+            fits = isinstance(choice, str) and "/" not in choice and isinstance(optimizer, keras.optimizers.Optimizer)
             check(fits, f"{what}; it must return {OPTIMIZERS}", at)
             optimizers[f"{name}/{choice}" if isinstance(each, dict) else name] = optimizer
     for name, optimizer in optimizers.items():

@@ -19,10 +19,9 @@ from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.cpu_or_gpu import to_device
 from hvdgan.networks.layers import averages_of, moved_in_calls
 from hvdgan.recipe import ada
-from hvdgan.recipe.augment import diff_augment, flip
-from hvdgan.recipe.batch import Batch, Domain, Parts, StateValues, scoped, shrunk
+from hvdgan.recipe.augment import diff_augment, flip_batch
+from hvdgan.recipe.batch import Batch, StateValues, scoped, shrunk
 from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
-from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
@@ -34,6 +33,7 @@ from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.optimizers import Before, apply_gradients, apply_if, changed_by, global_norm, values_of
 from hvdgan.training.train_state import TrainState
+from hvdgan.training.whole_batch import Traffic, WholeBatch
 
 Metrics = dict[str, tf.Tensor]
 """scalars by name"""
@@ -85,6 +85,8 @@ class StageStep:
         """in the step that is being traced, the last update that has changed a network, by the network's name"""
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
+        self.traffic: dict[str, Traffic] = {}
+        """what batch.mean, sum and gather send in each update that was traced, by its name"""
         self.of_several: list[Mistake] = []
         """what several ranks would refuse of the losses that were traced"""
         self.metrics: set[str] = set()
@@ -239,12 +241,7 @@ class StageStep:
         batch = prepare(self._recipe, data, random, f"stage {self.stage.name}: ", of_data)
         if self.stage.size is not None:
             batch.images = shrunk(batch.images, self.stage.size)
-        sample, axes = Parts(batch.images, batch.inputs, batch.constants, batch.arrays), config.mirrored_axes
-        batch.images, batch.inputs, batch.constants, arrays = flip(sample, axes, of_data)
-        batch.arrays = ArraysByName(arrays)
-        for place, (name, each) in enumerate(batch.domains.items()):
-            flipped = flip(Parts(each.images), axes, of_data.scoped(name)).images if place else batch.images
-            batch.domains[name] = Domain(flipped, each.labels, each.conditions)
+        flip_batch(batch, config.mirrored_axes, of_data)
         return batch
 
     def _loss(
@@ -264,6 +261,9 @@ class StageStep:
             return images if config.ada is None else ada.adaptive(images, batch.state.ada[0], batch.random, key)
 
         batch.augment = augment
+        whole = WholeBatch(self._ranks, config, self._recipe.pack, update, where)
+        batch.mean, batch.sum, batch.gather = whole.mean, whole.sum, whole.gather
+        self.traffic[update.name] = whole.traffic
         of_calls: list[tuple[str, tf.Tensor | None]] = []
         nets = Nets(
             state.networks,

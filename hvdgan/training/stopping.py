@@ -54,10 +54,10 @@ class Stopping:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        # The end of a process takes a while, in which a request that comes late must not kill it.
+        late: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
         for number, handler in self._handlers.items():
-            # The end of a process takes a while, in which a request that comes late must not kill it.
-            is_late = self._ends_process and number in (signal.SIGUSR1, signal.SIGUSR2)
-            signal.signal(number, _ignore if is_late else handler)
+            signal.signal(number, late.get(number, _ignore) if self._ends_process else handler)
 
     def take_interrupts(self) -> None:
         """Treat Ctrl-C as a request to stop from now on, because there is progress to save."""

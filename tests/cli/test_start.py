@@ -94,6 +94,16 @@ def test_help_and_a_missing_path_need_no_tensorflow(tmp_path):
     assert len(errors) == len(missing) and all("no-" in line for line in errors), done.stderr
 
 
+@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 75), ("SIGUSR1", 75), ("SIGUSR2", 75), ("SIGINT", 130)])
+def test_a_signal_while_libraries_are_imported_is_one_line_of_rank_0(tmp_path, number, code):
+    (tmp_path / "tensorflow.py").write_text(f"import os, signal\nos.kill(os.getpid(), signal.{number})\n")
+    more = {"PYTHONPATH": f"{tmp_path}:{environment()['PYTHONPATH']}", "HOROVOD_SIZE": "2"}
+    for rank in (0, 1):
+        done = run([sys.executable, "-m", "hvdgan.train"], tmp_path, **more, HOROVOD_RANK=str(rank))
+        assert done.returncode == code and done.stdout == ""
+        assert (number in done.stderr) == done.stderr.count("\n") == (rank == 0), done.stderr
+
+
 def test_without_tensorflow_a_command_says_so_in_one_line(tmp_path):
     missing = "raise ModuleNotFoundError('No module named tensorflow', name='tensorflow')\n"
     (tmp_path / "tensorflow.py").write_text(missing)

@@ -252,6 +252,17 @@ def test_a_signal_before_there_are_ranks_ends_the_launcher(machine, send, number
     assert process.stderr.read() == "saved\nrank 1: gone\n" and process.wait(timeout=60) == 75
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR2, 75)])
+def test_a_run_that_is_stopped_before_it_has_ranks_is_one_line_and_may_be_requeued(machine, number, code):
+    acts = """trap 'exit 143' TERM; printf '[0]<stderr>:begun\n' >&2; while :; do sleep 0.1; done"""
+    environment = machine.environment(HVDGAN_ACTS=acts)
+    process = subprocess.Popen([*LAUNCH, "--gloo", "-np", "2"], env=environment, stderr=subprocess.PIPE, text=True)
+    assert "begun\n" in iter(process.stderr.readline, "")
+    process.send_signal(number)
+    said = process.stderr.read()
+    assert process.wait(timeout=60) == code and said.count("\n") == 1 and number.name in said
+
+
 TINY = "--recipe tiny:Tiny --image-size 8 --global-batch-size 4 --log-every 1 --sample-every 0".split()
 TINY += ["--steps", "1000000", "--report", "never", "--peer-timeout", "5", "--run-dir", "a run"]
 

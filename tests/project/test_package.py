@@ -2,6 +2,7 @@
 Modules: __main__"""
 
 import os
+import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -108,3 +109,13 @@ def test_a_folder_of_its_name_does_not_hide_it(tmp_path):
     (tmp_path / "hvdgan").mkdir()
     done = run([sys.executable, "-c", "import hvdgan; print(hvdgan.__version__)"], tmp_path, PYTHONPATH="")
     assert done.stdout.strip() == __version__, done.stderr
+
+
+@pytest.mark.parametrize("word", ["--help", "recipes"])
+def test_a_reader_may_close_the_pipe(word):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "hvdgan", word]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

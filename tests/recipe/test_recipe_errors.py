@@ -60,6 +60,7 @@ def folder(tmp_path, monkeypatch):
             FOOL + "the loss fails: ValueError: it makes weights, which nothing would train; make the layer",
         ),
         ("InNumPy", "generator; a tf.numpy_function has no gradient"),
+        ("OfParts", "network whole/part: / divides the names of tensors in a checkpoint"),
         ("LateHead", "network discriminator makes two_heads/dense_1/kernel in training only; build it by"),
     ],
 )

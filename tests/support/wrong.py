@@ -230,6 +230,11 @@ class KeptMeans(OwnMean):
     layer = Keeping
 
 
+class OfParts(Tiny):
+    def networks(self):  # here
+        return {"whole/part" if name == "generator" else name: each for name, each in super().networks().items()}
+
+
 class Lists(Tiny):
     """No mistake: options that are lists."""
 

@@ -1,0 +1,134 @@
+"""Sums, means and rows over the samples of all ranks in a loss, with gradients: batch.sum, batch.mean, batch.gather.
+
+Rank r multiplies its loss L_r by f_r, and Horovod adds up the gradients of f_r L_r over the ranks: see StageStep. So a
+step descends F = sum(f_r L_r). Let every loss read s = sum(x_r), where rank r computes x_r of its own samples. Then
+
+    dF / dx_r = sum over q of f_q dL_q / ds
+
+which is the sum over the ranks of what each one's backward pass has found at s: the gradient of a sum over the ranks is
+a sum over the ranks. No factor is left, whatever f_r is, a loss scale included. The mean over N samples, of which rank
+r has n_r, is such a sum of x_r = (n_r / N) mean_r, whose own gradient TensorFlow knows. Rows that are gathered are the
+sum of blocks which are zero but for a rank's own, so the gradient is the sum over the ranks, of which a rank takes its
+own rows; and the gradient of that is to gather again. All is linear, so gradients of gradients are right, too.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.recipe.contract import tensor_of
+from hvdgan.recipe.recipe_errors import check, described
+from hvdgan.recipe.stages import Update
+from hvdgan.settings.config import Config
+
+
+@dataclasses.dataclass
+class Traffic:
+    """What the functions of a loss send, in units of all-reduces: gathering is half of one."""
+
+    reductions: float = 0.0
+    """number"""
+    bytes: float = 0.0
+
+
+class WholeBatch:
+    """The functions of one loss, on the rank whose slice of the global batch it sees."""
+
+    def __init__(self, ranks: Ranks, config: Config, pack: int, update: Update, where: str) -> None:
+        """`where` begins the messages."""
+        self._ranks, self._total, self._pack, self._where = ranks, config.global_batch_size, pack, where
+        self._first, self._past = ranks.slice_of(self._total)
+        self._refusal = "" if update.reduce else "is over all ranks, and reduce=False trains each by itself"
+        if config.accumulate > 1:
+            parts = f"of which --accumulate {config.accumulate} computes one part after another"
+            self._refusal = f"needs the whole batch, {parts}; {_INSTEAD}"
+        # A branch or a loop may run on some ranks alone, and the others would wait.
+        self._graph = tf.compat.v1.get_default_graph()
+        self._calls = 0
+        self.traffic = Traffic()
+
+    def mean(self, x: Any) -> tf.Tensor:
+        """See Batch."""
+        x, count = self._checked("mean", x), self._past - self._first
+        fits = x.shape[0] == 1 or self._pack * x.shape[0] % count == 0
+        rows = f"its first axis must be that of the samples, of which this rank has {count}"
+        check(fits, f"{self._where}: batch.mean of {described(x)}; {rows}, or 1 for a mean over them")
+        mean = self._sum(tf.reduce_mean(_wide(x), 0) * (count / self._total))
+        return tf.cast(mean, x.dtype if x.dtype.is_floating else mean.dtype)
+
+    def sum(self, x: Any) -> tf.Tensor:
+        """See Batch."""
+        return self._sum(tf.reduce_sum(_wide(self._checked("sum", x)), 0))
+
+    def gather(self, x: Any) -> tf.Tensor:
+        """See Batch."""
+        x, count = self._checked("gather", x), self._past - self._first
+        rows = f"its first axis must be that of the samples, of which this rank has {count}"
+        # Rows of two joined batches, or several of a sample on the first axis, could be in another order on one rank.
+        check(x.shape[0] in (count, count // self._pack), f"{self._where}: batch.gather of {described(x)}; {rows}")
+        of_each = 1 if x.shape[0] == count else self._pack
+        if not x.dtype.is_floating:
+            return self._join_rows(x, of_each)
+        return tf.cast(self._rows(_wide(x), of_each), x.dtype)
+
+    def _checked(self, name: str, x: Any) -> tf.Tensor:
+        """The tensor, unless the function cannot be called here or on it."""
+        what, tensor = f"{self._where}: batch.{name}", tensor_of(x)
+        check(not self._refusal, f"{what} {self._refusal}")
+        inside = tf.compat.v1.get_default_graph() is not self._graph
+        check(not inside, f"{what} is called in a branch, a loop or a function, where ranks could differ; {_OUTSIDE}")
+        fits = tensor is not None and tensor.shape.rank and tensor.shape.is_fully_defined()
+        check(fits, f"{what} of {described(x)}; it takes a tensor of known shape, the first axis that of the samples")
+        return tensor
+
+    def _sum(self, values: tf.Tensor) -> tf.Tensor:
+        """The sum over the ranks, whose gradient is such a sum."""
+        return _linear(self._reduce, self._sum, values)
+
+    def _rows(self, values: tf.Tensor, of_each: int) -> tf.Tensor:
+        """The rows of all ranks, of which each belongs to so many samples."""
+        own = slice(self._first // of_each, self._past // of_each)
+        return _linear(
+            lambda rows: self._join_rows(rows, of_each),
+            lambda whole: _linear(lambda x: self._reduce(x)[own], lambda rows: self._rows(rows, of_each), whole),
+            values,
+        )
+
+    def _reduce(self, values: tf.Tensor) -> tf.Tensor:
+        self._note(1.0, values)
+        return self._ranks.sum(values, self._name())
+
+    def _join_rows(self, values: tf.Tensor, of_each: int) -> tf.Tensor:
+        joined = self._ranks.join(values, self._name())
+        joined.set_shape((self._total // of_each, *values.shape[1:]))
+        self._note(0.5, joined)
+        return joined
+
+    def _name(self) -> str:
+        """The name of the next collective; the scope of stage and update comes before it."""
+        inside = tf.compat.v1.get_default_graph() is not self._graph
+        check(not inside, f"{self._where}: the gradient of batch.mean, sum or gather is taken in a loop; {_OUTSIDE}")
+        self._calls += 1
+        return f"whole_batch_{self._calls}"
+
+    def _note(self, share: float, values: tf.Tensor) -> None:
+        self.traffic.reductions += share
+        self.traffic.bytes += share * math.prod(values.shape) * values.dtype.size
+
+
+_INSTEAD = "leave it out, and take more ranks, or make the network in keras.RematScope"
+_OUTSIDE = "call it outside of tf.cond, tf.while_loop, tf.map_fn and tf.function"
+
+
+def _linear(forward: Callable[[tf.Tensor], tf.Tensor], adjoint: Callable[[tf.Tensor], tf.Tensor], x: Any) -> tf.Tensor:
+    """A linear function of x with its gradient."""
+    return tf.custom_gradient(lambda inputs: (forward(inputs), adjoint))(x)
+
+
+def _wide(x: tf.Tensor) -> tf.Tensor:
+    """The numbers in a type that they can be added up in, and that Horovod knows."""
+    return x if x.dtype in (tf.float32, tf.float64) else tf.cast(x, tf.float32)
