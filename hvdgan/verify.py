@@ -28,6 +28,7 @@ from hvdgan.files import outputs
 from hvdgan.launching.launched import unlaunched
 from hvdgan.launching.starters import built_with
 from hvdgan.settings.types import Positive
+from hvdgan.training.command import check_flags
 
 _HELP = """Prove hvdgan's promises for your own GAN and data, by five short runs on this machine's CPUs.
 
@@ -69,6 +70,7 @@ def main(
         if not (settings := Path(words[0]) / "config.json").is_file():
             raise UserError(f"{words[0]}: no run folder; expected one with a config.json, or flags of hvdgan.train")
         words[:1] = ["--config", str(settings)]
+    check_flags(words)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hvdgan-verify-", ignore_cleanup_errors=True) as folder:
         rows, facts = _Proof(Path(folder), request.timeout).rows(words)
@@ -116,7 +118,7 @@ class _Proof:
 
     def _run(self, what: str, module: str, *words: str) -> None:
         """Start a program and wait for its end; print what one that fails has printed."""
-        print(f"hvdgan: {what}", file=sys.stderr, flush=True)
+        print(f"running {what}", file=sys.stderr, flush=True)
         # Not the hosts of a Slurm job, nor GPUs, on which not every sum has the same order each time.
         variables = {name: value for name, value in unlaunched().items() if not name.startswith("SLURM_")}
         said = self._folder / f"{what}.txt"

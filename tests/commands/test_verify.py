@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
+from hvdgan import verify
 from launching import ROOT, run
+from messages import refused
 from small import data_flags, flags, long_but, write_showers
 
 TINY = "--image-size 8 --global-batch-size 16".split()
@@ -28,7 +30,7 @@ EXAMPLES = {
 LONG = pytest.mark.long
 
 
-def verify(folder, *words, code=0):
+def rows_of(folder, *words, code=0):
     """The rows of verify.json, each verdict with what it says, by the names of the checks."""
     before = {*folder.iterdir()}
     done = run([sys.executable, "-m", "hvdgan.verify", *words], folder, forked=True)
@@ -43,7 +45,7 @@ def verify(folder, *words, code=0):
 def test_each_recipe_passes(tmp_path, name):
     write_showers(tmp_path / "showers.npz")
     words = ["--recipe", name, *flags(name), *data_flags(name, tmp_path), "--global-batch-size", "8"]
-    assert len(verify(tmp_path, *words, *["--sync-batch-norm"] * (name in NORMED))) == 6
+    assert len(rows_of(tmp_path, *words, *["--sync-batch-norm"] * (name in NORMED))) == 6
 
 
 @LONG
@@ -54,7 +56,7 @@ def test_each_example_passes(tmp_path, name):
     if "data.npy" in EXAMPLES[name]:
         assert run([sys.executable, file, "data.npy"], tmp_path).returncode == 0
     words = f"--recipe {name} --width 4 --global-batch-size 8 {EXAMPLES[name]}".split()
-    assert len(verify(tmp_path, *words)) == 6
+    assert len(rows_of(tmp_path, *words)) == 6
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_each_example_passes(tmp_path, name):
     ],
 )
 def test_each_broken_promise_fails_by_its_name_and_no_other(tmp_path, recipe, named):
-    rows = verify(tmp_path, "--recipe", *recipe.split(), *TINY, code=1)
+    rows = rows_of(tmp_path, "--recipe", *recipe.split(), *TINY, code=1)
     assert {name for name, (verdict, _) in rows.items() if verdict == "fail"} == named.keys(), rows
     assert all(word in rows[check][1] for check, words in named.items() for word in words), rows
 
@@ -96,7 +98,15 @@ def test_a_run_folder_stands_for_its_settings_and_without_horovod_two_ranks_are_
     assert results["settings"]["steps"] == 100 and "tiny.py" in results["code"]
 
 
-def test_mistakes_are_one_line(tmp_path, capsys):
+@LONG
+def test_data_that_are_not_finite_are_named(tmp_path):
     np.save(tmp_path / "nan.npy", np.full((20, 8, 8, 1), np.nan, np.float32))
-    recipe = "--recipe", "tiny:Tiny", "--timeout", "300", "--json", str(tmp_path / "verify.json")
-    refused(verify.main, ["runs/none"], "runs/none", "config.json", capsys=capsys)
+    words = [sys.executable, "-m", "hvdgan.verify", "--recipe", "tiny:Tiny", "--data", "nan.npy"]
+    done = run(words, tmp_path, forked=True)
+    assert done.returncode == 2 and "nan.npy" in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.parametrize("words", refused("verify"))
+def test_mistakes_are_one_line(tmp_path, monkeypatch, messages, words):
+    monkeypatch.chdir(tmp_path)
+    messages.refuses("verify", verify.main, words, folder=tmp_path)
