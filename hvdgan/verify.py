@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +37,7 @@ _HELP = """Prove hvdgan's promises for your own GAN and data, by five short runs
 
 All other flags are those of hvdgan.train; a run folder stands for the settings of its run. Each stage takes the few
 steps in which all of its updates run, from new weights. The exit code is 1 if a promise does not hold."""
+Facts = dict[str, Any]
 _TRIAL = "hvdgan.diagnostics.trial"
 _CLAIMS = {
     "ownership": "an update changed the networks that it owns and no bit of anything else",
@@ -90,41 +91,36 @@ class _Proof:
     def __init__(self, folder: Path, timeout: float) -> None:
         self._folder, self._timeout = folder, timeout
 
-    def rows(self, words: Sequence[str]) -> tuple[list[Row], dict[str, Any]]:
+    def rows(self, words: Sequence[str]) -> tuple[list[Row], Facts]:
         """The result of each check, and the facts about the GAN; raises what the first run raises."""
-        self._run("one rank", _TRIAL, str(self._folder), *words)
-        facts: dict[str, Any] = json.loads((self._folder / "1.json").read_text())
+        trial = [_TRIAL, str(self._folder), *words]
+        self._run("one rank", *trial)
+        facts: Facts = json.loads((self._folder / "1.json").read_text())
         rows = [_ownership(facts), _non_finite(facts)]
         try:
             built_with()
+            rows += self._rows("ranks", lambda: self._of_two(trial, facts))
         except UserError as error:
             rows += [Row(check, "not checked", "warn", str(error)) for check in ("ranks", "samples")]
-        else:
-            launch = ["hvdgan.launch", "-np", "2", "-m", _TRIAL, str(self._folder), *words]
-            rows += self._checked("ranks", lambda: self._run("two ranks", *launch), lambda: self._of_two(facts))
-        rows += self._checked("resume", lambda: self._stop_and_resume(facts), self._of_resumed)
-        arguments = str(self._folder / "run"), facts["settings"]["recipe"], str(self._folder / "exported.npz")
-        export = lambda: self._run("exports", "hvdgan.inference.exported", *arguments)  # noqa: E731
-        rows += self._checked("exports", export, self._of_exports)
+        rows += self._rows("resume", lambda: self._of_resumed(facts["train"]))
+        rows += self._rows("exports", lambda: self._of_exports(facts["settings"]["recipe"]))
         return sorted(rows, key=lambda row: [*_CLAIMS].index(row.check)), facts
 
-    def _checked(self, check: str, runs: Callable[[], None], compare: Callable[[], list[Row]]) -> list[Row]:
-        """The rows of a comparison, or one that says why a run before it has failed."""
+    def _rows(self, check: str, work: Callable[[], list[Row]]) -> list[Row]:
+        """The rows of a check, or one with what a run that has failed has printed."""
         try:
-            runs()
+            return work()
         except RunError as error:
-            return [Row(check, str(error).splitlines()[-1], "fail", "a run has failed; its output is above")]
-        return compare()
+            return [Row(check, str(error), "fail")]
 
     def _run(self, what: str, module: str, *words: str) -> None:
-        """Start a program and wait for its end; print what one that fails has printed."""
+        """Start a program and wait for its end; raises what it has printed if it fails."""
         print(f"running {what}", file=sys.stderr, flush=True)
         # Not the hosts of a Slurm job, nor GPUs, on which not every sum has the same order each time.
         variables = {name: value for name, value in unlaunched().items() if not name.startswith("SLURM_")}
+        variables["CUDA_VISIBLE_DEVICES"] = ""
         said = self._folder / f"{what}.txt"
-        with started(
-            [sys.executable, "-m", module, *words], said, {**variables, "CUDA_VISIBLE_DEVICES": ""}
-        ) as process:
+        with started([sys.executable, "-m", module, *words], said, variables) as process:
             try:
                 code = process.wait(self._timeout)
             except subprocess.TimeoutExpired:
@@ -132,74 +128,69 @@ class _Proof:
         if code:
             raise (UserError if code == UserError.exit_code else RunError)(f"{what}: {complaint(said, code)}")
 
-    def _of_two(self, facts: Mapping[str, Any]) -> list[Row]:
-        steps, unlike = compare_steps(self._folder, facts), compare_samples(self._folder)
-        within = f"{len(facts['steps'])} steps; weights differ by at most {steps.largest:.0e} of their norm"
-        ranks = Row("ranks", steps.first, "fail", steps.cause) if steps.first else Row("ranks", within)
-        if not unlike:
-            return [ranks, Row("samples", f"{facts['settings']['global_batch_size']} samples")]
+    def _of_two(self, trial: Sequence[str], facts: Facts) -> list[Row]:
+        self._run("two ranks", "hvdgan.launch", "-np", "2", "-m", *trial)
+        largest, first, cause = compare_steps(self._folder, facts)
+        unlike = compare_samples(self._folder)
+        within = f"{len(facts['steps'])} steps; weights differ by at most {largest:.0e} of their norm"
+        found = f"{facts['settings']['global_batch_size']} samples"
+        wrong = f"{', '.join(unlike)} of two ranks are not those of one" if unlike else ""
         hint = "let sample() and draw() depend on the batch and its random numbers alone"
-        return [ranks, Row("samples", f"{', '.join(unlike)} of two ranks are others than of one", "fail", hint)]
+        return [_row("ranks", within, first, cause), _row("samples", found, wrong, hint)]
 
-    def _stop_and_resume(self, facts: Mapping[str, Any]) -> None:
+    def _of_resumed(self, train: Sequence[str]) -> list[Row]:
         """Train to the end, remove the later checkpoints, and let the same command resume."""
-        self._run("an uninterrupted run", "hvdgan.train", *facts["train"])
-        paths = newest_first(self._folder / "run" / "checkpoints")
-        paths[0].rename(self._folder / paths[0].name)
-        for path in paths[1:-1]:
+        self._run("an uninterrupted run", "hvdgan.train", *train)
+        last, *others = newest_first(self._folder / "run" / "checkpoints")
+        whole = last.rename(self._folder / last.name)
+        for path in others[:-1]:
             path.unlink()
-        self._run("a resumed run", "hvdgan.train", *facts["train"])
-
-    def _of_resumed(self) -> list[Row]:
-        (whole,) = newest_first(self._folder)
-        found = difference(whole, self._folder / "run" / "checkpoints" / whole.name)
-        wrong = [each["name"] for each in found["changed"] + found["unlike"]]
-        wrong += found["only_in_first"] + found["only_in_second"]
-        last = f"step {step_of(whole)}"
-        if not wrong:
-            return [Row("resume", f"{last}: {found['identical']} tensors have equal bits")]
+        self._run("a resumed run", "hvdgan.train", *train)
+        found = difference(whole, last)
+        wrong = [*(each["name"] for each in found["changed"] + found["unlike"]), *found["only_in_first"]]
+        what = f"step {step_of(last)}: {wrong[0]} differs, and {len(wrong) - 1} more" if wrong else ""
         hint = "the recipe keeps something that no checkpoint holds; keep it in a network or in state()"
-        return [Row("resume", f"{last}: {wrong[0]} differs, and {len(wrong) - 1} more", "fail", hint)]
+        return [_row("resume", f"step {step_of(last)}: {found['identical']} tensors have equal bits", what, hint)]
 
-    def _of_exports(self) -> list[Row]:
-        with np.load(self._folder / "exported.npz") as found:
+    def _of_exports(self, recipe: str) -> list[Row]:
+        path = self._folder / "exported.npz"
+        self._run("exports", "hvdgan.inference.exported", str(self._folder / "run"), recipe, str(path))
+        with np.load(path) as found:
             names = sorted({name.rpartition("/")[0] for name in found})
             unlike = [name for name in names if not are_alike(found[f"{name}/0"], found[f"{name}/1"])]
-        if unlike:
-            return [Row("exports", f"{', '.join(unlike)} differ from those of hvdgan.sample", "fail")]
-        return [Row("exports", f"{', '.join(names)} as SavedModel")]
+        wrong = f"{', '.join(unlike)} differ from what hvdgan.sample draws" if unlike else ""
+        return [_row("exports", f"{', '.join(names)} of SavedModels", wrong)]
 
 
-def _ownership(facts: Mapping[str, Any]) -> Row:
-    strays = [(each["update"], name) for each in facts["updates"] for name in each["strays"]]
-    if strays:
-        found = (
-            f"update {strays[0][0]} changes {strays[0][1]}, which it does not own; {len(strays)} such tensors in all"
-        )
-        return Row("ownership", found, "fail", "let a loss change nothing, and name what an update trains in owns")
-    if idle := [each["update"] for each in facts["updates"] if each["is_idle"]]:
-        return Row("ownership", f"update {idle[0]} changes nothing", "fail", "its gradients are 0; look at its loss")
-    updates = ", ".join(f"{each['update']} {each['changed']}" for each in facts["updates"])
-    return Row("ownership", f"tensors changed by each update: {updates}")
+def _row(check: str, found: str, wrong: str, hint: str = "") -> Row:
+    return Row(check, wrong, "fail", hint) if wrong else Row(check, found)
 
 
-def _non_finite(facts: Mapping[str, Any]) -> Row:
+def _ownership(facts: Facts) -> Row:
+    wrong, found = list[str](), list[str]()
+    for each in facts["updates"]:
+        wrong += [f"update {each['update']} changes {name}, which it does not own" for name in each["strays"]]
+        wrong += [f"update {each['update']} changes no weight"] if each["is_idle"] else []
+        found.append(f"{each['update']} {each['changed']}")
+    hint = "let a loss change nothing itself, and let its gradient reach what its update owns"
+    return _row("ownership", f"tensors changed by each update: {', '.join(found)}", "".join(wrong[:1]), hint)
+
+
+def _non_finite(facts: Facts) -> Row:
     taken = [(each["update"], name) for each in facts["updates"] for name in each["taken"]]
-    if not taken:
-        return Row("non-finite", "a sample of NaN is refused, and nothing has changed")
+    wrong = "".join(f"update {update} of a sample of NaN changes {name}" for update, name in taken[:1])
     hint = "the loss hides numbers that are not finite; let it become NaN, too"
-    return Row("non-finite", f"update {taken[0][0]} changes {taken[0][1]} by a sample of NaN", "fail", hint)
+    return _row("non-finite", "a sample of NaN is refused, and nothing has changed", wrong, hint)
 
 
-def _sentence(rows: Sequence[Row], facts: Mapping[str, Any]) -> str:
-    """What holds, for the appendix of a paper."""
+def _sentence(rows: Sequence[Row], facts: Facts) -> str:
+    """What holds, for the appendix of a paper, and what does not."""
     settings, versions = facts["settings"], facts["versions"]
-    shown = [_CLAIMS[row.check] for row in rows if row.verdict == "ok"]
-    with_ = f"hvdgan {versions['hvdgan']} (TensorFlow {versions['tensorflow']}, Keras {versions['keras']})"
     of = f"{settings['recipe']} on {settings['data']}, for {len(facts['steps'])} steps on CPUs"
-    failed = [_CLAIMS[row.check] for row in rows if row.verdict == "fail"]
-    what = [f"that {each}" for each in shown] + [f"it does not hold that {each}" for each in failed]
-    return f"We checked with {with_}, for {of}: {'; '.join(what)}."
+    by = f"hvdgan {versions['hvdgan']} (TensorFlow {versions['tensorflow']}, Keras {versions['keras']})"
+    words = {"ok": "that", "fail": "not that"}
+    shown = [f"{words[row.verdict]} {_CLAIMS[row.check]}" for row in rows if row.verdict in words]
+    return f"We checked with {by}, for {of}: {'; '.join(shown)}."
 
 
 if __name__ == "__main__":

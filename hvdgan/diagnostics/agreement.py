@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,19 +16,12 @@ _OF_SAMPLES = 1e-4
 _NUDGED = ("1", "2")
 
 
-class Comparison(NamedTuple):
-    """What two ranks compute, compared with what one computes."""
+def compare_steps(folder: Path, facts: Mapping[str, Any]) -> tuple[float, str, str]:
+    """Compare the tensors of all steps, in the order in which the updates change them.
 
-    largest: float
-    """largest difference of the weights and the state of the networks that an update owns, relative to their norm"""
-    first: str = ""
-    """first tensor that differs by more than rounding; empty: none"""
-    cause: str = ""
-    """likely cause of it"""
-
-
-def compare_steps(folder: Path, facts: Mapping[str, Any]) -> Comparison:
-    """Compare the tensors of all steps, in the order in which the updates change them."""
+    Returns the largest difference of the networks of an update, relative to their norm, the first tensor that differs
+    by more than rounding, and the likely cause; two empty ones if there is none.
+    """
     largest = 0.0
     with np.load(folder / "1.npz") as one, np.load(folder / "2.npz") as two:
         known = {name.partition("/")[2].partition("/")[2] for name in two if name.startswith("0/")}
@@ -41,11 +34,11 @@ def compare_steps(folder: Path, facts: Mapping[str, Any]) -> Comparison:
                 if apart > _MARGIN * nudged + _ROUNDING * (norm + scales[name.partition("/")[0]]):
                     relative, rounding = (each / norm if norm else float(each > 0) for each in (apart, nudged))
                     differs = f"{name} differs by {relative:.1g} (by rounding: {rounding:.1g})"
-                    return Comparison(relative, f"step {step}, stage {update}: {differs}", _cause(name, update, facts))
+                    return relative, f"step {step}, stage {update}: {differs}", _cause(name, update, facts)
             mine = [each for name, each in found.items() if name.startswith("networks/")]
             apart, _, norm = np.linalg.norm(np.reshape(mine, (-1, 3)), axis=0)
             largest = max(largest, apart / norm if norm else 0.0)
-    return Comparison(largest)
+    return largest, "", ""
 
 
 def compare_samples(folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from hvdgan.files import outputs
 from hvdgan.networks.layers import averages_of, layers_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.sampling import Drawing
-from hvdgan.recipe.stages import Stage, Update
+from hvdgan.recipe.stages import Stage
 from hvdgan.settings.config import Config, to_json
 from hvdgan.training.build import Run, build
 from hvdgan.training.command import Command, parse
@@ -81,7 +82,7 @@ def main(words: list[str]) -> int:
 
 
 def in_sgd(recipe: type[Recipe]) -> type[Recipe]:
-    """The recipe with SGD and momentum in place of its optimizers, at one rate, and with stages of a few steps."""
+    """The recipe with SGD in place of its optimizers, and stages of the few steps in which all updates run."""
 
     def optimizers(self: Recipe) -> dict[str, Any]:
         def sgd() -> keras.optimizers.SGD:
@@ -92,24 +93,18 @@ def in_sgd(recipe: type[Recipe]) -> type[Recipe]:
         return {k: {name: sgd() for name in each} if isinstance(each, dict) else sgd() for k, each in found.items()}
 
     def stages(self: Recipe) -> list[Stage]:
-        return [
-            dataclasses.replace(stage, steps=few_steps(stage), updates=[_at_one_rate(each) for each in stage.updates])
-            for stage in recipe.stages(self)
-        ]
+        found = []
+        for stage in recipe.stages(self):
+            # Without a limit some gradients are too long for the rate.
+            limits = [each.clip_norm or (None if each.clip_value else 1.0) for each in stage.updates]
+            plain = functools.partial(dataclasses.replace, learning_rate=None, betas=None)
+            updates = [plain(each, clip_norm=limit) for each, limit in zip(stage.updates, limits, strict=True)]
+            few = min(stage.steps, 1 + max(update.every for update in updates))
+            found.append(dataclasses.replace(stage, steps=few, updates=updates))
+        return found
 
     methods = {"optimizers": optimizers, "stages": stages, "__module__": recipe.__module__}
     return type(recipe.__name__, (recipe,), methods)
-
-
-def few_steps(stage: Stage) -> int:
-    """The fewest steps in which each update of a stage runs, and one more."""
-    return min(stage.steps, 1 + max(update.every for update in stage.updates))
-
-
-def _at_one_rate(update: Update) -> Update:
-    # Without a limit some losses diverge at this rate.
-    norm = update.clip_norm or (None if update.clip_value else 1.0)
-    return dataclasses.replace(update, learning_rate=None, betas=None, clip_norm=norm)
 
 
 def samples_of(run: Run, data: Data) -> Values:
