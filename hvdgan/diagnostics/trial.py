@@ -27,7 +27,7 @@ from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
-from hvdgan.networks.layers import own_means_of, layers_of
+from hvdgan.networks.layers import layers_of, own_means_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.sampling import Drawing
 from hvdgan.recipe.stages import Stage

@@ -73,6 +73,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
         what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
         check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)
+        what = "equalizes by the histogram of all samples, of which a rank has its own; leave it out"
+        is_shared = isinstance(layer, keras.layers.Equalization)
+        check(not is_shared, f"network {name}, layer {layer.name}: {what}", recipe.networks)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
