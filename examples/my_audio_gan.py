@@ -1,7 +1,7 @@
 """A GAN for sounds, like WaveGAN (Donahue et al. 2019): --recipe my_audio_gan:MyAudioGAN
 
     python my_audio_gan.py chirps.npy
-    python -m hvdgan.train --recipe my_audio_gan:MyAudioGAN --data chirps.npy --axes WC
+    hvdgan train --recipe my_audio_gan:MyAudioGAN --data chirps.npy --axes WC
 
 Sounds are an array (N, samples, channels) of numbers in [-1, 1], as scipy.io.wavfile.read() gives integers
 to divide; 64 divides the number of samples. The first command makes 2,000 chirps of 1,024 samples.

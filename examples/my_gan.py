@@ -1,4 +1,4 @@
-"""A least-squares GAN (Mao et al. 2017): --recipe my_gan:MyGAN --image-size 16"""
+"""A least-squares GAN (Mao et al. 2017): --recipe my_gan:MyGAN --data digits --image-size 16"""
 
 import dataclasses
 
@@ -6,25 +6,23 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, Positive, Recipe, Schedule, Stage, Update
+from hvdgan.recipe import Count, Positive, Recipe, Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MyOptions:
     """Each field is a flag, with its string in --help and its value in config.json."""
 
-    warmup_steps: Count = 100
-    """steps of the first stage, which trains the discriminator alone"""
     steps: Count = 4000
-    """steps of the second stage, which trains both networks"""
+    """number of steps"""
     width: Count = 128
     """units of the hidden layers"""
     learning_rate: Positive = 5e-4
-    """Adam's step size at the beginning of a stage"""
+    """Adam's step size"""
 
 
 class MyGAN(Recipe):
-    """Two dense networks. The discriminator is trained alone first, then both, with rates that decay to zero."""
+    """Two dense networks, trained in one stage."""
 
     Options = MyOptions
     ema = ("generator",)
@@ -45,13 +43,9 @@ class MyGAN(Recipe):
         return {name: keras.optimizers.Adam(self.options.learning_rate, 0.5) for name in ("generator", "discriminator")}
 
     def stages(self):
-        decay = Schedule(self.options.learning_rate, 0)
         judge = Update("judge", owns=["discriminator"], loss=self.judge)
-        both = [
-            dataclasses.replace(judge, learning_rate=decay),
-            Update("fool", owns=["generator"], loss=self.fool, learning_rate=decay),
-        ]
-        return [Stage("warmup", self.options.warmup_steps, [judge]), Stage("both", self.options.steps, both)]
+        fool = Update("fool", owns=["generator"], loss=self.fool)
+        return [Stage("adversarial", self.options.steps, [judge, fool])]
 
     def draw(self, random):
         return {"latents": random.normal("latents", (32,))}

@@ -1,7 +1,7 @@
 """A GAN for rows of a table with categories, like CTGAN (Xu et al. 2019): --recipe my_table_gan:MyTableGAN
 
     python my_table_gan.py people.npy
-    python -m hvdgan.train --recipe my_table_gan:MyTableGAN --data people.npy --categories 3,2
+    hvdgan train --recipe my_table_gan:MyTableGAN --data people.npy --categories 3,2
         --values "0=standard;1=log1p+standard;2=none;3=none;4=none;5=none;6=none"
 
 A row has its numbers first, and then each column of categories as zeros and a one, as pandas.get_dummies() makes them.

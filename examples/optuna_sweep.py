@@ -1,6 +1,6 @@
 """Looks for a learning rate with Optuna (pip install optuna), and prunes trials early: python examples/optuna_sweep.py
 
-`python -m hvdgan.report runs/optuna --out sweep.html` compares the trials.
+`hvdgan report runs/optuna --out sweep.html` compares the trials.
 """
 
 import optuna

@@ -48,7 +48,7 @@ class TrainedRun:
     def sample(
         self, samples: int = 64, *, seed: int = 0, class_: int | None = None
     ) -> np.ndarray | dict[str, np.ndarray]:
-        """Draw samples with the networks of the newest checkpoint, as hvdgan.sample does.
+        """Draw samples with the networks of the newest checkpoint, as hvdgan sample does.
 
         Args:
             samples: number of samples.
@@ -60,7 +60,7 @@ class TrainedRun:
             sample() makes several.
 
         Raises:
-            UserError: the samples need conditions, which hvdgan.sample takes.
+            UserError: the samples need conditions, which hvdgan sample takes.
         """
         from hvdgan.inference.inputs import blank_inputs, data_inputs
         from hvdgan.inference.trained import load_trained
@@ -70,7 +70,7 @@ class TrainedRun:
         trained = load_trained(self.run_dir, self.recipe)
         recipe, spec = trained.recipe, trained.recipe.data
         if spec.conditions and not recipe.shows_data:
-            raise UserError(f"samples of this run need conditions: python -m hvdgan.sample {self.run_dir} --condition")
+            raise UserError(f"samples of this run need conditions: hvdgan sample {self.run_dir} --condition")
         inputs = data_inputs(trained, self.data, seed) if recipe.shows_data else blank_inputs(spec)
         drawing = Drawing(recipe, trained.nets("averaged"), seed=seed, class_=class_)
         made = all_shown(joined([each for each, _ in draw_batches(drawing, inputs, samples, _AT_A_TIME)]), spec)
@@ -80,13 +80,13 @@ class TrainedRun:
 def fit(
     recipe: str | type[Recipe] = "dcgan", data: str | Path = "digits", *, logger: Any = "tensorboard", **settings: Any
 ) -> TrainedRun:
-    """Train a GAN from Python: the run of python -m hvdgan.train with the same settings, also on several ranks.
+    """Train a GAN from Python: the run of hvdgan train with the same settings, also on several ranks.
 
     Args:
         recipe: name as for --recipe, or a class that its module, or the notebook, has under its name.
         data: path or name as for --data, such as __main__:photos for an object of the notebook.
         logger: name as for --logger, a class, an object with the methods of Logger, or a list of these.
-        settings: flags of hvdgan.train with underscores, such as max_steps=100; True and False switch a flag on and
+        settings: flags of hvdgan train with underscores, such as max_steps=100; True and False switch a flag on and
             off, and None leaves it out.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.bench: measures a run with several numbers of ranks.
+"""The command hvdgan bench: measures a run with several numbers of ranks.
 
 It launches, in turn and `--repeats` times over: one rank; for each N of --ranks, N ranks, for strong scaling also with
 the same global batch; and N independent copies of one rank at the same time, which is the most that the machine can do.
@@ -32,7 +32,7 @@ from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 
-All other flags are those of hvdgan.train, such as --recipe dcgan --image-size 64 --data synthetic. Of a recipe with
+All other flags are those of hvdgan train, such as --recipe dcgan --image-size 64 --data synthetic. Of a recipe with
 several stages the first is measured, or those of --stages A=40,B=40, whose first steps do not count."""
 # The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}

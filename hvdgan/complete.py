@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.complete: fills holes of photographs with a trained completion network."""
+"""The command hvdgan complete: fills holes of photographs with a trained completion network."""
 
 from hvdgan.cli import start
 

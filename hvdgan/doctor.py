@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.doctor: checks that a run would work here; alone, or under a launcher."""
+"""The command hvdgan doctor: checks that a run would work here; alone, or under a launcher."""
 
 from hvdgan.cli import start
 

@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.evaluate: measures the networks of a run, after or beside its training."""
+"""The command hvdgan evaluate: measures the networks of a run, after or beside its training."""
 
 from hvdgan.cli import start
 

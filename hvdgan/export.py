@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.export: writes a trained network for use without hvdgan."""
+"""The command hvdgan export: writes a trained network for use without hvdgan."""
 
 from hvdgan.cli import start
 

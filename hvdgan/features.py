@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.features: gets the Inception network of FID, on a machine with internet."""
+"""The command hvdgan features: gets the Inception network of FID, on a machine with internet."""
 
 from hvdgan.cli import start
 
@@ -23,7 +23,7 @@ from hvdgan.settings.evaluation import INCEPTION_BYTES, INCEPTION_MD5
 
 _HELP = """Get the network of FID: the frozen graph classify_image_graph_def.pb of the archive inception-2015-12-05.tgz.
 
-Run `python -m hvdgan.features fetch` on a machine with internet, such as a login node; jobs never download. Nothing
+Run `hvdgan features fetch` on a machine with internet, such as a login node; jobs never download. Nothing
 else of the archive is unpacked. The SHA-256 of the file is printed and written next to it."""
 URL = "https://storage.googleapis.com/download.tensorflow.org/models/image/imagenet/inception-2015-12-05.tgz"
 """the address in TensorFlow's own documentation of its graph transforms; FID's first programs name the same file"""

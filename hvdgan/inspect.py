@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.inspect: shows and verifies checkpoints, or compares two."""
+"""The command hvdgan inspect: shows and verifies checkpoints, or compares two."""
 
 from hvdgan.cli import start
 

@@ -128,7 +128,7 @@ def _parser() -> _Parser:
     retries = "seconds until a lost host is tried again, from LOW on doubled each time (default: 20,600)"
     add("--cooldown", type=_cooldown, default=(20, 600), metavar="LOW,HIGH", help=retries)
     add("--list-hosts", action="store_true", help="print the hosts that there are now, and do nothing")
-    add = parser.add_argument_group("In a Slurm job, as hvdgan.slurm writes it").add_argument
+    add = parser.add_argument_group("In a Slurm job, as hvdgan slurm writes it").add_argument
     requeues = "requeue the job if it was asked to stop, at most COUNT times"
     add("--max-requeues", type=_number(0), metavar="COUNT", help=requeues)
     add("--stage-data", metavar="PATH", help="file or folder to copy to each node's own disk, which replaces --data")
@@ -170,7 +170,7 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _module(given: str | None, words: list[str]) -> tuple[str, list[str]]:
-    """The module that the ranks run, and its arguments: those of hvdgan.train, unless a command or -m names another."""
+    """The module that the ranks run, and its arguments: those of hvdgan train, unless a command or -m names another."""
     if given:
         return given, words
     if not words or words[0].startswith("--"):

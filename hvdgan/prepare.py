@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.prepare: packs samples of any kind into HDF5 files, alone or under mpirun."""
+"""The command hvdgan prepare: packs samples of any kind into HDF5 files, alone or under mpirun."""
 
 from hvdgan.cli import start
 
@@ -26,9 +26,9 @@ from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig, StoredConfig, TFRecordConfig
 from hvdgan.settings.types import Count, CountOrNever, Fit, Fraction, ImageSize, Words
 
-_HELP = """Pack samples into HDF5 files, which hvdgan.train reads with --data, faster than most other data.
+_HELP = """Pack samples into HDF5 files, which hvdgan train reads with --data, faster than most other data.
 
-SRC is all that hvdgan.train takes with --data, and the flags mean the same. Pictures get their size here; the numbers
+SRC is all that hvdgan train takes with --data, and the flags mean the same. Pictures get their size here; the numbers
 of arrays stay as they are, and a run applies the maps unless it gives its own. DST is the new folder. If the command is
 killed, the same command resumes it. The files have the same bytes for any number of processes. Under mpirun each rank
 but the first is a process, on one machine or on several that share SRC and DST."""

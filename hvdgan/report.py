@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.report: writes one HTML page about a run, or about several."""
+"""The command hvdgan report: writes one HTML page about a run, or about several."""
 
 from hvdgan.cli import start
 

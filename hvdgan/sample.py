@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.sample: draws samples with the networks of a run."""
+"""The command hvdgan sample: draws samples with the networks of a run."""
 
 from hvdgan.cli import start
 
@@ -62,7 +62,7 @@ class Request(NamedRecipe):
     data: str | None = None
     """data to start from, if the recipe needs some; default: those that the run was trained on"""
     axes: str | None = None
-    """axes of a sample in the arrays of --data, as for hvdgan.train; default: as the run's settings say"""
+    """axes of a sample in the arrays of --data, as for hvdgan train; default: as the run's settings say"""
     overwrite: bool = False
     """write over existing files"""
 
@@ -242,7 +242,7 @@ def _check(recipe: Recipe, request: Request) -> None:
     if recipe.shows_data and recipe.domains:
         raise UserError(
             f"{name} has the domains {' and '.join(recipe.domains)}, from one of which samples would start: give "
-            "pictures of one to hvdgan.translate, if the recipe has translate(), or look at the grids in the run folder"
+            "pictures of one to hvdgan translate, if the recipe has translate(), or look at the grids in the run folder"
         )
     members, data = f"--members {request.members}", f"--data {request.data}"
     needs_data = recipe.shows_data or (request.standing_statistics is not None and bool(recipe.data.conditions))

@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.slurm: writes the batch script of a run, and submits it with --submit."""
+"""The command hvdgan slurm: writes the batch script of a run, and submits it with --submit."""
 
 from hvdgan.cli import start
 
@@ -27,9 +27,9 @@ from hvdgan.settings.types import Count, CountOrNever
 if TYPE_CHECKING:
     from hvdgan.training.command import Command
 
-_HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan.train.
+_HELP = """Write the Slurm batch script of a run; the arguments after -- are those of hvdgan train.
 
-python -m hvdgan.slurm --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 -- --recipe dcgan > job.sbatch"""
+hvdgan slurm --nodes 4 --gpus-per-node 4 --time-limit 24:00:00 -- --recipe dcgan > job.sbatch"""
 _ASKS = Parameter(group=Group("Resources of the job", sort_key=1))
 _RUNS = Parameter(group=Group("Launch", sort_key=2))
 # The formats that sbatch accepts: minutes, minutes:seconds, hours:minutes:seconds, days-hours, and so on.
@@ -186,7 +186,7 @@ def main(arguments: list[str]) -> None:
         submit:
             hand the script to sbatch instead of printing it
         """
-        words = ["python", "-m", "hvdgan.slurm", *(word for word in own if word != "--submit"), *arguments[split:]]
+        words = ["hvdgan", "slurm", *(word for word in own if word != "--submit"), *arguments[split:]]
         text = script(job, of_trainer, f"Written by: {shlex.join(words)}")
         if _are_flags(job, of_trainer):
             if submit:
@@ -236,7 +236,7 @@ def _submit(text: str) -> None:
 
 
 def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
-    """Write the batch script of a job, whose arguments for hvdgan.train are followed by those given to sbatch."""
+    """Write the batch script of a job, whose arguments for hvdgan train are followed by those given to sbatch."""
     if job.test:
         launcher = "gloo" if job.launcher == "elastic" else job.launcher
         job = dataclasses.replace(job, time="5", signal_seconds=60, seeds=None, array=None, launcher=launcher)
@@ -351,7 +351,7 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
         yield f'    *) echo "this is no task of the array; submit with --array=0-{len(runs) - 1}" >&2; exit 2 ;;'
         yield "esac"
     yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
-    yield 'exec "$PYTHON" -m hvdgan.launch \\'
+    yield 'exec "$PYTHON" -m hvdgan launch \\'
     yield from (f"    {flag} \\" for flag in flags)
     yield "    doctor" if job.test else f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
 

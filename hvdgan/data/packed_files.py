@@ -1,4 +1,4 @@
-"""Packed samples, as hvdgan.prepare writes them: HDF5 files of one folder, read as users' own HDF5 files are.
+"""Packed samples, as hvdgan prepare writes them: HDF5 files of one folder, read as users' own HDF5 files are.
 
 hvdgan_packed.json            settings, source, the SHA-256 and the number of samples of each file, what was left out;
                               `complete` is true once all files are whole
@@ -33,15 +33,15 @@ from hvdgan.settings.config import Config
 INDEX = "hvdgan_packed.json"
 FORMAT = "hvdgan packed samples 1"
 AS_PACKED = ("axes", "inputs", "input_axes", "constants")
-"""settings of arrays that hvdgan.prepare has applied"""
+"""settings of arrays that hvdgan prepare has applied"""
 MAPS = ("values", "input_values", "constant_values", "condition_values")
-"""settings that a run may give instead of those of hvdgan.prepare, as it may --values-of"""
+"""settings that a run may give instead of those of hvdgan prepare, as it may --values-of"""
 _AXES = {1: "C", 2: "WC", 3: "HWC", 4: "DHWC"}
 _FILE = re.compile(r"packed-\d+-of-\d+\.h5")
 
 
 def is_packed(folder: str) -> bool:
-    """Whether hvdgan.prepare made this folder, or began to."""
+    """Whether hvdgan prepare made this folder, or began to."""
     return os.path.isfile(os.path.join(folder, INDEX))
 
 
@@ -79,12 +79,12 @@ def read_whole_index(folder: Path, flag: str) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{flag} {error}") from error
     if not index["complete"]:
-        raise UserError(f"{flag} {folder}: not finished; repeat the command of hvdgan.prepare, which resumes it")
+        raise UserError(f"{flag} {folder}: not finished; repeat the command of hvdgan prepare, which resumes it")
     return index
 
 
 class PackedFiles(JoinedFiles):
-    """The samples of a folder that hvdgan.prepare made, under the names that they had."""
+    """The samples of a folder that hvdgan prepare made, under the names that they had."""
 
     has_names = True
 
@@ -134,7 +134,7 @@ class PackedFiles(JoinedFiles):
         if flag == "--arrays":
             if name not in (there := self._index["settings"]["arrays"]):
                 said = f"{self.data} was packed with {', '.join(there) or 'no arrays'}"
-                raise UserError(f"--arrays {name}: {said}; pack it with python -m hvdgan.prepare --arrays")
+                raise UserError(f"--arrays {name}: {said}; pack it with hvdgan prepare --arrays")
             return super().find(f"arrays/{name}", flag)
         if flag != "--conditions":
             return super().find(name, flag)
@@ -143,7 +143,7 @@ class PackedFiles(JoinedFiles):
         if not (places := [place for place, each in enumerate(known) if column.fullmatch(each)]):
             raise UserError(
                 f"--conditions {name}: {self.data} was packed with {', '.join(known) or 'no conditions'}; pack others "
-                "with python -m hvdgan.prepare --conditions, or give --condition-table"
+                "with hvdgan prepare --conditions, or give --condition-table"
             )
         stored, numbers = self._conditions
         units = np.array(stored.units_of(len(known)) or [""] * len(known))[places].tolist()
@@ -193,7 +193,7 @@ class _PackedArray(DerivedStore):
         except RunError as error:
             if len(indices) == 1:
                 name = printable(os.fsdecode(self.key(int(indices[0]))))
-                raise RunError(f"{error} (sample {name}); hvdgan.prepare --verify checks all samples") from error
+                raise RunError(f"{error} (sample {name}); hvdgan prepare --verify checks all samples") from error
             return np.concatenate([self.read(indices[place : place + 1]) for place in range(len(indices))])
 
     def named(self, index: int) -> str:

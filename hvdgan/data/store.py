@@ -35,7 +35,7 @@ class DataRequest:
         paired: True if each sample must come with an input.
         peers: the ranks; each opens the data, and they share the work.
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
-        in_order: True if one thread reads the samples in ascending order, as hvdgan.prepare does; TFRecord files may be
+        in_order: True if one thread reads the samples in ascending order, as hvdgan prepare does; TFRecord files may be
             compressed as a whole then.
     """
 
@@ -136,7 +136,7 @@ class Store(abc.ABC):
         units: unit of all numbers, or one for each channel; empty where the file does not say.
         channels: names of the channels, where the file gives some.
         axes: letters of a sample's axes, as in --axes, where the file names them; else "".
-        prepared: True if hvdgan.prepare would not make reading faster.
+        prepared: True if hvdgan prepare would not make reading faster.
     """
 
     dims: tuple[str, ...] = ()

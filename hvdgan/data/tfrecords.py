@@ -201,7 +201,7 @@ class Records(Container):
         if not self._in_order and _is_gzip(file):
             return (
                 f"{where}: compressed with GZIP, so its records cannot be read in any order; pack them once with "
-                "python -m hvdgan.prepare, or decompress the file, as gunzip does"
+                "hvdgan prepare, or decompress the file, as gunzip does"
             )
         return (
             f"{where}: no record begins at its first byte; expected TFRecords, or for a pattern HDF5 or NetCDF files "

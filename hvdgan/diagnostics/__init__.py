@@ -1,1 +1,1 @@
-"""Checks of hvdgan.doctor and measurements of hvdgan.bench."""
+"""Checks of hvdgan doctor and measurements of hvdgan bench."""

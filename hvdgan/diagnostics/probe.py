@@ -127,7 +127,7 @@ def _last_line(output: IO[bytes]) -> str:
 
 
 class _Report:
-    """Writes messages to hvdgan.doctor, each as one line."""
+    """Writes messages to hvdgan doctor, each as one line."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out

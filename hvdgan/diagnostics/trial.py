@@ -50,12 +50,12 @@ Values = dict[str, np.ndarray]
 
 @main_of()
 def main(words: list[str]) -> int:
-    """Write to the folder words[0] what the trials of a command line of hvdgan.train, the other words, find."""
+    """Write to the folder words[0] what the trials of a command line of hvdgan train, the other words, find."""
     folder = Path(words[0])
     joining.claim()
     command = parse(words[1:])
     if command is None:
-        raise UserError("--print-config and --help are for hvdgan.train; leave them out")
+        raise UserError("--print-config and --help are for hvdgan train; leave them out")
     ranks = joining.start()
     evaluation = dataclasses.replace(command.config.evaluation, eval_samples=0, eval_held_out=1)
     off: dict[str, Any] = {"best_metric": None, "best_mode": None, "max_steps": None, "sample_every": 0}
@@ -162,7 +162,7 @@ def facts_of(run: Run) -> dict[str, Any]:
 
 
 def _training(command: Command, config: Config, run: Run, folder: Path) -> list[str]:
-    """Words of hvdgan.train for a run of as many steps, with the GAN's own optimizers."""
+    """Words of hvdgan train for a run of as many steps, with the GAN's own optimizers."""
     stages = ",".join(f"{stage.name}={stage.steps}" for stage in run.plan.stages)
     often: dict[str, Any] = {"checkpoint_every": max(1, run.last_step // 2), "keep": 0, "log_every": 1}
     config = dataclasses.replace(config, run_dir=folder / "run", stages=stages, **often)

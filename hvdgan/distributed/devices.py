@@ -15,7 +15,7 @@ from hvdgan.launching.launched import local_size, warn_once
 from hvdgan.launching.programs import by_nvidia_smi
 
 CPU_MEANT = "CUDA_VISIBLE_DEVICES= says that the CPU is meant"
-_ADVICE = f"python -m hvdgan.doctor has a row for each library; {CPU_MEANT}"
+_ADVICE = f"hvdgan doctor has a row for each library; {CPU_MEANT}"
 
 
 @dataclasses.dataclass(frozen=True)

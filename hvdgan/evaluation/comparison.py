@@ -79,7 +79,7 @@ class Comparison:
         if self._plan.features.published is False:
             yield (
                 "warning: the size or the MD5 of the --inception file is not that of the graph that published FIDs "
-                "use, so eval/fid cannot be compared with them; python -m hvdgan.features fetch gets the published file"
+                "use, so eval/fid cannot be compared with them; hvdgan features fetch gets the published file"
             )
         dimension, fewest = self._plan.features.dimension, min(self._chosen.count, self.reals.count)
         if fewest <= dimension:

@@ -154,7 +154,7 @@ def _inception_file(given: Path | None) -> Path:
     if named is None or not named.is_file():
         found = "no file is named" if named is None else f"there is no file {named}"
         raise UserError(
-            f"--eval-features inception: {found}; run python -m hvdgan.features fetch on a machine with internet, and "
+            f"--eval-features inception: {found}; run hvdgan features fetch on a machine with internet, and "
             f"name its file with --inception FILE or the environment variable {_VARIABLE}"
         )
     return named

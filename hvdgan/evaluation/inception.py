@@ -29,7 +29,7 @@ _INPUT = "ExpandDims"
 _FEATURES = "pool_3"
 _LOGITS = "softmax/logits/MatMul"
 _OLD_BATCH_NORM = "BatchNormWithGlobalNormalization"
-_FETCH = "get it with python -m hvdgan.features fetch"
+_FETCH = "get it with hvdgan features fetch"
 
 
 def resize(pictures: tf.Tensor, size: tuple[int, int], method: Method) -> tf.Tensor:

@@ -96,7 +96,7 @@ class Evaluating:
         asked, run_dir, manifest = self._asked, self._run_dir, trained.manifest
         if trained.recipe.domains:
             raise UserError(
-                f"{checkpoint}: hvdgan.evaluate compares samples with one data set, and the run has the domains "
+                f"{checkpoint}: hvdgan evaluate compares samples with one data set, and the run has the domains "
                 f"{', '.join(trained.recipe.domains)}; its metrics.jsonl has what its evaluate() has measured"
             )
         if asked.truncation != 1.0 and not trained.recipe.truncates:

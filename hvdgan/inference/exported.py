@@ -1,4 +1,4 @@
-"""Compares what exports of a checkpoint compute with what hvdgan computes: a program that hvdgan.verify starts."""
+"""Compares what exports of a checkpoint compute with what hvdgan computes: a program that hvdgan verify starts."""
 
 from hvdgan.cli import start
 

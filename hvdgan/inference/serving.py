@@ -173,7 +173,7 @@ class Serving:
         return tensor if found is None else _in_double(found, tensor, forward=True)
 
     def _shown(self, name: str, samples: tf.Tensor) -> tf.Tensor:
-        """An array of the samples as hvdgan.sample writes it."""
+        """An array of the samples as hvdgan sample writes it."""
         spec = self._recipe.data
         if not self._in_units:
             return samples

@@ -45,7 +45,7 @@ class Recipe:
     """number of samples that a loss sees as one, as PacGAN's discriminator does (Lin et al. 2018): a rank's samples, or
     those of a micro-batch, are a multiple of it; a property if an option says how many"""
     truncates: ClassVar[bool] = False
-    """whether sample() uses batch.truncation (hvdgan.sample --truncation)"""
+    """whether sample() uses batch.truncation (hvdgan sample --truncation)"""
     translates_multiples_of: ClassVar[int | None] = None
     """number of which the sides of pictures for translate() must be multiples (pixels); None: they are the data's"""
 
@@ -126,7 +126,7 @@ class Recipe:
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
         """Draw the tensors that all updates of a step share, such as latents and masks.
 
-        Two names have a meaning for hvdgan.sample: `latents`, float32 (B, ...), is what --interpolate interpolates;
+        Two names have a meaning for hvdgan sample: `latents`, float32 (B, ...), is what --interpolate interpolates;
         `classes`, integers (B,), is what --class sets. Draw the latter with
         random.integers("classes", (), self.data.num_classes).
 
@@ -137,7 +137,7 @@ class Recipe:
         return {}
 
     def sample(self, nets: Any, batch: Batch) -> tf.Tensor | dict[str, tf.Tensor]:
-        """Make samples to look at, for the grids in the run folder and for hvdgan.sample.
+        """Make samples to look at, for the grids in the run folder and for hvdgan sample.
 
         The batch has images of the data if `shows_data` is true, and draws that do not depend on the step.
 
@@ -183,7 +183,7 @@ class Recipe:
         return cls.evaluate is not Recipe.evaluate
 
     def complete(self, nets: Any, images: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Fill holes of images; hvdgan.complete can be used with a recipe that has this method.
+        """Fill holes of images; hvdgan complete can be used with a recipe that has this method.
 
         Args:
             images: images with holes, (B, H, W, C) float32 in [-1, 1].
@@ -200,7 +200,7 @@ class Recipe:
         return cls.complete is not Recipe.complete
 
     def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:
-        """Translate pictures; hvdgan.translate can be used with a recipe that has this method.
+        """Translate pictures; hvdgan translate can be used with a recipe that has this method.
 
         Args:
             images: pictures of the domain, or inputs of pairs, (B, H, W, C) float32 in [-1, 1], as large as those of

@@ -78,7 +78,7 @@ class Calo3D(Recipe):
     (--profile-weight), else thin tails are too thin. The paper's loss of counts of cells in bins of energy is left out.
 
     Command:
-        python -m hvdgan.train --recipe calo3d --data showers.h5:ECAL --axes DHW --conditions energy,theta
+        hvdgan train --recipe calo3d --data showers.h5:ECAL --axes DHW --conditions energy,theta
             --values power:0.85 --condition-values "energy=log1p+standard;theta=standard" --nf 8
             --learning-rate 1e-3 --global-batch-size 32 --ema-decay 0.998 --steps 7500
 

@@ -54,7 +54,7 @@ class Completion(Recipe):
     of the data's mean.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe completion --data digits --nf 16
+        hvdgan launch -np 2 train --recipe completion --data digits --nf 16
             --learning-rate 5e-4 --stages completion=600,discriminator=100,joint=600
 
     Expect:

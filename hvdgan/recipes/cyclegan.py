@@ -65,7 +65,7 @@ class CycleGAN(Recipe):
     (give --flip to mirror them); samples use averaged weights.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe cyclegan --data horse2zebra --image-size 128
+        hvdgan launch -np 2 train --recipe cyclegan --data horse2zebra --image-size 128
             --global-batch-size 2 --flip
 
     Expect:

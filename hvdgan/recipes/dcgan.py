@@ -36,7 +36,7 @@ class DCGAN(Recipe):
     """DCGAN with the non-saturating loss.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600
+        hvdgan launch -np 2 train --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600
 
     Expect:
         Most digits can be read from step 500 on; then the discriminator's loss is 0.4 to 1, the generator's 2 to 3. It

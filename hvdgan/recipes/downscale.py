@@ -70,7 +70,7 @@ class Downscale(Recipe):
 
     Command:
         python examples/data/random_fields.py --out fields.npz
-        python -m hvdgan.train --recipe downscale --data fields.npz --constants orography --values standard
+        hvdgan train --recipe downscale --data fields.npz --constants orography --values standard
             --input-values standard --constant-values standard --nf 8 --periodic both --global-batch-size 16
             --ema-decay 0.998 --steps 4000
 
@@ -108,7 +108,7 @@ class Downscale(Recipe):
         return [Stage("adversarial", self.options.steps, [judge, fool])]
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
-        """Draw noise (B, h, w, n) as `latents`, so that hvdgan.sample --interpolate leads from member to member."""
+        """Draw noise (B, h, w, n) as `latents`, so that hvdgan sample --interpolate leads from member to member."""
         return {"latents": self._noise(random, "noise")}
 
     def judge(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:

@@ -70,7 +70,7 @@ class Pix2Pix(Recipe):
     Differences from the paper: samples are drawn with BatchNorm's moving statistics instead of those of the test batch.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe pix2pix --data digits --nf 16 --learning-rate 5e-4
+        hvdgan launch -np 2 train --recipe pix2pix --data digits --nf 16 --learning-rate 5e-4
             --global-batch-size 16 --steps 1500
 
     Expect:

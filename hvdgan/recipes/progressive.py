@@ -44,7 +44,7 @@ class Progressive(Recipe):
     and averages carry on. Volumes as in saraGAN (Schoonhoven et al. 2020, section 3): sizes halve along all axes.
 
     Command:
-        python -m hvdgan.train --recipe progressive --data digits --nf 16 --latent-size 64 --fade-steps 300
+        hvdgan train --recipe progressive --data digits --nf 16 --latent-size 64 --fade-steps 300
             --size-steps 300 --steps 1500 --global-batch-size 32
 
     Expect:

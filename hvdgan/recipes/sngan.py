@@ -36,7 +36,7 @@ class SNGAN(Recipe):
     """SNGAN with residual networks and the hinge loss, class-conditional if the data has labels.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe sngan --data digits --nf 8 --d-updates 1
+        hvdgan launch -np 2 train --recipe sngan --data digits --nf 8 --d-updates 1
             --learning-rate 5e-4 --steps 2000
 
     Expect:

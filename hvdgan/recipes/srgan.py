@@ -47,7 +47,7 @@ class SRGAN(Recipe):
 
     Command:
         python examples/data/picture_features.py --data emoji/train.npz --out emoji.keras
-        python -m hvdgan.train --recipe srgan --data emoji/train.npz --features emoji.keras --nf 16 --blocks 4
+        hvdgan train --recipe srgan --data emoji/train.npz --features emoji.keras --nf 16 --blocks 4
             --learning-rate 1e-3 --global-batch-size 16 --stages pixel=600,adversarial=600
 
     Expect:

@@ -50,7 +50,7 @@ class StyleGAN2(Recipe):
     the mean over ranks.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe stylegan2 --data digits --nf 8 --latent-size 64
+        hvdgan launch -np 2 train --recipe stylegan2 --data digits --nf 8 --latent-size 64
             --global-batch-size 32 --steps 3000
 
     Expect:

@@ -41,7 +41,7 @@ class VAEGAN(Recipe):
     the new weights of those before it.
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe vae_gan --data digits --nf 16 --latent-size 32
+        hvdgan launch -np 2 train --recipe vae_gan --data digits --nf 16 --latent-size 32
             --steps 1200
 
     Expect:

@@ -39,7 +39,7 @@ class WGANGP(Recipe):
     (section 4).
 
     Command:
-        horovodrun -np 2 python -m hvdgan.train --recipe wgan_gp --data digits --nf 32 --n-critic 3
+        hvdgan launch -np 2 train --recipe wgan_gp --data digits --nf 32 --n-critic 3
             --learning-rate 5e-4 --steps 4000
 
     Expect:

@@ -59,6 +59,6 @@ def found(run_dir: Path, key: str) -> Facts | None:
 
 
 def lock_evaluations(run_dir: Path) -> Lock:
-    """Lock the evaluations of a run, so that one hvdgan.evaluate at a time measures it."""
+    """Lock the evaluations of a run, so that one hvdgan evaluate at a time measures it."""
     cure = "wait for its end: what it has measured is not measured again"
     return wait_for_lock(run_dir / "cache", named=f"{run_dir / FILE}", by="hvdgan.evaluate", cure=cure)

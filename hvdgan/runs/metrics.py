@@ -198,7 +198,7 @@ class Metrics:
         return steps[measured], seconds[measured]
 
     def add_evaluations(self, evaluations: Sequence[Facts]) -> None:
-        """Add the curves of metrics that hvdgan.evaluate has measured, if all was measured as the latest was."""
+        """Add the curves of metrics that hvdgan evaluate has measured, if all was measured as the latest was."""
         found: dict[str, dict[int, float]] = {}
         measured_with = [", ".join(f"{key} {each[key]}" for key in _COMPARED if key in each) for each in evaluations]
         if len(set(measured_with)) > 1:

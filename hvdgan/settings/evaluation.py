@@ -44,14 +44,14 @@ class EvaluationConfig(FeatureConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationRequest(NamedRecipe):
-    """What is evaluated, and how; the fields are flags of hvdgan.evaluate."""
+    """What is evaluated, and how; the fields are flags of hvdgan evaluate."""
 
     samples: Count = 50_000
     """number of samples"""
     real_samples: CountOrNever | None = None
     """number of real samples, each with the run's --flip also mirrored; default: as --samples; 0: all"""
     eval_features: str | None = None
-    """features in which the samples are compared, as for hvdgan.train; default: those of the run's settings"""
+    """features in which the samples are compared, as for hvdgan train; default: those of the run's settings"""
     inception: Path | None = None
     """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
     eval_resize: Literal["clean", "legacy"] | None = None
@@ -71,4 +71,4 @@ class EvaluationRequest(NamedRecipe):
     images: str | None = None
     """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
     axes: str | None = None
-    """axes of a sample in the arrays of --data and --images, as for hvdgan.train; default: as the run's settings say"""
+    """axes of a sample in the arrays of --data and --images, as for hvdgan train; default: as the run's settings say"""

@@ -1,4 +1,4 @@
-"""Reads the settings of hvdgan.train from flags, a file of settings, and defaults. Its --help needs no TensorFlow."""
+"""Reads the settings of hvdgan train from flags, a file of settings, and defaults. Its --help needs no TensorFlow."""
 
 import dataclasses
 import os
@@ -26,7 +26,7 @@ _HELP = {"--help", "-h", "--help-all"}
 _COMMAND = Group("Command", sort_key=10)
 _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
 
-  python -m hvdgan.train --data photos --image-size 64 --run-dir runs/photos
+  hvdgan train --data photos --image-size 64 --run-dir runs/photos
   hvdgan launch -np 4 train --config examples/stylegan2.toml
 
 --help-all lists all flags; --recipe NAME --help has those of another recipe."""
@@ -148,7 +148,7 @@ def answer(arguments: Sequence[str]) -> bool:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Refuse flags and settings that hvdgan.train would refuse, as far as that needs no TensorFlow."""
+    """Refuse flags and settings that hvdgan train would refuse, as far as that needs no TensorFlow."""
     saved, source = _saved(arguments)
     recipe = str(_peek(arguments, "--recipe") or saved.get("recipe", Config.recipe))
     if _HELP & {*arguments} or not (Options := options_in_source(recipe)):

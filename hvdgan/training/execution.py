@@ -1,4 +1,4 @@
-"""Executes a command of hvdgan.train: its ranks join, and describe the run or train it."""
+"""Executes a command of hvdgan train: its ranks join, and describe the run or train it."""
 
 import contextlib
 import subprocess
@@ -80,7 +80,7 @@ def page_at_end(when: When) -> Iterator[Page]:
         yield page
     finally:
         if page.run_dir is not None and when != "never":
-            command = f"python -m hvdgan.report {page.run_dir}"
+            command = f"hvdgan report {page.run_dir}"
             if not page.is_finished:
                 text = f"{command} makes a page about this run"
             elif write_page(page.run_dir):

@@ -89,7 +89,7 @@ def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads
     if part <= _TOLERATED:
         spent = f"input keeps up: {part:.0%} of the time is spent waiting for images"
         return InputSpeed(is_bottleneck=False, text=spent)
-    remedies = [] if prepared else ["pack the data once (python -m hvdgan.prepare)"]
+    remedies = [] if prepared else ["pack the data once (hvdgan prepare)"]
     if config.pipeline.cache == "none":
         remedies.append("cache decoded images (--pipeline.cache memory)")
     remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")

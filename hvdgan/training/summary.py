@@ -190,7 +190,7 @@ def _command() -> str:
     """The command line of this process, with short names of Python and of a script."""
     program = Path(sys.argv[0])
     is_module = program.suffix == ".py" and program.parent.name == "hvdgan"
-    first = ["python", "-m", f"hvdgan.{program.stem}"] if is_module else [program.name]
+    first = ["hvdgan", program.stem] if is_module else [program.name]
     return shlex.join([*first, *sys.argv[1:]])
 
 

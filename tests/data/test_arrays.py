@@ -217,7 +217,7 @@ def test_the_example_of_the_page_prints_what_it_shows(monkeypatch, capsys):
     exec(data, {})
     Path("my_scenes.py").write_text(recipe)
     monkeypatch.syspath_prepend(".")
-    (command,) = re.findall(r"^python -m hvdgan.train (.*)$", page, re.MULTILINE)
+    (command,) = re.findall(r"^hvdgan train (.*)$", page, re.MULTILINE)
     assert main(shlex.split(command)) == 0
     (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert shown in capsys.readouterr().out

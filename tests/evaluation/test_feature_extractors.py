@@ -259,7 +259,7 @@ def test_a_file_of_inception_that_is_missing_or_broken(file, graph, tmp_path, mo
     monkeypatch.delenv("HVDGAN_INCEPTION", raising=False)
     for path in (None, tmp_path / "gone.pb"):
         said = refused("inception", RGB, path)
-        assert "python -m hvdgan.features fetch" in said and "--inception FILE" in said and "HVDGAN_INCEPTION" in said
+        assert "hvdgan features fetch" in said and "--inception FILE" in said and "HVDGAN_INCEPTION" in said
     assert "takes pictures of 1 or 3 channels" in refused("inception", DataSpec((8, 8, 2), 10), file)
     monkeypatch.setenv("HVDGAN_INCEPTION", str(file))
     assert of_inception(None).digest == hashlib.sha256(graph).hexdigest()

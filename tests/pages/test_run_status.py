@@ -106,7 +106,7 @@ def test_a_start_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert main([*words, "--max-steps", "4"]) == main(words) == 0
     journal = events.read(Folder(tmp_path / "my run"))
     start = journal.start
-    assert start.command == f"python -m hvdgan.train {' '.join(FLAGS)} --run-dir '{tmp_path}/my run'"
+    assert start.command == f"hvdgan train {' '.join(FLAGS)} --run-dir '{tmp_path}/my run'"
     assert (journal.restarts, journal.end.state, journal.last_step) == ([4], "finished", 9)
     assert (start.ranks, start.launcher, start.step) == (1, "none", 4)
     generator = NetworkFacts(name="generator", trainable=8 * 16 + 16 + 16 * 64 + 64, other=0, is_frozen=False)

@@ -64,7 +64,7 @@ COMMANDS = [
     line
     for name in USED
     for line in (ROOT / "docs" / f"{name}.md").read_text().splitlines()
-    if line.startswith(("python -m hvdgan.", "hvdgan launch "))
+    if line.startswith("hvdgan ")
 ]
 
 
@@ -75,7 +75,7 @@ def test_a_command_of_a_page_has_the_flags_that_it_names(tmp_path, monkeypatch, 
     monkeypatch.setattr(Bench, "launch", Mock(side_effect=UserError("it would start ranks")))
     # --watch would wait for the run.
     words = [word for word in shlex.split(command.partition(" >")[0], comments=True) if word != "--watch"]
-    name, *arguments = words[words.index("-np") + 2 :] if words[1] == "launch" else [words[2][7:], *words[3:]]
+    name, *arguments = words[words.index("-np") + 2 :] if words[1] == "launch" else words[1:]
     if name == "train":
         parse([word for word in arguments if not word.endswith("config.json") and word != "--config"])
     elif name != "features":

@@ -22,13 +22,14 @@ SHORT = ["--stages", "warmup=2,both=3", "--log-every", "1", "--width", "16"]
 
 
 def test_the_example_trains_on_two_ranks_from_its_own_folder(tmp_path):
-    shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
-    arguments = ["--recipe", "my_gan:MyGAN", "--image-size", "16", *SHORT]
+    for name in ("my_gan", "my_stages"):
+        shutil.copy(ROOT / "examples" / f"{name}.py", tmp_path)
+    arguments = ["--recipe", "my_stages:MyStages", "--image-size", "16", *SHORT]
     train(tmp_path, *arguments, ranks=2)
-    logged = records(tmp_path / "runs/my_gan.MyGAN")
+    logged = records(tmp_path / "runs/my_stages.MyStages")
     assert [record["stage"] for record in logged] == ["warmup"] * 2 + ["both"] * 3
     assert ["fool/loss" in record for record in logged] == [False] * 2 + [True] * 3
-    config = json.loads((tmp_path / "runs/my_gan.MyGAN/config.json").read_text())
+    config = json.loads((tmp_path / "runs/my_stages.MyStages/config.json").read_text())
     assert (config["width"], config["warmup_steps"]) == (16, 100)
 
 
@@ -118,10 +119,10 @@ def test_the_codebook_is_an_average_over_time_of_shares_and_sums(monkeypatch):
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
-    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1([02])00", r"warmup_steps=2, steps=3\1, log_every=1", text))
+    (tmp_path / "in_python.py").write_text(re.sub(r"steps=1([02])00", r"steps=3\1, log_every=1", text))
     done = run([sys.executable, "in_python.py"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1:] == ["(16, 16, 16, 1) uint8", "34"]
+    assert done.stdout.splitlines()[1:] == ["(16, 16, 16, 1) uint8", "32"]
 
 
 def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_path):

@@ -36,7 +36,7 @@ def test_the_help_fits_on_a_screen_and_has_what_most_runs_and_these_data_need(ca
     basics = "recipe data image-size fit run-dir global-batch-size steps precision eval-samples config dry-run"
     for flag in [*basics.split(), *(name.replace("_", "-") for name in vars(DCGANOptions()))]:
         assert f"  --{flag} " in screen
-    assert screen.count("  python -m hvdgan.train --") == 1 and "hvdgan launch -np 4 train" in screen
+    assert screen.count("  hvdgan train --") == 1 and "hvdgan launch -np 4 train" in screen
     for flag in ("--stages", "--tfrecord-image", "--values", "--pipeline.threads", "--max-bad-steps"):
         assert flag not in screen
     for data, flags in (("x/*.tfrecord", {"--tfrecord-image"}), ("f.h5:NAME", ARRAYS), ("mine:source", ARRAYS)):

@@ -24,7 +24,7 @@ def test_a_bottleneck_names_the_slowest_rank_both_rates_and_what_helps():
     line = speeds.input_speed([[0.1, 1.0], [0.75, 1.0]], config, threads=3, prepared=False).line
     assert line.startswith("warning: input is the bottleneck: rank 1 waits for images 75% of the time; ")
     assert "the pipeline reads 64 images/s, and the steps could take 256" in line
-    assert "python -m hvdgan.prepare" in line and "--pipeline.cache" in line
+    assert "hvdgan prepare" in line and "--pipeline.cache" in line
     assert "--pipeline.threads" in line and "now 3" in line
 
 

@@ -38,7 +38,7 @@ def test_a_run_that_ends_early_names_the_command_which_says_why(tmp_path, capfd,
         (folder / "stop").touch()
         assert saved.train(folder) == 75
         (folder / "report.html").unlink()
-    assert f"hvdgan: python -m hvdgan.report {folder} makes a page about this run\n" in capfd.readouterr().err
+    assert f"hvdgan: hvdgan report {folder} makes a page about this run\n" in capfd.readouterr().err
     assert not (folder / "report.html").exists() and report.main([str(folder)]) == 0
     assert sentence(folder).startswith(verdict)
     assert not fails or "loss or gradients are not finite" in (folder / "report.html").read_text()
