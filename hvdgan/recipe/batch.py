@@ -22,9 +22,10 @@ class State:
 
     Args:
         initial: first value, a number or an array of any shape; floats become float32, whole numbers int64.
-        per_sample: False: one value, the same on all ranks, which control() sets. True: a value of this shape for each
-            place of the global batch, which losses set; a rank holds those of its slice, and a run that is resumed on
-            other ranks takes other slices of the same values.
+        per_sample: False: one value, the same on all ranks, which control() sets, or losses that compute it by
+            batch.mean, batch.sum or batch.gather. True: a value of this shape for each place of the global batch, which
+            losses set; a rank holds those of its slice, and a run that is resumed on other ranks takes other slices of
+            the same values.
     """
 
     initial: Any

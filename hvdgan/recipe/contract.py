@@ -125,13 +125,14 @@ def optimizers_of(
 ) -> dict[str, keras.optimizers.Optimizer]:
     """Call optimizers(), and return those of networks that are not frozen, by <network> or <network>/<name>.
 
-    A network whose variables are all in others that have optimizers may go without.
+    A network whose variables are all in others that have optimizers may go without, as one with nothing to train may.
     """
     at = recipe.optimizers
     found = named(at, what="optimizers()", kind=keras.optimizers.Optimizer | dict, must=OPTIMIZERS, takes="(self)")
     given = {name: each for name, each in found.items() if name not in frozen}
+    untrained = {name for name, network in networks.items() if not network.trainable_variables}
     check(
-        given.keys() <= networks.keys() <= Sharing(networks).covered(given),
+        given.keys() <= networks.keys() <= Sharing(networks).covered(given) | untrained,
         f"optimizers() has some for {', '.join(given) or 'no network'}, and networks() returns "
         f"{', '.join(networks)}; every network needs its own, or trainable = False if it is frozen",
         at,
@@ -215,17 +216,15 @@ def state_of(recipe: Recipe) -> dict[str, State]:
     return declared
 
 
-def new_state(
-    given: Any, declared: Mapping[str, State], values: StateValues, what: str, at: Any, *, per_sample: bool
-) -> dict[str, tf.Tensor]:
+def new_state(given: Any, values: StateValues, what: str, at: Any) -> dict[str, tf.Tensor]:
     """Check new values of state, as a loss or control() returns them, and return them as tensors."""
-    settable = [name for name, state in declared.items() if state.per_sample == per_sample]
+    settable = vars(values)
     wanted = f"a dict of new values of {', '.join(settable) or 'no state'}, in their shapes"
-    fits = isinstance(given, dict) and not set(given) - set(settable)
+    fits = isinstance(given, dict) and not given.keys() - settable.keys()
     check(fits, f"{what} returns {described(given)} as state; it must be {wanted}", at)
     found = {}
     for name, value in given.items():
-        old, tensor = getattr(values, name), tensor_of(value)
+        old, tensor = settable[name], tensor_of(value)
         fits = tensor is not None and tensor.shape.is_compatible_with(old.shape)
         check(fits, f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
         found[name] = tf.cast(tensor, old.dtype)
@@ -233,12 +232,12 @@ def new_state(
 
 
 def controlled(
-    recipe: Recipe, declared: Mapping[str, State], values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
+    recipe: Recipe, values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
 ) -> dict[str, tf.Tensor]:
     """Call control(), and return the new values."""
     what = f"{where}: control()"
     given = call(recipe.control, values, metrics, what=what, wanted="it must take (self, state, metrics)")
-    return new_state(given, declared, values, what, recipe.control, per_sample=False)
+    return new_state(given, values, what, recipe.control)
 
 
 def loss_of(
@@ -270,16 +269,22 @@ def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, 
     return tf.convert_to_tensor(given)
 
 
-def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ...] = ()) -> bool:
-    """Whether a result is computed of another tensor of its graph, not only through operations of some types."""
+def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: tuple[str, ...] = ()) -> bool:
+    """Whether a result is computed of another tensor of its graph, not only through some types or names of operations.
+
+    `but_through` are the beginnings of these.
+    """
     waiting, seen = [result], set()
     while waiting:
         each = waiting.pop()
         if each.name == tensor.name:
             return True
-        if each.op.name not in seen and not each.op.type.startswith(but_through):
-            seen.add(each.op.name)
-            waiting += each.op.inputs
+        ends = any(word.startswith(but_through) for word in (each.op.type, each.op.name.rpartition("/")[2]))
+        if each.name not in seen and not ends:
+            seen.add(each.name)
+            # A tf.custom_gradient passes its results on beside its arguments.
+            is_one_of = each.op.type == "IdentityN"
+            waiting += [each.op.inputs[each.value_index]] if is_one_of else each.op.inputs
     return False
 
 

@@ -246,14 +246,14 @@ class Nets:
             if known is None:
                 output, drawn = self._run(name, inputs, key)
                 for variable, value in kept:
-                    variable.assign(value)
+                    variable.value.assign(value)
                 shared.keep(name, Call(inputs, output, (), key=drawn, serves_owner=False))
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
             for variable, value in (*known.moved, *kept):
-                variable.assign(value)
+                variable.value.assign(value)
             self._losses += [(name, loss) for loss in known.losses]
             return known.output
         if known is not None:

@@ -17,13 +17,14 @@ from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise
+from hvdgan.distributed.joint_means import JointMean
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
-from hvdgan.networks.layers import layers_of
+from hvdgan.networks.layers import joint_means_of, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
@@ -72,6 +73,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
         what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
         check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)
+        what = "equalizes by the histogram of all samples, of which a rank has its own; leave it out"
+        is_shared = isinstance(layer, keras.layers.Equalization)
+        check(not is_shared, f"network {name}, layer {layer.name}: {what}", recipe.networks)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
@@ -95,6 +99,9 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
             "which cannot be scaled; give the Update a Schedule"
         )
+    for name, network in state.networks.items() if ranks.size > 1 else ():
+        for variable in joint_means_of(network) if name not in state.local else ():
+            variable.__class__ = JointMean
     check_optimizers(plan.stages, state)
     if config.precision == "mixed_float16":
         names = {update.name for stage in plan.stages for update in stage.updates}

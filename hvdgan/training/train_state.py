@@ -120,6 +120,13 @@ class DeclaredState:
             values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
         return values
 
+    def whole(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Values of this rank from those of its micro-batches, (parts, ...) by name, in which shared ones are equal."""
+        return {
+            name: tf.reshape(value, (-1, *value.shape[2:])) if self.declared[name].per_sample else value[-1]
+            for name, value in values.items()
+        }
+
     def shared_values(self) -> StateValues:
         """The values that are the same on all ranks, as control() sees them."""
         return StateValues({name: each.value.read_value() for name, each in self.seen_in_samples().items()})
@@ -218,8 +225,9 @@ class TrainState:
         }
 
     def other_state(self) -> dict[str, keras.Variable]:
-        """The other state of layers, which must be the same on all ranks, by a description for messages."""
-        return {
+        """The other state of layers and of the recipe, the same on all ranks, by a description for messages."""
+        shared = {f"state {name}": variable for name, variable in self.declared_state.seen_in_samples().items()}
+        return shared | {
             f"network {name}, layer {layer.name}: {variable.path}": variable
             for name, network in self.networks.items()
             if name not in self.local

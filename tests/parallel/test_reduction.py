@@ -172,7 +172,7 @@ def test_the_examples_that_keep_something_compute_what_one_rank_computes(ranks, 
     examples = importlib.import_module("my_losses")
     recipe, options = getattr(examples, name), examples.MyOptions(width=4)
     alone = trained(tiny_run(recipe, options), 8)
-    for settings in ({}, {"accumulate": 2}):
+    for settings in ({}, {"accumulate": 2}) if name != "Codebook" else ({},):  # batch.mean is of the whole batch
         assert_close(trained(tiny_run(recipe, options, ranks, **settings), 8), alone)
 
 
