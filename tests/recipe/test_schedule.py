@@ -132,12 +132,13 @@ def test_losses_and_samples_read_a_value_and_a_resume_in_the_middle_or_after_it_
     assert measured(cut) == steps
 
 
-def test_the_average_has_the_half_life_of_its_schedule():
-    run, name = tiny_run(Weighted, WeightedOptions()), "generator/generator/dense/kernel"
+def test_the_average_has_the_half_life_of_its_schedule_and_micro_batches_read_a_value():
+    run, name = tiny_run(Weighted, WeightedOptions(), accumulate=2), "generator/generator/dense/kernel"
     half_lives = np.geomspace(8, 800, 4)
     for step in range(4):
         before, count = run.state.tensors()[f"ema/{name}"].numpy(), 100 + step
-        stage_step(run, 1)(count, step, data_of(run, step))
+        metrics, _ = stage_step(run, 1)(count, step, data_of(run, step))
+        assert float(metrics["judge/weight"]) == pytest.approx(2 - step / 2)
         kept = 0.5 ** (16 / min(half_lives[step], 0.05 * 16 * count))
         now = run.state.tensors()[f"networks/{name}"].numpy()
         expected = kept * before + (1 - kept) * now
