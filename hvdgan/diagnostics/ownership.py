@@ -32,7 +32,7 @@ def check_updates(run: Run, batch: Data) -> Iterator[dict[str, Any]]:
     """For each update of each stage: the number of tensors that it changes, and those that it must not change."""
     clean = {name: _as_seen(each) for name, each in batch.items()}
     with_nan = {name: _with_nan(each) if each.dtype.is_floating else each for name, each in clean.items()}
-    for stage, update in ((each, update) for each in run.schedule.stages for update in each.updates):
+    for stage, update in ((each, update) for each in run.plan.stages for update in each.updates):
         alone = dataclasses.replace(stage, updates=(dataclasses.replace(update, every=1),), until=None)
         step = StageStep(run.recipe, run.state, alone, run.ranks, run.config)
         before, of_nan, is_refused = _tried(run, step, with_nan)

@@ -28,7 +28,7 @@ from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
-from hvdgan.networks.layers import averages_of, layers_of
+from hvdgan.networks.layers import layers_of, own_means_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.sampling import Drawing
 from hvdgan.recipe.stages import Stage
@@ -128,7 +128,7 @@ def trial_of(run: Run, data: Sequence[Data], first: Mapping[str, np.ndarray], tr
         variable.assign((first[name] * nudge).astype(first[name].dtype))
     compared = {name: each for name, each in tensors.items() if name not in run.state.of_local()}
     for step, batch in enumerate(data):
-        at = run.schedule.at(step)
+        at = run.plan.at(step)
         run.steps[at.index](step, at.stage_step, batch)
         found |= {f"{trial}/{step}/{name}": _some(value) for name, value in copies_of(compared).items()}
     return found
@@ -144,7 +144,7 @@ def facts_of(run: Run) -> dict[str, Any]:
     """What the comparison needs: the updates of each step, the tensors of each, and what may differ between ranks."""
     state, names = run.state, {id(variable): name for name, variable in run.state.tensors().items()}
     layer_state = {names[id(variable)]: where for where, variable in state.other_state().items()}
-    averages = [each for name, net in state.networks.items() if name not in state.local for each in averages_of(net)]
+    averages = [each for name, net in state.networks.items() if name not in state.local for each in own_means_of(net)]
     layer_state |= {names[id(each)]: f"layer {layer.name}: {each.path}" for layer, each in averages}
     norms = [
         f"{layer.name} of {name}"
@@ -152,8 +152,8 @@ def facts_of(run: Run) -> dict[str, Any]:
         for layer in layers_of(network)
         if isinstance(layer, keras.layers.BatchNormalization) and not isinstance(layer, SynchronisedBatchNormalization)
     ]
-    updates = {f"{stage.name}, update {each.name}": each for stage in run.schedule.stages for each in stage.updates}
-    positions = [run.schedule.at(step) for step in range(run.last_step)]
+    updates = {f"{stage.name}, update {each.name}": each for stage in run.plan.stages for each in stage.updates}
+    positions = [run.plan.at(step) for step in range(run.last_step)]
     return {
         "steps": [[f"{at.stage.name}, update {u.name}" for u in at.stage.due(at.stage_step)] for at in positions],
         "owned": {where: owned_tensors(state, update) for where, update in updates.items()},
@@ -168,7 +168,7 @@ def facts_of(run: Run) -> dict[str, Any]:
 
 def _training(command: Command, config: Config, run: Run, folder: Path) -> list[str]:
     """Words of hvdgan.train for a run of as many steps, with the GAN's own optimizers."""
-    stages = ",".join(f"{stage.name}={stage.steps}" for stage in run.schedule.stages)
+    stages = ",".join(f"{stage.name}={stage.steps}" for stage in run.plan.stages)
     often: dict[str, Any] = {"checkpoint_every": max(1, run.last_step // 2), "keep": 0, "log_every": 1}
     config = dataclasses.replace(config, run_dir=folder / "run", stages=stages, **often)
     (folder / "settings.json").write_text(json.dumps(to_json(config, command.options)))

@@ -82,7 +82,7 @@ def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
 
 
 def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) -> None:
-    """Compare the state of layers, other than statistics of samples; every rank calls this after the same step.
+    """Compare the state of layers, other than each rank's statistics, and of the recipe; every rank calls this.
 
     A checkpoint holds one copy of this state for all ranks, so state that differs between the ranks would be lost.
     """
@@ -90,12 +90,11 @@ def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) ->
     if ranks.size == 1 or not variables:
         return
     mine = {name: digest_of([copy_of(each)]) for name, each in variables.items()}
-    if apart := _apart(ranks, mine, "state of the layers"):
+    if apart := _apart(ranks, mine, "state of the layers and the recipe"):
         raise UserError(
             f"step {done}, stage {stage}: {apart[0]} differs between the ranks{_more(apart)}, and a checkpoint holds "
-            "one copy for all ranks; let it depend on the step alone, declare it in state() of the recipe, train it as "
-            'a weight (docs/recipes.md, "Codebooks"), or make a mean that no loss reads with '
-            'add_weight(..., aggregation="mean")'
+            "one copy for all ranks; let it depend on the step alone, or on the whole batch: in a layer by "
+            'add_weight(..., aggregation="mean"), in state() by batch.mean or batch.gather (docs/recipes.md)'
         )
 
 

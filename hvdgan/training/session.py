@@ -139,7 +139,7 @@ def _translate(error: Exception, run: Run, heart: Heartbeat, guard: MemoryGuard)
     if isinstance(error, OSError):
         return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):
-        updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
+        updates = ((stage.name, update.name) for stage in run.plan.stages for update in stage.updates)
         return (
             collective_failure(error, heart.explanation) or recipe_errors.in_graph(error, run.recipe, updates) or error
         )
