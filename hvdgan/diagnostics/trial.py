@@ -25,6 +25,7 @@ from hvdgan.diagnostics.ownership import check_updates, owned_tensors
 from hvdgan.distributed import joining
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import SynchronisedBatchNormalization
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
 from hvdgan.networks.layers import layers_of, own_means_of
@@ -108,10 +109,14 @@ def in_sgd(recipe: type[Recipe]) -> type[Recipe]:
 
 
 def samples_of(run: Run, data: Data) -> Values:
-    """Samples of the first global batch, of which each rank draws those of its slice."""
-    numbers = tf.range(*run.ranks.slice_of(run.config.global_batch_size), dtype=tf.int64)
-    made = tf.function(Drawing(run.recipe, run.state.sampling_nets, seed=0), autograph=False)(numbers, used(data))
-    return {f"samples/{name}": run.ranks.concatenate(each.numpy()) for name, each in made.items()}
+    """Samples of the first global batch: each of two ranks draws those of its half, and one rank both in turn."""
+    size, draw = run.config.global_batch_size, Drawing(run.recipe, run.state.sampling_nets, seed=0)
+    halves = [slice(*Ranks(rank, 2).slice_of(size)) for rank in (0, 1)]
+    numbers, made = tf.range(size, dtype=tf.int64), []
+    for half in halves if run.ranks.size == 1 else halves[run.ranks.rank : run.ranks.rank + 1]:
+        mine = {name: each[half] if run.ranks.size == 1 else each for name, each in used(data).items()}
+        made.append(tf.function(draw, autograph=False)(numbers[half], mine))
+    return {f"samples/{name}": run.ranks.concatenate(np.concatenate([each[name] for each in made])) for name in made[0]}
 
 
 def trial_of(run: Run, data: Sequence[Data], first: Mapping[str, np.ndarray], trial: int) -> Values:

@@ -16,7 +16,7 @@ from messages import refused
 from small import data_flags, flags, long_but, write_showers
 
 TINY = "--image-size 8 --global-batch-size 16".split()
-NORMED = ("completion", "dcgan", "pix2pix", "sngan", "srgan", "vae_gan")
+NORMED = ("completion", "dcgan", "pix2pix", "sngan", "srgan", "vae_gan", "wgan_gp")
 """recipes with BatchNorm"""
 OF_TABLES = "--sync-batch-norm --pack 2 --values 0=standard;1=log1p+standard;2=none;3=none;4=none;5=none;6=none"
 EXAMPLES = {
