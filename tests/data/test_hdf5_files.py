@@ -1,5 +1,5 @@
 """HDF5: data sets of every layout, several files as one, a damaged one, and plugins, which TensorFlow switches off.
-Modules: data.joined_files, data.opening"""
+Modules: data.joined_files, data.opening, data.unclear"""
 
 import fcntl
 import itertools
