@@ -85,7 +85,8 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
                 return Reached(first, is_finished=True)
             record.open_loggers(session.loggers, run.settings(), session.stopping.ask)
             loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits)
-            with _open_batches(run, resume_point.position) as batches:
+            loop.warns_of_no_means &= command.allow is None
+            with open_batches(run, resume_point.position) as batches:
                 reached = loop.do_steps(batches, guard)
             reason = None if reached.is_finished else session.stopping.reason
             record.tell(end_of(run, first, reached.step, reason))
@@ -93,7 +94,8 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
     return reached
 
 
-def _open_batches(run: Run, position: int) -> Batches:
+def open_batches(run: Run, position: int = 0) -> Batches:
+    """Open this rank's slices of the global batches, from a position in their samples on."""
     config, ranks = run.config, run.ranks
     return Batches(
         run.source,
