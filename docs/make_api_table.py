@@ -29,7 +29,7 @@ its docstring, which has the rest: shapes, ranges, errors and references.
 GROUPS = {
     "A recipe": "Recipe NoOptions DataSpec",
     "What a loss receives": "Batch Domain Nets Random State",
-    "Stages and updates": "Stage Update LearningRate Plateau Loss",
+    "Stages and updates": "Stage Update Schedule Plateau Loss",
     "Types of options": "Count CountOrNever Seed Fraction Decay Positive NonNegative Words UserError",
     "Losses": "losses",
     "Metrics": "metrics",

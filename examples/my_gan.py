@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, LearningRate, Positive, Recipe, Stage, Update
+from hvdgan.recipe import Count, Positive, Recipe, Schedule, Stage, Update
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class MyGAN(Recipe):
         return {name: keras.optimizers.Adam(self.options.learning_rate, 0.5) for name in ("generator", "discriminator")}
 
     def stages(self):
-        decay = LearningRate(self.options.learning_rate, "linear")
+        decay = Schedule(self.options.learning_rate, 0)
         judge = Update("judge", owns=["discriminator"], loss=self.judge)
         both = [
             dataclasses.replace(judge, learning_rate=decay),

@@ -3,10 +3,11 @@
 import dataclasses
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, Recipe, Stage, Update
+from hvdgan.recipe import Count, Recipe, Stage, State, Update
 
 CODES = 32
 
@@ -80,44 +81,44 @@ class BYOL(Autoencoder):
         return error + tf.reduce_mean(2 - 2 * cosine), {"error": error}
 
 
-class Book(layers.Layer):
-    """Counts of each code, and sums of the features that chose it."""
+def nearest(features, codes):
+    """The number of the code that is next to each of the features (B, width)."""
+    return tf.argmin(tf.reduce_sum((features[:, None] - codes) ** 2, 2), 1)
 
-    def build(self, shape):
-        self.sums = self.add_weight((CODES, shape[-1]), initializer="random_normal", name="sums")
-        self.counts = self.add_weight((CODES,), initializer="ones", name="counts")
 
-    def call(self, features):
-        codes = tf.stop_gradient(self.sums / self.counts[:, None])
-        index = tf.argmin(tf.reduce_sum((features[:, None] - codes) ** 2, 2), 1)
-        counts, chosen = CODES * tf.one_hot(index, CODES), tf.stop_gradient(features)
-        # SGD(0.1) on this makes both weights averages over time with a decay of 0.9.
-        moved = tf.reduce_mean(tf.reduce_sum(self.counts * tf.stop_gradient(self.counts - counts), 1))
-        sums = counts[:, :, None] * chosen[:, None]
-        moved += tf.reduce_mean(tf.reduce_sum(self.sums * tf.stop_gradient(self.sums - sums), (1, 2)))
-        return tf.gather(codes, index), moved - tf.stop_gradient(moved)
+def quantised(features, batch):
+    """The codes next to features (B, width), new state, and the number of codes in use, as perplexity."""
+    state, given = batch.state, tf.stop_gradient(features)
+    index = nearest(given, state.codes)
+    hot = tf.one_hot(index, CODES)
+    use = batch.mean(hot)
+    sums = 0.9 * state.shares[:, None] * state.codes + 0.1 * batch.mean(hot[:, :, None] * given[:, None])
+    shares = 0.9 * state.shares + 0.1 * use
+    # A code that is rarely the nearest becomes the features of a sample, drawn from the whole batch.
+    rare = shares < 0.5 / CODES
+    place = tf.argmax(batch.gather(batch.random.uniform("place", (CODES,))), 0)
+    codes = tf.where(rare[:, None], tf.gather(batch.gather(given), place), sums / shares[:, None])
+    new = {"codes": codes, "shares": tf.where(rare, 1 / CODES, shares)}
+    return tf.gather(state.codes, index), new, tf.exp(-tf.reduce_sum(use * tf.math.log(use + 1e-9)))
 
 
 class Codebook(Autoencoder):
     """The decoder gets the nearest of 32 codes, which are averages over time (van den Oord et al. 2017, appendix A)."""
 
-    def networks(self):
-        book = Book()
-        book.build((None, self.options.width))
-        return {**super().networks(), "book": book}
-
-    def optimizers(self):
-        return {**super().optimizers(), "book": keras.optimizers.SGD(0.1)}
+    def state(self):
+        codes = np.random.default_rng(0).normal(size=(CODES, self.options.width))
+        return {"codes": State(codes), "shares": State(np.full(CODES, 1 / CODES))}
 
     def fit(self, nets, batch):
         features = nets.encoder(batch.images)
-        codes, moved = nets.book(features)
+        codes, new, use = quantised(features, batch)
         made = nets.decoder(features + tf.stop_gradient(codes - features))
         error = tf.reduce_mean((made - batch.images) ** 2)
-        return error + 0.25 * tf.reduce_mean((features - codes) ** 2) + moved, {"error": error}
+        return error + 0.25 * tf.reduce_mean((features - codes) ** 2), {"error": error, "use": use}, new
 
     def sample(self, nets, batch):
-        return nets.decoder(nets.book(nets.encoder(batch.images))[0])
+        codes = batch.state.codes
+        return nets.decoder(tf.gather(codes, nearest(nets.encoder(batch.images), codes)))
 
 
 class Weights(layers.Layer):

@@ -22,6 +22,7 @@ COMMANDS = {
     "inspect": "verify a checkpoint",
     "doctor": "check an installation",
     "bench": "measure a run's speed",
+    "verify": "prove the promises for a GAN",
     "evaluate": "measure the networks of a run",
     "features": "get the network of FID",
     "report": "write a page about a run",

@@ -11,6 +11,7 @@ from hvdgan.data.axes import ArrangedStore
 from hvdgan.data.pixels import ResizedStore
 from hvdgan.data.samples import Samples, fingerprint_of, of_pictures
 from hvdgan.data.store import Container, DataRequest, Store, sides, spread
+from hvdgan.data.unclear import Unclear, all_at_once
 from hvdgan.errors import UserError
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
@@ -30,8 +31,15 @@ def samples_of(request: DataRequest, container: Container, name: str) -> Samples
 
     The fingerprint covers shapes, types, labels, constants and 64 samples spread over the data, not every number.
     """
-    config = container.settings(request.config, paired=request.paired)
-    request = dataclasses.replace(request, config=config)
+
+    def opened(config: Config, name: str) -> Samples:
+        return _opened(dataclasses.replace(request, config=config), container, name)
+
+    return all_at_once(opened, container.settings(request.config, paired=request.paired), name)
+
+
+def _opened(request: DataRequest, container: Container, name: str) -> Samples:
+    config = request.config
     images = container.find(name, f"--data {config.data}") if name else container.get(_chosen(container, config))
     images.refuse_other_types()
     inputs = _inputs(container, config.arrays, images) if request.paired else None
@@ -87,13 +95,16 @@ def _chosen(container: Container, config: Config) -> str:
     settings, names = config.arrays, container.names()
     inputs = settings.inputs or _INPUTS
     beside = {_LABELS, inputs, *inputs.split(","), *(settings.constants or "").split(",")}
-    beside |= {*settings.conditions, *settings.arrays}
+    beside |= {*map(container.full_name, (*settings.conditions, *settings.arrays))}
     others = [name for name in names if name not in beside or not name]
     chosen = container.samples_among(others)
     if not chosen and names != [""]:
-        raise UserError(
+        likely = container.likely(others) if others else "NAME"
+        raise Unclear(
             f"--data {config.data}: found the arrays {', '.join(sorted(names)) or '(none)'}; name the one with the "
-            f"samples: images in data of your own, else as in --data {config.data}:{others[0] if others else 'NAME'}"
+            f"samples: images in data of your own, else as in --data {config.data}:{likely}",
+            "--data",
+            likely,
         )
     return chosen
 
@@ -155,14 +166,22 @@ def by_name(text: str | None, flag: str, names: Sequence[str]) -> dict[str, str]
     return found
 
 
+def _likely_map(numbers: np.ndarray) -> str:
+    """The map of numbers of unknown scale: of logarithms if a few are much larger than the others."""
+    is_skewed = numbers.size > 0 and numbers.min() >= 0 and numbers.max() > 20 * np.median(numbers)
+    return "log1p+standard" if is_skewed else "standard"
+
+
 def _map_of_array(flag: str, given: str | None, stored: Store, sample: np.ndarray) -> ValueMap:
     """The map of an array's numbers: the declared one, or none for numbers within [-1, 1]."""
     if given is None and len(finite := sample[np.isfinite(sample)]) and np.abs(finite).max() > 1 + _SLACK:
         low, high, classes = float(finite.min()), float(finite.max()), int(finite.max()) + 1
         classes_are = f"{flag}onehot:{classes} for classes, " if stored.dtype.kind in "iu" else ""
-        raise UserError(
+        raise Unclear(
             f"--arrays {stored.name}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of "
-            f"[-1, 1]; declare their map, such as {classes_are}{flag}range:LOW,HIGH or {flag}none"
+            f"[-1, 1]; declare their map, such as {classes_are}{flag}range:LOW,HIGH or {flag}none",
+            flag,
+            f"onehot:{classes}" if classes_are else _likely_map(finite),
         )
     channels = stored.channel_names
     return value_map.parse(given or "none", flag, channels, stored.units_of(len(channels)), widens=True)
@@ -281,18 +300,22 @@ def _map_of(flag: str, given: str | None, stored: Store, sample: np.ndarray, cha
         return value_map.parse(given, flag, channels, units)
     where, example = f"--data {stored.name}", f"such as {flag} standard, {flag} range:LOW,HIGH or {flag} none"
     if stored.dtype.kind != "f":
-        raise UserError(
+        raise Unclear(
             f"{where}: integers of type {stored.dtype} without a map to the numbers that networks see; declare one, "
-            f"{example}"
+            f"{example}",
+            flag,
+            _likely_map(sample),
         )
     finite = sample[np.isfinite(sample)]
     if not finite.size:
         raise UserError(f"{where}: none of {len(sample)} samples looked at has a finite number")
     low, high = float(finite.min()), float(finite.max())
     if low < -1 - _SLACK or high > 1 + _SLACK:
-        raise UserError(
+        raise Unclear(
             f"{where}: numbers from {low:g} to {high:g} in {len(sample)} samples looked at, outside of [0, 1] and "
-            f"[-1, 1]; declare their map, {example}"
+            f"[-1, 1]; declare their map, {example}",
+            flag,
+            _likely_map(finite),
         )
     if close := _too_close(sample, channels):
         raise UserError(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hvdgan.data.store import DerivedStore, Store
+from hvdgan.data.unclear import Unclear
 from hvdgan.errors import UserError
 
 _BY_RANK = {1: "C", 2: "HW", 3: "HWC", 4: "DHWC"}
@@ -52,25 +53,31 @@ def axes_of(shape: Sequence[int], given: str | None, *, flag: str, where: str) -
     if rank not in _BY_RANK:
         raise UserError(f"{array}; expected (N, C), (N, H, W), (N, H, W, C) or (N, D, H, W, C)")
     if rank == 2 and min(shape[1:]) <= _FEW and max(shape[1:]) >= _LONG:
-        raise UserError(
+        raise Unclear(
             f"{array}: sequences of channels, or fields? give {flag}WC for sequences "
-            "with channels last, CW for channels first, or HW for fields"
+            "with channels last, CW for channels first, or HW for fields",
+            flag.strip(),
+            "WC" if shape[1] > shape[2] else "CW",
         )
     if rank == 3 and shape[-1] == _FEW:
-        raise UserError(
+        raise Unclear(
             f"{array}: red, green, blue and opacity, or four fields? give --channels 3 "
-            f"for 8-bit pictures, which are laid over white, or {flag}HWC for four fields"
+            f"for 8-bit pictures, which are laid over white, or {flag}HWC for four fields",
+            flag.strip(),
+            "HWC",
         )
     if rank in (3, 4) and shape[1] <= _FEW < shape[-1]:
         first, last = (f"C{_BY_RANK[rank - 1]}", _BY_RANK[rank]) if rank == 3 else ("CDHW", "DHWC")
-        raise UserError(f"{array}: channels first or last? give {flag}{first} or {last}")
+        raise Unclear(f"{array}: channels first or last? give {flag}{first} or {last}", flag.strip(), first)
     if rank in (3, 4) and (shape[-1] > _MANY or shape[-1] == shape[-2] > _FEW):
         order = _BY_RANK[rank]
         first = "CHW for channels first, or DHW for a volume without channels"
         others = first if rank == 3 else "or CDHW for channels first"
-        raise UserError(
+        raise Unclear(
             f"{array}: is the last axis one of {shape[-1]} channels, or of space? give "
-            f"{flag}{order} for channels last, {others}"
+            f"{flag}{order} for channels last, {others}",
+            flag.strip(),
+            "DHW" if rank == 3 else order,
         )
     return Axes(_BY_RANK[rank], assumed=rank in (3, 4))
 

@@ -36,7 +36,11 @@ class JoinedFiles(Container):
     def samples_among(self, names: Sequence[str]) -> str:
         return self._first.samples_among(names)
 
+    def likely(self, names: Sequence[str]) -> str:
+        return self._first.likely(names)
+
     def find(self, name: str, flag: str) -> Store:
+        name = self._first.full_name(name)
         self._first.find(name, flag)
         return self.get(name)
 

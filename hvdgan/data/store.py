@@ -320,8 +320,19 @@ class Container:
 
     def find(self, name: str, flag: str) -> Store:
         """The array of a name that a flag gives."""
+        name = self.full_name(name)
         self._refuse_missing(name, flag)
         return self.get(name)
+
+    def full_name(self, name: str) -> str:
+        """The name of the only array that ends with /name, if there is one and none is called so."""
+        found = [] if self.has(name) else [each for each in self.names() if each.endswith(f"/{name}")]
+        return found[0] if len(found) == 1 else name
+
+    def likely(self, names: Sequence[str]) -> str:
+        """Which of these arrays holds the samples: one of floats, with the most axes."""
+        stores = {name: self.get(name) for name in names}
+        return max(names, key=lambda name: (stores[name].dtype.kind == "f", len(stores[name].shape)))
 
     def find_constant(self, name: str, flag: str) -> Store:
         """The array of fields that all samples share; its first axis is that of a sample."""

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hvdgan.diagnostics.children import complaint, started
 from hvdgan.diagnostics.table import Table
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching import hosts
@@ -80,8 +80,8 @@ class Bench:
                     except subprocess.TimeoutExpired:
                         raise RunError(f"{variant}: not done after {self.timeout:g} s; --timeout gives more") from None
                     if code:
-                        lines = run.with_suffix(".txt").read_text(encoding="utf-8", errors="replace").splitlines()
-                        raise _error(variant, code, lines)
+                        kind = UserError if code == UserError.exit_code else RunError
+                        raise kind(f"{variant}: {complaint(run.with_suffix('.txt'), code)}")
             return [_records(run) for run in runs]
 
     @contextlib.contextmanager
@@ -107,30 +107,15 @@ class Bench:
             names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
             variables["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
         own = mine if command[2] == "hvdgan.launch" else (mine * self.most)[number * share : (number + 1) * share]
-        with run_dir.with_suffix(".txt").open("wb") as said:
+        with contextlib.ExitStack() as stack:
             os.sched_setaffinity(0, own)  # the process inherits it
             try:
-                process = subprocess.Popen(
-                    command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+                process = stack.enter_context(
+                    started(command, run_dir.with_suffix(".txt"), {**os.environ, **variables})
                 )
             finally:
                 os.sched_setaffinity(0, mine)
-        try:
             yield process
-        finally:
-            # The first asks the ranks to save, the second ends them, also on other hosts.
-            for signal_number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
-                if process.poll() is None:
-                    process.send_signal(signal_number)
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(15)
-
-
-def _error(variant: Variant, code: int, lines: Sequence[str]) -> RunError:
-    complaint = next((line.partition("hvdgan: ")[2] for line in lines if "hvdgan: " in line), "")
-    if not complaint or complaint.startswith("Traceback"):
-        complaint = "\n".join([f"exit code {code}; the end of its output:", *lines[-40:]])
-    return (UserError if code == UserError.exit_code else RunError)(f"{variant}: {complaint}")
 
 
 def _records(run_dir: Path) -> list[Figures]:

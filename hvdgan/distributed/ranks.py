@@ -133,7 +133,7 @@ class Ranks:
         The name is the same on all ranks, and no other collective's in the step.
         """
         if self.size == 1:
-            return values
+            return tf.identity(values, name)
         hvd = backend.horovod()
         # A group of its own, as in mean().
         reduced = hvd.grouped_allreduce([values], device_dense=self._where, op=hvd.Sum, name=name)
@@ -146,7 +146,7 @@ class Ranks:
         The tensors may differ in their first dimension. The name is as that of sum().
         """
         if self.size == 1:
-            return values
+            return tf.identity(values, name)
         with tf.device(self._where):
             joined = backend.horovod().allgather(values, name=name)
         self._time([values], [joined])

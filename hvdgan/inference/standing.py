@@ -1,6 +1,7 @@
 """Standing statistics: BatchNorm's statistics computed anew from generated samples, before samples are drawn."""
 
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,9 +39,8 @@ def set_standing_statistics(
     inputs = data_inputs(trained, data, seed, axes) if starts else blank_inputs(recipe.data)
     values = trained.state.sampling_values() if weights == "averaged" else {}
     state = trained.state.declared_state.seen_in_samples()
-    nets = _NetsInTraining(
-        networks, frozen=trained.state.frozen, training=True, values=values, shared=calls, state=state
-    )
+    seen: Any = {"state": state, "schedule": trained.state.schedules.read}
+    nets = _NetsInTraining(networks, frozen=trained.state.frozen, training=True, values=values, shared=calls, **seen)
     drawing = Drawing(recipe, nets, seed=seed, truncation=truncation)
     layers = [layer for network in networks.values() for layer in layers_of(network)]
     norms = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]

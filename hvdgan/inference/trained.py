@@ -16,6 +16,8 @@ from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.contract import grown_of, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import of_json
 from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.scheduled import ScheduledValues
+from hvdgan.recipe.stage_plan import StagePlan
 from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import refuse_foreign
 from hvdgan.settings.types import Weights
@@ -51,6 +53,17 @@ class TrainedNetworks:
         return grown_of(self.recipe, self.state.networks, stages[0]) if stages else {}
 
 
+def _schedules(recipe: Recipe, config: Config, manifest: dict[str, Any]) -> ScheduledValues:
+    """The values of the schedules at a checkpoint, whose manifest has the steps of its stages."""
+    stages = {each.name: each for each in stages_of(recipe)}
+    done = [(stages[name], steps) for name, steps in manifest["stages"] if name in stages]
+    plan = StagePlan([dataclasses.replace(stage, steps=steps) for stage, steps in done])
+    plan.resume(manifest["progress"])
+    values = ScheduledValues([*stages.values()], recipe.options, (recipe.data.num_images, config.global_batch_size))
+    values.restore(plan, min(manifest["step"], plan.total_steps))
+    return values
+
+
 def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """Build the networks of a checkpoint, or of the newest one of a run folder, in float32 and restore their values.
 
@@ -72,10 +85,9 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
         recipe = make_recipe(command.recipe, command.options, spec)
         prepare_keras(PRECISION, command.config.seed)
         state = build_state(recipe, command.config.ema_decay)
-        shared = {name: each for name, each in state_of(recipe, stages_of(recipe)).items() if not each.per_sample}
-        state = dataclasses.replace(
-            state, declared_state=DeclaredState(shared, Ranks(), command.config.global_batch_size)
-        )
+        shared = {name: each for name, each in state_of(recipe).items() if not each.per_sample}
+        kept = DeclaredState(shared, Ranks(), command.config.global_batch_size)
+        state = dataclasses.replace(state, declared_state=kept, schedules=_schedules(recipe, command.config, manifest))
     for name, network in state.frozen.items():  # which no checkpoint holds
         what = frozen_network(name)
         if manifest.get("frozen", {}).get(what) != digest_of_network(network):

@@ -64,7 +64,8 @@ class FusedAdam(keras.optimizers.Adam):
         # Not public, as are the moments below; tests/networks/test_kernels.py compares the steps with Keras' Adam.
         index = self._get_variable_index(variable)
         done = tf.cast(self.iterations + 1, variable.dtype)
-        beta_1, beta_2 = (tf.constant(beta, variable.dtype) for beta in (self.beta_1, self.beta_2))
+        dtype, betas = variable.dtype, (self.beta_1, self.beta_2)  # tensors in an update with schedules of them
+        beta_1, beta_2 = (tf.cast(b, dtype) if tf.is_tensor(b) else tf.constant(b, dtype) for b in betas)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,  # tests/networks/test_kernels.py

@@ -17,17 +17,21 @@ _WITH_STATISTICS = (keras.layers.BatchNormalization, keras.layers.SpectralNormal
 def statistics_of(network: keras.Model) -> list[keras.Variable]:
     """The variables that each rank estimates from its own samples, such as BatchNorm's moving statistics.
 
-    Other layers mark such a variable with `add_weight(..., aggregation="mean")`, Keras' word for a variable whose value
-    over several replicas is their mean. An integer or a boolean has no mean.
+    Other layers make one by keras.Variable(..., aggregation="mean", synchronization="on_read"), Keras' words for a
+    variable of which each replica has its own value, and readers from outside the mean.
     """
     chosen = {id(variable) for layer, variable in _kept(network) if _is_statistic(layer, variable)}
     return [variable for variable in network.non_trainable_variables if id(variable) in chosen]
 
 
-def averages_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
-    """The variables that layers mark as averages over samples, with the layer; hvdgan's own layers do not count."""
-    marked = ((layer, variable) for layer, variable in _kept(network) if variable.aggregation == "mean")
-    return [each for each in marked if not any(k.__module__.startswith("hvdgan.") for k in type(each[0]).__mro__)]
+def own_means_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
+    """Those of its statistics that layers mark as each rank's own mean over samples, with the layer."""
+    return [(layer, variable) for layer, variable in _kept(network) if _is_mean(variable, on_read=True)]
+
+
+def joint_means_of(network: keras.Model) -> list[keras.Variable]:
+    """The variables that have the mean of all ranks at each assignment: add_weight(..., aggregation="mean")."""
+    return [variable for _, variable in _kept(network) if _is_mean(variable, on_read=False)]
 
 
 def other_state_of(network: keras.Model) -> list[tuple[keras.layers.Layer, keras.Variable]]:
@@ -71,7 +75,13 @@ def _kept(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Vari
 
 
 def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
-    return is_float(variable) and (isinstance(layer, _WITH_STATISTICS) or variable.aggregation == "mean")
+    return _is_mean(variable, on_read=True) or (is_float(variable) and isinstance(layer, _WITH_STATISTICS))
+
+
+def _is_mean(variable: keras.Variable, *, on_read: bool) -> bool:
+    """Whether a variable is marked as a mean over replicas; an integer or a boolean has none."""
+    is_marked = is_float(variable) and variable.aggregation == "mean"
+    return is_marked and on_read == (variable.synchronization == "on_read")
 
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:

@@ -30,9 +30,8 @@ class Spectral(keras.layers.Layer):
         self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, autocast=False)
         start = keras.initializers.RandomNormal(stddev=1.0)
         # CPUs of different kinds may round it differently, so it is averaged over the ranks like a statistic.
-        self.u = self.add_weight(
-            name="u", shape=shape[-1:], initializer=start, trainable=False, autocast=False, aggregation="mean"
-        )
+        how: dict[str, Any] = {"aggregation": "mean", "synchronization": "on_read", "dtype": self.variable_dtype}
+        self.u = keras.Variable(start, shape[-1:], trainable=False, autocast=False, name="u", **how)
 
     def normalised_kernel(self, training: bool) -> Any:
         """The weight divided by its largest singular value, in the layer's compute dtype.

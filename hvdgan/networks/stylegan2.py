@@ -129,7 +129,8 @@ class StyleGAN2Generator(keras.Model):
             if not layer.up:
                 self.to_image[number // 2].build((None, *shape), style)
         of_samples = {"initializer": "zeros", "trainable": False, "aggregation": "mean"}
-        self.style_mean = self.add_weight(style, name="style_mean", **of_samples)
+        # No loss reads it, so each rank has its own, and the mean is taken when samples are drawn.
+        self.style_mean = keras.Variable(shape=style, name="style_mean", synchronization="on_read", **of_samples)
         self.path_length = self.add_weight((), name="path_length", **of_samples)
 
     def call(
@@ -180,8 +181,8 @@ class StyleGAN2Generator(keras.Model):
         lengths = tf.sqrt(tf.reduce_mean(tf.reduce_sum(tf.square(gradients), axis=2), axis=1) + 1e-8)
         mean = tf.convert_to_tensor(self.path_length)
         if training:
-            mean += (1.0 - _PATH_LENGTH_DECAY) * (tf.stop_gradient(tf.reduce_mean(lengths)) - mean)
-            self.path_length.assign(mean)
+            now = tf.stop_gradient(tf.reduce_mean(lengths))
+            mean = self.path_length.assign(mean + (1.0 - _PATH_LENGTH_DECAY) * (now - mean))  # that of all ranks
         # The biases of the to-image layers do not affect a length; adding 0 * images gives them a gradient of 0.
         return tf.square(lengths - mean) + 0.0 * tf.reduce_sum(images, axis=(1, 2, 3))
 

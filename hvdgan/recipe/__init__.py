@@ -7,7 +7,8 @@ from hvdgan.recipe.data_spec import DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import NoOptions, Recipe
-from hvdgan.recipe.stages import LearningRate, Loss, Plateau, Stage, Update
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stages import Loss, Plateau, Stage, Update
 from hvdgan.settings.types import Count, CountOrNever, Decay, Fraction, NonNegative, Positive, Seed, Words
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "Decay",
     "Domain",
     "Fraction",
-    "LearningRate",
     "Loss",
     "Nets",
     "NoOptions",
@@ -27,6 +27,7 @@ __all__ = [
     "Positive",
     "Random",
     "Recipe",
+    "Schedule",
     "Seed",
     "Stage",
     "State",

@@ -12,6 +12,7 @@ import tensorflow as tf
 from hvdgan.recipe.data_spec import ArraysByName, DataSpec
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.values.sample_values import Layout, arrays_of
 
 
@@ -21,9 +22,10 @@ class State:
 
     Args:
         initial: first value, a number or an array of any shape; floats become float32, whole numbers int64.
-        per_sample: False: one value, the same on all ranks, which control() sets. True: a value of this shape for each
-            place of the global batch, which losses set; a rank holds those of its slice, and a run that is resumed on
-            other ranks takes other slices of the same values.
+        per_sample: False: one value, the same on all ranks, which control() sets, or losses that compute it by
+            batch.mean, batch.sum or batch.gather. True: a value of this shape for each place of the global batch, which
+            losses set; a rank holds those of its slice, and a run that is resumed on other ranks takes other slices of
+            the same values.
     """
 
     initial: Any
@@ -74,9 +76,12 @@ class Batch:
             their order, on every rank. Gradients flow.
         domains: samples of each domain by its name, a Domain each, if the recipe has `domains`; the attributes above
             are those of the first one.
+        schedule: function of a name; returns the value at this step of the stage's schedule of this name, a scalar
+            float32 tensor; if no stage names it, the option of this name. In sample() and evaluate() the step is the
+            last one of the run.
         truncation: factor that pulls styles towards their mean in sample(), from 0 (the mean) to 1 (unchanged).
         state: values of what the recipe's state() declares, as attributes; in sample() and evaluate() without those per
-            sample. If a stage has a level, that is here, too.
+            sample.
 
     Raises:
         AttributeError: the batch has no such attribute, or no such array; the message names those that it has.
@@ -101,6 +106,7 @@ class Batch:
         self.images, self.labels, self.random = images, labels, random
         self.inputs, self.conditions, self.constants, self.index = inputs, conditions, constants, index
         self.augment: Callable[[tf.Tensor, str], tf.Tensor] = lambda images, key: images
+        self.schedule: Callable[[str], tf.Tensor] = ScheduledValues().read
         self.mean, self.sum, self.gather = (_of_losses(name) for name in ("mean", "sum", "gather"))
         self.domains, self.arrays = domains or {}, ArraysByName(arrays or {})
         self.truncation = 1.0

@@ -5,7 +5,7 @@ hvdgan/recipe/outputs.py does so for the methods that compute samples, features 
 
 import dataclasses
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -20,7 +20,7 @@ from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 from hvdgan.recipe.sharing import Sharing
-from hvdgan.recipe.stages import LEVEL, Loss, Stage
+from hvdgan.recipe.stages import Loss, Stage
 
 NETWORKS = 'a dict of built Keras models by name, as in {"generator": keras.Sequential([...])}'
 OPTIMIZERS = 'a dict of an optimizer for each network, as in {"generator": keras.optimizers.Adam(1e-4)}'
@@ -125,13 +125,14 @@ def optimizers_of(
 ) -> dict[str, keras.optimizers.Optimizer]:
     """Call optimizers(), and return those of networks that are not frozen, by <network> or <network>/<name>.
 
-    A network whose variables are all in others that have optimizers may go without.
+    A network whose variables are all in others that have optimizers may go without, as one with nothing to train may.
     """
     at = recipe.optimizers
     found = named(at, what="optimizers()", kind=keras.optimizers.Optimizer | dict, must=OPTIMIZERS, takes="(self)")
     given = {name: each for name, each in found.items() if name not in frozen}
+    untrained = {name for name, network in networks.items() if not network.trainable_variables}
     check(
-        given.keys() <= networks.keys() <= Sharing(networks).covered(given),
+        given.keys() <= networks.keys() <= Sharing(networks).covered(given) | untrained,
         f"optimizers() has some for {', '.join(given) or 'no network'}, and networks() returns "
         f"{', '.join(networks)}; every network needs its own, or trainable = False if it is frozen",
         at,
@@ -159,7 +160,7 @@ def optimizers_of(
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """Call stages(); hvdgan.recipe.schedule checks the result."""
+    """Call stages(); hvdgan.recipe.stage_plan checks the result."""
     return call(recipe.stages, what="stages()", wanted="it must take (self)")
 
 
@@ -202,8 +203,8 @@ def prepare(
     return Batch(images, first.labels, random, drawn, domains=domains, arrays=arrays, **more)
 
 
-def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
-    """Call state(), and return it with arrays as initial values, and the level of the stages if some name one."""
+def state_of(recipe: Recipe) -> dict[str, State]:
+    """Call state(), and return it with arrays as initial values."""
     given = named(recipe.state, what="state()", kind=State, must=STATE, takes="(self)")
     declared = {}
     for name, state in given.items():
@@ -212,23 +213,18 @@ def state_of(recipe: Recipe, stages: Sequence[Stage] = ()) -> dict[str, State]:
         check(is_right, f"state() gives {name} as {described(state.initial)}; it must return {STATE}", recipe.state)
         kind = np.float32 if initial.dtype.kind == "f" else np.int64
         declared[name] = dataclasses.replace(state, initial=initial.astype(kind))
-    if levels := [stage.level for stage in stages if stage.level is not None]:
-        check(LEVEL not in declared, f"state() has {LEVEL}, as a stage has; rename it", recipe.state)
-        declared[LEVEL] = State(np.float32(levels[0][0]))
     return declared
 
 
-def new_state(
-    given: Any, declared: Mapping[str, State], values: StateValues, what: str, at: Any, *, per_sample: bool
-) -> dict[str, tf.Tensor]:
+def new_state(given: Any, values: StateValues, what: str, at: Any) -> dict[str, tf.Tensor]:
     """Check new values of state, as a loss or control() returns them, and return them as tensors."""
-    settable = [name for name, state in declared.items() if state.per_sample == per_sample]
+    settable = vars(values)
     wanted = f"a dict of new values of {', '.join(settable) or 'no state'}, in their shapes"
-    fits = isinstance(given, dict) and not set(given) - set(settable)
+    fits = isinstance(given, dict) and not given.keys() - settable.keys()
     check(fits, f"{what} returns {described(given)} as state; it must be {wanted}", at)
     found = {}
     for name, value in given.items():
-        old, tensor = getattr(values, name), tensor_of(value)
+        old, tensor = settable[name], tensor_of(value)
         fits = tensor is not None and tensor.shape.is_compatible_with(old.shape)
         check(fits, f"{what} gives {name} as {described(value)}; it must have the shape {tuple(old.shape)}", at)
         found[name] = tf.cast(tensor, old.dtype)
@@ -236,12 +232,12 @@ def new_state(
 
 
 def controlled(
-    recipe: Recipe, declared: Mapping[str, State], values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
+    recipe: Recipe, values: StateValues, metrics: Mapping[str, tf.Tensor], where: str
 ) -> dict[str, tf.Tensor]:
     """Call control(), and return the new values."""
     what = f"{where}: control()"
     given = call(recipe.control, values, metrics, what=what, wanted="it must take (self, state, metrics)")
-    return new_state(given, declared, values, what, recipe.control, per_sample=False)
+    return new_state(given, values, what, recipe.control)
 
 
 def loss_of(
@@ -273,16 +269,22 @@ def decision_of(only_if: Callable[[dict[str, Any]], Any], metrics: Mapping[str, 
     return tf.convert_to_tensor(given)
 
 
-def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: str | tuple[str, ...] = ()) -> bool:
-    """Whether a result is computed of another tensor of its graph, not only through operations of some types."""
+def reads(result: tf.Tensor, tensor: tf.Tensor, but_through: tuple[str, ...] = ()) -> bool:
+    """Whether a result is computed of another tensor of its graph, not only through some types or names of operations.
+
+    `but_through` are the beginnings of these.
+    """
     waiting, seen = [result], set()
     while waiting:
         each = waiting.pop()
         if each.name == tensor.name:
             return True
-        if each.op.name not in seen and not each.op.type.startswith(but_through):
-            seen.add(each.op.name)
-            waiting += each.op.inputs
+        ends = any(word.startswith(but_through) for word in (each.op.type, each.op.name.rpartition("/")[2]))
+        if each.name not in seen and not ends:
+            seen.add(each.name)
+            # A tf.custom_gradient passes its results on beside its arguments.
+            is_one_of = each.op.type == "IdentityN"
+            waiting += [each.op.inputs[each.value_index]] if is_one_of else each.op.inputs
     return False
 
 

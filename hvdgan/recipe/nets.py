@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager.record import could_possibly_record
 
 from hvdgan.recipe import fixed_batch, layer_draws
-from hvdgan.recipe.batch import StateValues
+from hvdgan.recipe.batch import Batch, StateValues
 from hvdgan.recipe.sharing import Sharing
 
 _VARIABLES = ("variables", "weights", "trainable_variables", "trainable_weights", "non_trainable_variables")
@@ -183,6 +183,7 @@ class Nets:
         losses: list[tuple[str, Any | None]] | None = None,
         state: Mapping[str, keras.Variable] | None = None,
         averages: Mapping[str, Sequence[tuple[keras.Variable, Any]]] | None = None,
+        schedule: Callable[[str], Any] | None = None,
         known: str = "networks() returns",
     ) -> None:
         """The statistics of `owned` networks may move, but for the variables that it lists for each.
@@ -191,7 +192,8 @@ class Nets:
 
         `losses` receives (name, loss) of each loss that layers of an owned network add in a call, by an
         activity_regularizer or by add_loss(); None if its gradient is not recorded. `state` is what the recipe's
-        sample() and evaluate() see as batch.state. `averages` are the values of nets.averaged.
+        sample() and evaluate() see as batch.state, `schedule` what they call as batch.schedule. `averages` are the
+        values of nets.averaged.
         """
         frozen = frozen or {}
         self._networks = {**networks, **frozen}
@@ -202,7 +204,7 @@ class Nets:
         self._values = values or {}
         self._shared = shared
         self._losses = [] if losses is None else losses
-        self._state = state or {}
+        self._state, self._schedule = state or {}, schedule
         self._averages, self._known = averages or {}, known
 
     def __getattr__(self, name: str) -> Any:
@@ -244,14 +246,14 @@ class Nets:
             if known is None:
                 output, drawn = self._run(name, inputs, key)
                 for variable, value in kept:
-                    variable.assign(value)
+                    variable.value.assign(value)
                 shared.keep(name, Call(inputs, output, (), key=drawn, serves_owner=False))
                 # In tf.recompute_grad no tape records what a layer adds.
                 found, is_recorded = _losses_of_call(self._networks[name]), could_possibly_record()
                 self._losses += [(name, loss if is_recorded else None) for loss in found]
                 return output
             for variable, value in (*known.moved, *kept):
-                variable.assign(value)
+                variable.value.assign(value)
             self._losses += [(name, loss) for loss in known.losses]
             return known.output
         if known is not None:
@@ -280,9 +282,10 @@ def _as_tensor(value: Any) -> Any:
     return tf.constant(value) if isinstance(value, np.ndarray) else value
 
 
-def state_of_nets(nets: Nets) -> StateValues:
-    """The values of the state with which the networks are used."""
-    return StateValues({name: variable.value.read_value() for name, variable in nets._state.items()})
+def give_state(nets: Nets, batch: Batch) -> None:
+    """Give a batch the values of the state, and of the schedules, with which the networks are used."""
+    batch.state = StateValues({name: variable.value.read_value() for name, variable in nets._state.items()})
+    batch.schedule = nets._schedule or batch.schedule
 
 
 def _losses_of_call(network: keras.Model) -> list[Any]:

@@ -9,7 +9,7 @@ from hvdgan.errors import UserError
 from hvdgan.recipe.batch import Batch
 from hvdgan.recipe.contract import FLOAT32, HALF, IN_NETS, SAMPLES, float32_of, named, reads, tensor_of
 from hvdgan.recipe.layer_draws import LayerDraws
-from hvdgan.recipe.nets import Nets, state_of_nets
+from hvdgan.recipe.nets import Nets, give_state
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake, call, check, described
 
@@ -27,7 +27,7 @@ def drawing(batch: Batch) -> contextlib.AbstractContextManager[None]:
 
 def sampled(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
     """Call sample(), and check that it returns pictures, or samples of the data's shape, alone or in a dict."""
-    batch.state = state_of_nets(nets)
+    give_state(nets, batch)
     with drawing(batch):
         given = call(recipe.sample, nets, batch, what="sample()", wanted=IN_NETS)
     pictures, shape = recipe.data.is_pictures, recipe.data.shape
@@ -89,7 +89,7 @@ def _refuse_blank_data(recipe: Recipe, batch: Batch, made: Arrays, what: str, at
 def generated(recipe: Recipe, nets: Nets, batch: Batch) -> Arrays:
     """Call generate(), and check that it returns samples of the data's shape, alone or in a dict."""
     shape, most = recipe.data.shape, batch.images.shape[0]
-    batch.state = state_of_nets(nets)
+    give_state(nets, batch)
     with drawing(batch):
         given = call(recipe.generate, nets, batch, what="generate()", wanted=IN_NETS)
     own = type(recipe).generate is not Recipe.generate
@@ -126,7 +126,8 @@ def features_of(recipe: Recipe, nets: Nets, batch: Batch) -> tuple[tf.Tensor, tf
 
 def measured(recipe: Recipe, nets: Nets, batch: Batch, count: int) -> dict[str, tf.Tensor]:
     """Call evaluate(), and return its metrics by name, (count,) float32 each."""
-    at, batch.state = recipe.evaluate, state_of_nets(nets)
+    at = recipe.evaluate
+    give_state(nets, batch)
     with drawing(batch):
         metrics = named(at, nets, batch, what="evaluate()", kind=object, must=METRICS, takes="(self, nets, batch)")
     values = {name: float32_of(metric) for name, metric in metrics.items()}

@@ -100,9 +100,10 @@ class Recipe:
     def state(self) -> dict[str, State]:
         """Declare variables that belong to no network, such as a pool of earlier images, or a probability.
 
-        Losses read them as `batch.state.<name>`. Those per sample are set by losses, which return a third value, a dict
-        of new values (B, ...) by name, as in `return loss, metrics, {"pool": pool}`; a later update of the step sees
-        them. The others are set by control().
+        Losses read them as `batch.state.<name>`, and set them by a third value that they return, a dict of new values
+        by name, as in `return loss, metrics, {"pool": pool}`; a later update of the step sees them. Those per sample
+        are (B, ...). The others are the same on all ranks: a loss computes them of the whole batch (batch.mean), or
+        control() sets them.
 
         Returns:
             State by name.

@@ -1,124 +1,96 @@
-"""Chooses the stages to run, and maps the global step to a stage and a step within it."""
+"""Numbers that change during a stage, such as learning rates: each is a function of the step within the stage."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
-from hvdgan.errors import UserError
-from hvdgan.recipe.recipe_errors import Mistake, check, check_unique, described
-from hvdgan.recipe.sharing import Sharing
-from hvdgan.recipe.stages import Stage, local_networks
+import tensorflow as tf
 
-_EXAMPLE = '[Stage("adversarial", 1000, [Update(...)])]'
+from hvdgan.recipe.recipe_errors import check
 
-
-def checked_stages(
-    stages: Sequence[Stage],
-    networks: Sequence[str],
-    choice: str | None = None,
-    *,
-    frozen: Collection[str] = (),
-    sharing: Sharing | None = None,
-) -> tuple[Stage, ...]:
-    """Return the stages of --stages, such as "completion=2000,joint=5000", or all; refuse those with wrong owners."""
-    sharing = sharing or Sharing({})
-    fits = isinstance(stages, tuple | list) and stages and all(isinstance(stage, Stage) for stage in stages)
-    check(fits, f"stages() returns {described(stages)}; it must return a list of Stage, as in {_EXAMPLE}")
-    check_unique("stage", [stage.name for stage in stages])
-    known = {*networks, *frozen}
-    for stage in stages:
-        owned, where = {*stage.owns}, f"stage {stage.name}"
-        check(owned <= known, f"{where}: owns {_listed(owned - known)}, and networks() returns {_listed(known)}")
-        check(
-            not owned & {*frozen},
-            f"{where}: owns {_listed(owned & {*frozen})}, which has no trainable variables; leave trainable = False "
-            "out, as an update changes only what it owns, or leave the frozen network out of owns",
-        )
-    unowned = {*networks} - sharing.covered(name for stage in stages for name in stage.owns)
-    check(
-        not unowned,
-        f"no update owns {_listed(unowned)}; name it in some update's owns, set its trainable = False in networks() "
-        "if it is frozen, or leave it out",
-    )
-    local = sharing.relatives(local_networks(stages))
-    for stage in stages:
-        for update in stage.updates:
-            both = local & {*update.owns} if update.reduce else set()
-            check(
-                not both,
-                f"stage {stage.name}, update {update.name}: owns {_listed(both)}, whose variables an update with "
-                "reduce=False trains, too; give reduce=False to every update of these variables, or to none",
-            )
-    return tuple(stages) if choice is None else tuple(_chosen(stages, choice))
-
-
-def _chosen(stages: Sequence[Stage], choice: str) -> Iterable[Stage]:
-    by_name = {stage.name: stage for stage in stages}
-    for part in choice.split(","):
-        name, _, steps = part.strip().partition("=")
-        if name not in by_name or not steps.isdecimal():
-            known = ",".join(f"{stage.name}={stage.steps}" for stage in stages)
-            raise UserError(
-                f'--stages: "{part.strip()}" is not NAME=STEPS with a stage of the recipe, which are {known}'
-            )
-        try:
-            yield dataclasses.replace(by_name[name], steps=int(steps))
-        except Mistake as mistake:  # in the command line, not in the recipe
-            raise UserError(f"--stages {choice}: {mistake}") from None
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+Kind = Literal["linear", "cosine", "exponential", "constant"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
-    """The place of a global step: the index of its stage, the stage, and the step within it, counted from 0."""
-
-    index: int
-    stage: Stage
-    stage_step: int
-
-
 class Schedule:
-    """A sequence of stages, as checked_stages() returns it: a pure function from the global step to the position."""
+    """A number that changes over the steps of a stage.
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
-        self.stages = tuple(stages)
-        self._ended: dict[int, int] = {}
-        """numbers of steps of the stages that have ended early, by index"""
+    Args:
+        start: value after the warm-up.
+        end: value at the stage's last step; None: the value stays `start`. Of the kind exponential both are above 0.
+        kind: how the value goes from `start` to `end`; constant: it stays `start`.
+        factor: factor of each change, above 0, in place of `end`, of the kind exponential. A longer stage then changes
+            no earlier value.
+        warmup_steps: number of first steps in which the value grows linearly to `start`, from 0 up.
+        hold_steps: number of steps after these in which the value stays `start`, from 0 up.
+        every: number of steps from one change to the next, from 1 up. A value in between is that of the last change.
+        epochs: number of epochs of the data from one change to the next, from 1 up, in place of `every`.
 
-    def progress(self) -> dict[str, Any]:
-        """The state of the schedule for a checkpoint, as JSON can express it."""
-        return {"ended": dict(self._ended)}
+    Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
+    """
 
-    def resume(self, progress: dict[str, Any]) -> None:
-        """Continue from what progress() returned, after it was read from JSON."""
-        self._ended.update({int(index): steps for index, steps in progress.get("ended", {}).items()})
+    start: float
+    end: float | None = None
+    kind: Kind = "linear"
+    _: dataclasses.KW_ONLY
+    factor: float | None = None
+    warmup_steps: int = 0
+    hold_steps: int = 0
+    every: int = 1
+    epochs: int | None = None
 
-    @property
-    def total_steps(self) -> int:
-        """Number of steps of all stages."""
-        return sum(self.steps_of(index) for index in range(len(self.stages)))
-
-    def steps_of(self, index: int) -> int:
-        """Number of steps of a stage, which is smaller if the stage has ended early."""
-        return self._ended.get(index, self.stages[index].steps)
-
-    def end_early(self, at: Position) -> None:
-        """Let the stage of a position end with this step."""
-        self._ended[at.index] = at.stage_step + 1
-
-    def at(self, step: int) -> Position:
-        """Return the position of a global step, 0 <= step < total_steps."""
-        begin = 0
-        for index, stage in enumerate(self.stages):
-            if begin <= step < begin + self.steps_of(index):
-                return Position(index, stage, step - begin)
-            begin += self.steps_of(index)
-        raise ValueError(f"step {step} is outside the schedule of {self.total_steps} steps")
+    def __post_init__(self) -> None:
+        check(self.kind in get_args(Kind), f"{self}; kind must be {', '.join(get_args(Kind))}")
+        fits = self.start is not None and fits_throughout(self, lambda end: True)
+        check(fits, f"{self}; start and end must be numbers")
+        counts = self.warmup_steps, self.hold_steps, self.every - 1, 0 if self.epochs is None else self.epochs - 1
+        fits = all(float(each).is_integer() and each >= 0 for each in counts)
+        check(fits, f"{self}; warmup_steps and hold_steps must be whole numbers from 0 up, every and epochs from 1 up")
+        check(self.every == 1 or self.epochs is None, f"{self}; leave out every or epochs")
+        if self.kind == "exponential":
+            factor = self.end if self.factor is None else self.factor
+            fits = all(fits_throughout(each, lambda number: number > 0) for each in (self, factor))
+            fits = fits and factor is not None and None in (self.end, self.factor)
+            check(fits, f"{self}; exponential needs start, and end or factor, above 0")
+        else:
+            check(self.factor is None, f'{self}; a factor needs kind="exponential"')
+            check(self.kind != "cosine" or self.end is not None, f"{self}; cosine needs an end")
 
 
-def is_due(done: int, every: int) -> bool:
-    """Return whether periodic work is due after `done` steps; never if its period, `every`, is 0."""
-    return every > 0 and done % every == 0
+def value_at(schedule: Schedule, stage_step: tf.Tensor, steps: int, epoch: tuple[int, int]) -> tf.Tensor:
+    """The value at a step, from 0, of a stage of `steps` steps, a scalar float32.
+
+    epoch: number of samples of an epoch and of a global batch, whose quotient is the steps of an epoch.
+    """
+    start, end, factor = schedule.start, schedule.end, schedule.factor
+    first, done = float(schedule.warmup_steps + schedule.hold_steps), tf.cast(stage_step, tf.float32)
+    # In whole numbers, as an epoch may have a broken number of steps.
+    length, count = (schedule.every, 1) if schedule.epochs is None else (schedule.epochs * epoch[0], epoch[1])
+    changes = begun = done - first
+    if (length, count) != (1, 1):
+        number = tf.maximum(stage_step - int(first), 0) * count // length
+        changes, begun = (tf.cast(each, tf.float32) for each in (number, -(-number * length // count)))
+    # A product, into which TensorFlow's graph optimizer turns a division: bits are equal with it and without it.
+    moved = tf.clip_by_value(begun * (1.0 / max(steps - 1 - first, 1.0)), 0.0, 1.0)
+    left, value = 1.0 - moved, tf.constant(start, tf.float32)
+    if factor is not None:
+        value *= tf.exp(math.log(factor) * tf.maximum(changes, 0.0))
+    elif end is not None and schedule.kind == "exponential":
+        value *= tf.exp(math.log(end / start) * moved)
+    elif end is not None and schedule.kind != "constant":
+        if schedule.kind == "cosine":
+            left = 0.5 * (1.0 - tf.cos(math.pi * left))
+            moved = 1.0 - left
+        # From the smaller end, so that no value is below it.
+        value = float(min(start, end)) + float(abs(end - start)) * (left if end < start else moved)
+    return value * tf.minimum(1.0, (done + 1.0) * (1.0 / (schedule.warmup_steps + 1.0)))
+
+
+def fits_throughout(value: Any, fits: Callable[[float], bool]) -> bool:
+    """Whether a number, or both ends of a schedule, are as they must be; None is."""
+    ends = (
+        each for each in ((value.start, value.end) if isinstance(value, Schedule) else (value,)) if each is not None
+    )
+    return all(isinstance(each, numbers.Real) and math.isfinite(float(each)) and fits(float(each)) for each in ends)

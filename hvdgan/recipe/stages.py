@@ -4,43 +4,16 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from hvdgan.recipe.recipe_errors import check, check_unique, described
+from hvdgan.recipe.schedule import Schedule, fits_throughout
 
 Loss = Callable[[Any, Any], tuple[Any, ...]]
 """function (nets, batch) -> (loss, metrics) of a Nets and a Batch: the loss is a scalar tensor, a mean over the batch;
 metrics are scalar tensors by name, which are logged as `<update>/<name>`. A third value, if there is one, is a dict of
 new values of the recipe's state per sample"""
-
-
-LEVEL = "level"
-"""name of the state that stages with a level set"""
-
-
-@dataclasses.dataclass(frozen=True)
-class LearningRate:
-    """A learning rate over the steps of a stage.
-
-    Args:
-        peak: rate after the warm-up, above 0.
-        decay: constant, linear or cosine; the last two lead from `peak` after the warm-up to `final` at the last step.
-        final: rate at the end of a decay, from 0 up.
-        warmup_steps: number of first steps in which the rate grows linearly to `peak`, from 0 up.
-
-    Reference: Goyal et al. 2017, section 2.2 (warm-up); Loshchilov and Hutter 2017, equation 5 (cosine).
-    """
-
-    peak: float
-    decay: Literal["constant", "linear", "cosine"] = "constant"
-    final: float = 0.0
-    warmup_steps: int = 0
-
-    def __post_init__(self) -> None:
-        check(self.decay in ("constant", "linear", "cosine"), f"{self}; decay must be constant, linear or cosine")
-        fits = _is_positive(self.peak) and 0 <= self.final < math.inf and self.warmup_steps >= 0
-        check(fits, f"{self}; peak must be above 0, final and warmup_steps 0 or more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +27,9 @@ class Update:
         loss: function (nets, batch) that returns the loss and a dict of metrics; see Loss.
         every: period in steps, from 1 to the stage's steps: the update runs at the last of each `every` steps. A critic
             that is updated n times as often as its generator has every=1, and the generator every=n.
-        learning_rate: rate of this update, above 0, or a LearningRate; None: the rate of the network's optimizer.
-        betas: Adam's decays (beta_1, beta_2) in this update; None: those of the network's optimizer.
+        learning_rate: rate of this update, above 0, or a Schedule; None: the rate of the network's optimizer.
+        betas: Adam's decays (beta_1, beta_2) in this update, numbers or Schedules, from 0 to below 1; None: those of
+            the network's optimizer.
         clip_norm: largest norm of the gradient of all owned variables, averaged over the ranks, above 0; a longer
             gradient is scaled to it. None: no limit.
         clip_value: largest size of each number of that gradient, above 0, instead of clip_norm; None: no limit.
@@ -74,8 +48,8 @@ class Update:
     owns: Sequence[str]
     loss: Loss
     every: int = 1
-    learning_rate: float | LearningRate | None = None
-    betas: tuple[float, float] | None = None
+    learning_rate: float | Schedule | None = None
+    betas: tuple[float | Schedule, float | Schedule] | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
     clip_weights: float | None = None
@@ -85,6 +59,7 @@ class Update:
 
     def __post_init__(self) -> None:
         where, rate = f"update {self.name}", self.learning_rate
+        betas = (None, None) if self.betas is None else self.betas
         _check_name(where, self.name)
         owns = isinstance(self.owns, tuple | list) and self.owns and all(isinstance(name, str) for name in self.owns)
         check(owns, f'{where}: owns is {described(self.owns)}; it must be a list of names, as in ["generator"]')
@@ -92,12 +67,12 @@ class Update:
         for argument, fits, wanted in (
             ("loss", callable(self.loss), "a function of the networks and the batch, as in loss=self.judge"),
             ("every", _is_count(self.every), "a whole number of steps, at least 1"),
+            ("learning_rate", fits_throughout(rate, lambda end: end >= 0) and rate != 0, "above 0, or a Schedule"),
             (
-                "learning_rate",
-                isinstance(rate, LearningRate) or _is_positive(rate, None),
-                "above 0, or a LearningRate",
+                "betas",
+                len(betas) == 2 and all(fits_throughout(each, lambda end: 0 <= end < 1) for each in betas),
+                "two numbers or Schedules from 0 to below 1, as in (0.5, 0.999)",
             ),
-            ("betas", self.betas is None or len(self.betas) == 2, "two numbers, as in (0.5, 0.999)"),
             ("clip_norm", _is_positive(self.clip_norm, None), "a number above 0"),
             ("clip_value", _is_positive(self.clip_value, None), "a number above 0"),
             ("clip_weights", _is_positive(self.clip_weights, None), "a number above 0"),
@@ -150,8 +125,9 @@ class Stage:
         until: plateau that ends the stage before `steps`; None: no plateau.
         size: number of pixels along each axis of space, or a tuple of these, of batch.images in this stage: means over
             the pixels of the data. The recipe's grown() makes the networks of this size. None: the size of the data.
-        level: two numbers: `batch.state.level` at the stage's first step and at its last; in between it changes
-            linearly. Losses and sample() read it, such as the share of a size that fades in. None: the level stays.
+        schedules: values that change in this stage, by name: `batch.schedule("level")` reads one. A stage that does not
+            name it keeps its last value. `ema_half_life` (images) replaces --ema-half-life. `augment` is the
+            probability of each transform of --ada, which batch.augment then applies without that flag.
         together: True for a simultaneous step, as in TensorFlow's tutorials: every update sees the weights and the
             state from before the step, and the optimizers step in order after the last gradient is computed.
     """
@@ -162,7 +138,7 @@ class Stage:
     reset_optimizers: bool = False
     until: Plateau | None = None
     size: int | tuple[int, ...] | None = None
-    level: tuple[float, float] | None = None
+    schedules: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
     together: bool = False
 
     def __post_init__(self) -> None:
@@ -176,8 +152,12 @@ class Stage:
         check(
             all(map(_is_count, sizes)), f"{where}: size is {self.size!r}; it must be in pixels, as in 16 or (5, 16, 16)"
         )
-        fits = self.level is None or (len(self.level) == 2 and all(isinstance(end, int | float) for end in self.level))
-        check(fits, f"{where}: level is {self.level!r}; it must be two numbers, as in (0, 1)")
+        for name, each in self.schedules.items():
+            _check_name(f"{where}, schedule {name!r}", name)
+            check(isinstance(each, Schedule), f"{where}: {name} is {described(each)}; it must be a Schedule")
+        half_life, augment = (self.schedules.get(name) for name in ("ema_half_life", "augment"))
+        check(fits_throughout(half_life, lambda end: end > 0), f"{where}: {half_life}; ema_half_life must be above 0")
+        check(fits_throughout(augment, lambda end: 0 <= end <= 1), f"{where}: {augment}; augment is from 0 to 1")
         for update in updates:
             what = f"{where}, update {update.name}: every is {update.every}; it must be from 1 to the stage's "
             check(update.every <= self.steps, f"{what}{self.steps} steps")

@@ -14,11 +14,11 @@ from hvdgan.recipe import (
     Batch,
     Count,
     Decay,
-    LearningRate,
     NonNegative,
     Positive,
     Random,
     Recipe,
+    Schedule,
     Stage,
     Update,
     UserError,
@@ -114,7 +114,7 @@ class Calo3D(Recipe):
 
     def stages(self) -> list[Stage]:
         o = self.options
-        rate = LearningRate(o.learning_rate, "linear", final=0.02 * o.learning_rate)
+        rate = Schedule(o.learning_rate, 0.02 * o.learning_rate)
         judge = Update("judge", owns=["discriminator"], loss=self.judge, learning_rate=rate)
         r1 = Update("r1", owns=["discriminator"], loss=self.r1, every=o.r1_every, learning_rate=rate)
         fool = Update("fool", owns=["generator"], loss=self.fool, learning_rate=rate)

@@ -14,11 +14,11 @@ from hvdgan.recipe import (
     Count,
     CountOrNever,
     Decay,
-    LearningRate,
     NonNegative,
     Positive,
     Random,
     Recipe,
+    Schedule,
     Stage,
     State,
     Update,
@@ -105,10 +105,10 @@ class CycleGAN(Recipe):
     def stages(self) -> list[Stage]:
         o = self.options
         constant = Stage("constant", o.steps, self._updates(o.learning_rate))
-        falling = self._updates(LearningRate(o.learning_rate, "linear", final=0.0))
+        falling = self._updates(Schedule(o.learning_rate, 0.0))
         return [constant, Stage("decay", o.decay_steps, falling)] if o.decay_steps else [constant]
 
-    def _updates(self, rate: float | LearningRate) -> list[Update]:
+    def _updates(self, rate: float | Schedule) -> list[Update]:
         return [
             Update("judge", _DISCRIMINATORS, self.judge, learning_rate=rate),
             Update("translate", _GENERATORS, self.make, learning_rate=rate),

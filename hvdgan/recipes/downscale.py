@@ -12,11 +12,11 @@ from hvdgan.recipe import (
     Batch,
     Count,
     Decay,
-    LearningRate,
     NonNegative,
     Positive,
     Random,
     Recipe,
+    Schedule,
     Stage,
     Update,
     UserError,
@@ -102,7 +102,7 @@ class Downscale(Recipe):
         return {name: keras.optimizers.Adam(o.learning_rate, o.beta_1, o.beta_2) for name in names}
 
     def stages(self) -> list[Stage]:
-        rate: Any = {"learning_rate": LearningRate(self.options.learning_rate, self.options.lr_decay)}
+        rate: Any = {"learning_rate": Schedule(self.options.learning_rate, 0.0, self.options.lr_decay)}
         judge = Update("critic", owns=["critic"], loss=self.judge, **rate)
         fool = Update("generator", owns=["generator"], loss=self.fool, every=self.options.n_critic, **rate)
         return [Stage("adversarial", self.options.steps, [judge, fool])]
@@ -120,7 +120,7 @@ class Downscale(Recipe):
         fake = self._member(nets, batch, batch.latents)
         loss = losses.wasserstein_critic(critic(batch.images), critic(fake))
         penalty = losses.gradient_penalty(critic, batch.images, fake, batch.random.uniform("mix", ()))
-        return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
+        return loss + batch.schedule("gp_weight") * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         fake = self._member(nets, batch, batch.latents)

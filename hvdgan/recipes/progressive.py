@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hvdgan.networks.progressive import ProgressiveLayers, sizes_of
 from hvdgan.recipe import Batch, Count, DataSpec, Decay, NonNegative, Positive, Random, Recipe, Stage, Update, losses
+from hvdgan.recipe.schedule import Schedule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,10 +85,10 @@ class Progressive(Recipe):
         for number, size in enumerate(self.sizes):
             name = "x".join(map(str, size if len(set(size)) > 1 else size[:1]))
             if number:
-                levels = float(number - 1), float(number)
-                stages.append(Stage(f"fade_{name}", o.fade_steps, updates, True, size=size, level=levels))
-            steps, levels = o.steps if number == last else o.size_steps, (float(number), float(number))
-            stages.append(Stage(f"size_{name}", steps, updates, not number, size=size, level=levels))
+                fading = {"level": Schedule(number - 1, number)}
+                stages.append(Stage(f"fade_{name}", o.fade_steps, updates, True, size=size, schedules=fading))
+            steps, full = o.steps if number == last else o.size_steps, {"level": Schedule(number)}
+            stages.append(Stage(f"size_{name}", steps, updates, not number, size=size, schedules=full))
         return stages
 
     def draw(self, random: Random) -> dict[str, tf.Tensor]:
@@ -103,8 +104,8 @@ class Progressive(Recipe):
             lambda points: nets.discriminator([points, level]), real, fake, batch.random.uniform("mix", ())
         )
         drift = tf.reduce_mean(tf.square(real_scores))
-        loss = distance + self.options.gp_weight * penalty + self.options.drift_weight * drift
-        return loss, {"wasserstein": -distance, "gradient_penalty": penalty, "level": batch.state.level}
+        loss = distance + batch.schedule("gp_weight") * penalty + self.options.drift_weight * drift
+        return loss, {"wasserstein": -distance, "gradient_penalty": penalty, "level": batch.schedule("level")}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         level = self._level(batch)
@@ -115,7 +116,7 @@ class Progressive(Recipe):
         return nets.generator([batch.latents, self._level(batch)])
 
     def _level(self, batch: Batch) -> tf.Tensor:
-        return tf.fill((tf.shape(batch.latents)[0], 1), batch.state.level)
+        return tf.fill((tf.shape(batch.latents)[0], 1), batch.schedule("level"))
 
     def _faded(self, batch: Batch) -> tf.Tensor:
         """Real samples between those of half the size and their own, as the generated ones are (section 2)."""
@@ -126,7 +127,7 @@ class Progressive(Recipe):
         coarse = tf.nn.avg_pool(images, 2, 2, "VALID")
         for axis in range(1, images.shape.rank - 1):
             coarse = tf.repeat(coarse, 2, axis)
-        return coarse + tf.minimum(batch.state.level - (number - 1), 1.0) * (images - coarse)
+        return coarse + tf.minimum(batch.schedule("level") - (number - 1), 1.0) * (images - coarse)
 
 
 RECIPE = Progressive

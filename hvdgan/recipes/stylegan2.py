@@ -46,8 +46,8 @@ class StyleGAN2(Recipe):
     """StyleGAN2 with the non-saturating loss; each penalty is an update of its own, every few steps.
 
     Differences from the paper: the path-length penalty is off by default, and uses the whole batch if it is on; all
-    styles are truncated by the same factor. Each rank has its own running means of styles and of path lengths;
-    checkpoints and samples use the mean over ranks.
+    styles are truncated by the same factor. Each rank has its own running mean of styles; checkpoints and samples use
+    the mean over ranks.
 
     Command:
         horovodrun -np 2 python -m hvdgan.train --recipe stylegan2 --data digits --nf 8 --latent-size 64

@@ -78,7 +78,7 @@ class WGANGP(Recipe):
         fake = batch.augment(nets.generator(batch.latents), "fake")
         loss = losses.wasserstein_critic(nets.critic(real), nets.critic(fake))
         penalty = losses.gradient_penalty(nets.critic, real, fake, batch.random.uniform("mix", ()))
-        return loss + self.options.gp_weight * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
+        return loss + batch.schedule("gp_weight") * penalty, {"wasserstein": -loss, "gradient_penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         fake = batch.augment(nets.generator(batch.latents), "fake")

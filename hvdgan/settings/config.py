@@ -31,7 +31,7 @@ _RUN = Parameter(group=Group("Run", sort_key=1))
 _TRAINING = Parameter(group=Group("Training", sort_key=5))
 _OUTPUT = Parameter(group=Group("Output", sort_key=7))
 _PIPELINE = Parameter(group=Group("Pipeline", sort_key=8))
-_EMA_DECAY = 0.995
+EMA_DECAY = 0.995
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class Config:
                 "average; give one of them"
             )
         if self.ema_half_life is None and self.ema_decay is None:
-            object.__setattr__(self, "ema_decay", _EMA_DECAY)
+            object.__setattr__(self, "ema_decay", EMA_DECAY)
 
     @property
     def mirrored_axes(self) -> tuple[str, ...]:

@@ -20,11 +20,13 @@ def move_averages(
     With a decay per step, an average moves in the steps in which an update of the network was due. With a half-life it
     moves in every step, because the images of every step count.
     """
-    moved = set[int]()
-    share = share_at(step, config)
+    moved, half_life = set[int](), config.ema_half_life
+    if (scheduled := state.schedules.variables.get("ema_half_life")) is not None:
+        half_life = scheduled.value
+    share = share_at(step, config, half_life)
     for name in sorted(finite_updates.keys() & state.ema.keys()):
         finite = finite_updates[name]
-        if not finite and config.ema_half_life is None:
+        if not finite and half_life is None:
             continue
         alpha = tf.where(tf.reduce_any(finite), share, 0.0) if finite else share
         variables = averaged_variables(state.networks[name])
@@ -40,7 +42,7 @@ def move_averages(
             )
 
 
-def share_at(step: tf.Tensor, config: Config) -> tf.Tensor:
+def share_at(step: tf.Tensor, config: Config, half_life: "float | tf.Tensor | None") -> tf.Tensor:
     """The share of the weights in their new average at a step, a scalar float32 in (0, 1]; the old one has the rest.
 
     With a half-life it is 1 - 0.5 ** (global_batch_size / h), where h is the half-life or RAMP_UP times the images seen
@@ -51,12 +53,12 @@ def share_at(step: tf.Tensor, config: Config) -> tf.Tensor:
         arXiv:2106.12423, whose training uses the half-life in images and this ramp-up.
     """
     done = tf.cast(step, tf.float32)
-    if config.ema_half_life is None:
+    if half_life is None:
         assert config.ema_decay is not None
         # The weight of the old value is smaller at first, so that the initial weights are soon forgotten, as that of
         # TensorFlow's ExponentialMovingAverage.
         return 1.0 - tf.minimum(config.ema_decay, (1.0 + done) / (10.0 + done))
-    half_lives = tf.maximum(config.global_batch_size / config.ema_half_life, 1.0 / (RAMP_UP * done))
+    half_lives = tf.maximum(config.global_batch_size / half_life, 1.0 / (RAMP_UP * done))
     # 0.5 ** x near 1 has few digits in float32, so 1 - 0.5 ** x is computed as one function. The average itself is
     # float32: it stops short of the weights by up to 6e-8 / share of its size, 0.01 % at a half-life of 1,000 steps.
     return -tf.math.expm1(-math.log(2.0) * half_lives)

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,22 +17,24 @@ from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.backend import versions
 from hvdgan.distributed.batch_norm import synchronise
+from hvdgan.distributed.joint_means import JointMean
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.networks.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
-from hvdgan.networks.layers import layers_of
+from hvdgan.networks.layers import joint_means_of, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.recipe.recipe_errors import Mistake, check, described
-from hvdgan.recipe.schedule import Schedule, checked_stages
+from hvdgan.recipe.scheduled import ScheduledValues
+from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
-from hvdgan.settings.config import Config, to_json
+from hvdgan.settings.config import EMA_DECAY, Config, to_json
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
@@ -51,7 +53,7 @@ class Trainable:
 
     recipe: Recipe
     state: TrainState
-    schedule: Schedule
+    plan: StagePlan
     steps: tuple[StageStep, ...]
     """traced step of each stage"""
 
@@ -71,32 +73,52 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
         what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
         check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)
+        what = "equalizes by the histogram of all samples, of which a rank has its own; leave it out"
+        is_shared = isinstance(layer, keras.layers.Equalization)
+        check(not is_shared, f"network {name}, layer {layer.name}: {what}", recipe.networks)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     stages = stages_of(recipe)
     try:
-        schedule = Schedule(
+        plan = StagePlan(
             checked_stages(stages, list(state.networks), config.stages, frozen=state.frozen, sharing=state.sharing)
         )
     except Mistake as mistake:
         mistake.at = mistake.at or recipe.stages
         raise
-    declared = state_of(recipe, stages)
+    declared = state_of(recipe)
     if config.ada is not None:
         declared["ada"] = ada.declared(spec, declared)
     kept = DeclaredState(declared, ranks, config.global_batch_size)
-    state = dataclasses.replace(state, declared_state=kept, local=state.sharing.relatives(local_networks(stages)))
+    local = state.sharing.relatives(local_networks(stages))
+    schedules = ScheduledValues(stages, options, (spec.num_images, config.global_batch_size))
+    _check_flags(schedules.variables, config)
+    state = dataclasses.replace(state, declared_state=kept, schedules=schedules, local=local)
     if config.lr_scaling != "none" and (fixed := state.optimizers.keys() - state.learning_rates.keys()):
         raise UserError(
             f"--lr-scaling {config.lr_scaling}: the optimizer of {', '.join(sorted(fixed))} has a schedule of its own, "
-            "which cannot be scaled; give the schedule to the Update, as LearningRate"
+            "which cannot be scaled; give the Update a Schedule"
         )
-    check_optimizers(schedule.stages, state)
+    for name, network in state.networks.items() if ranks.size > 1 else ():
+        for variable in joint_means_of(network) if name not in state.local else ():
+            variable.__class__ = JointMean
+    check_optimizers(plan.stages, state)
     if config.precision == "mixed_float16":
-        names = {update.name for stage in schedule.stages for update in stage.updates}
+        names = {update.name for stage in plan.stages for update in stage.updates}
         state.loss_scales.update({name: LossScale.new(name) for name in sorted(names)})
-    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in schedule.stages)
-    return Trainable(recipe=recipe, state=state, schedule=schedule, steps=steps)
+    steps = tuple(StageStep(recipe, state, stage, ranks, config) for stage in plan.stages)
+    return Trainable(recipe=recipe, state=state, plan=plan, steps=steps)
+
+
+def _check_flags(names: Collection[str], config: Config) -> None:
+    """Refuse a flag for what a schedule sets."""
+    for name, flag, is_set in (
+        ("ema_half_life", "--ema-half-life", config.ema_half_life is not None),
+        ("ema_half_life", "--ema-decay", config.ema_decay not in (None, 0, EMA_DECAY)),
+        ("augment", "--ada", config.ada is not None),
+    ):
+        if is_set and name in names:
+            raise UserError(f"{flag}: the recipe's stages have a schedule {name}; leave the flag out")
 
 
 def trace(run: "Run") -> set[str]:
@@ -122,7 +144,11 @@ def trace(run: "Run") -> set[str]:
         if until and until.metric not in found:
             what = f"it ends on a plateau of {until.metric}, and its metrics are {', '.join(sorted(found))}"
             raise Mistake(f"stage {step.stage.name}: {what}", step.stage)
-    for flag, is_set in (("--diff-augment", bool(config.diff_augment)), ("--ada", config.ada is not None)):
+    for flag, is_set in (
+        ("--diff-augment", bool(config.diff_augment)),
+        ("--ada", config.ada is not None),
+        ("schedule augment", "augment" in run.state.schedules.variables),
+    ):
         if is_set and not any(step.augments for step in run.steps):
             raise UserError(f"{flag}: no loss of the recipe calls batch.augment; leave the flag out")
     if config.ada is not None and not any(ada.sign_of(step.stage.updates, step.metrics) for step in run.steps):
@@ -209,7 +235,7 @@ class Run(Trainable):
     @property
     def last_step(self) -> int:
         """Number of steps at which the run ends."""
-        total = self.schedule.total_steps
+        total = self.plan.total_steps
         return total if self.config.max_steps is None else min(self.config.max_steps, total)
 
     def settings(self) -> dict[str, Any]:
@@ -328,7 +354,7 @@ def _facts(source: Samples, made: Trainable) -> dict[str, Any]:
                 stage.together,
                 [[each.name, [*each.owns], each.every, each.reduce, each.optimizer] for each in stage.updates],
             ]
-            for stage in made.schedule.stages
+            for stage in made.plan.stages
         ],
         **{name: f"{variable.dtype}{tuple(variable.shape)}" for name, variable in made.state.tensors().items()},
     }

@@ -9,7 +9,8 @@ import keras
 from hvdgan.distributed.backend import versions
 from hvdgan.errors import UserError
 from hvdgan.networks.layers import layers_of
-from hvdgan.recipe.stages import LearningRate, Stage
+from hvdgan.recipe.schedule import Schedule
+from hvdgan.recipe.stages import Stage
 from hvdgan.training.build import Run
 from hvdgan.training.digests import differing, refuse_other_frozen
 from hvdgan.values import sample_values
@@ -118,7 +119,7 @@ def _changed(run: Run, before: Mapping[str, Any]) -> list[str]:
 
 def _is_length_of_last(run: Run, manifest: Mapping[str, Any], key: str) -> bool:
     """Check that a setting was, and is, the number of steps of the last stage, and that the others are as before."""
-    before, now = manifest["stages"], named_steps(run.schedule.stages)
+    before, now = manifest["stages"], named_steps(run.plan.stages)
     values = manifest["config"].get(key), run.settings().get(key)
     return _only_last_differs(before, now) and (key == "stages" or values == (before[-1][1], now[-1][1]))
 
@@ -130,19 +131,22 @@ def _only_last_differs(before: Sequence[Sequence[Any]], now: Sequence[Sequence[A
 
 def _about_last_stage(run: Run, key: str, difference: str, stage_index: int) -> Iterator[str]:
     """Yield lines about the changed number of steps of the last stage; the checkpoint is of stage `stage_index`."""
-    last = run.schedule.stages[-1]
+    last = run.plan.stages[-1]
     read = f"; what else reads {key} differs from before" if key != "stages" else ""
     yield f"{difference}: the last stage, {last.name}, has {last.steps} steps now{read}"
-    rates = {f"learning rate of {update.name}": update.learning_rate for update in last.updates}
-    moving = [n for n, rate in rates.items() if isinstance(rate, LearningRate) and rate.decay != "constant"]
-    moving += ["level"] if last.level is not None and last.level[0] != last.level[1] else []
-    if stage_index == len(run.schedule.stages) - 1 and moving:
-        yield f"warning: {', '.join(moving)}: moves over all steps of stage {last.name}, so differs from before"
+    found: dict[str, Any] = {**last.schedules}
+    for each in last.updates:
+        values = zip(("learning rate", "beta_1", "beta_2"), (each.learning_rate, *(each.betas or ())), strict=False)
+        found |= {f"{what} of {each.name}": value for what, value in values}
+    schedules = {name: each for name, each in found.items() if isinstance(each, Schedule) and each.kind != "constant"}
+    moving = [name for name, each in schedules.items() if each.end not in (None, each.start)]
+    if stage_index == len(run.plan.stages) - 1 and moving:
+        yield f"warning: {', '.join(moving)}: move over all steps of stage {last.name}, so differ from before"
 
 
 def _hint(run: Run, before: Sequence[Sequence[Any]]) -> str:
     """Suggest how to give only the last stage more steps, where an option changes those of other stages, too."""
-    now = named_steps(run.schedule.stages)
+    now = named_steps(run.plan.stages)
     if before == now or [name for name, _ in before] != [name for name, _ in now]:
         return ""
     return f", and give the last stage alone more steps with --stages {stage_steps([*before[:-1], now[-1]])}"
@@ -150,7 +154,7 @@ def _hint(run: Run, before: Sequence[Sequence[Any]]) -> str:
 
 def _check_stages(run: Run, source: Path, before: Sequence[Sequence[Any]]) -> None:
     """Refuse other stages than a checkpoint was made with, even if only the recipe's code has changed."""
-    now = named_steps(run.schedule.stages)
+    now = named_steps(run.plan.stages)
     if not _only_last_differs(before, now):
         raise UserError(
             f"--resume: {source} was made with the stages {stage_steps(before)}, and this run has {stage_steps(now)}; "
@@ -254,7 +258,7 @@ def _comparable(run: Run, manifest: Mapping[str, Any]) -> tuple[dict[str, Any], 
         return progress, []
     if progress["best"] and progress["best"]["metric"] in run.comparison.names:
         progress["best"] = None
-    until = run.schedule.stages[min(manifest["stage_index"], len(run.schedule.stages) - 1)].until
+    until = run.plan.stages[min(manifest["stage_index"], len(run.plan.stages) - 1)].until
     if until is not None and until.metric in run.comparison.names:
         progress["ranks"] = [{**each, "watch": None} for each in progress["ranks"]]
     changed = ", ".join(sorted(name for name in before | now if before.get(name) != now.get(name)))

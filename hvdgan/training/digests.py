@@ -5,7 +5,7 @@ networks. The recipe makes them anew at each start.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -23,7 +23,7 @@ Digests = Mapping[str, str]
 def digests_of(state: TrainState) -> dict[str, str]:
     """The digests of what the graphs of a run read, after these were traced, and no checkpoint holds."""
     networks = {frozen_network(name): digest_of_network(network) for name, network in state.frozen.items()}
-    return {**networks, **{name: _digest([value.numpy()]) for name, value in state.outside.items()}}
+    return {**networks, **{name: digest_of([value.numpy()]) for name, value in state.outside.items()}}
 
 
 def frozen_network(name: str) -> str:
@@ -33,7 +33,7 @@ def frozen_network(name: str) -> str:
 
 def digest_of_network(network: keras.Model) -> str:
     """The SHA-256 of a network's variables, in their order; their names do not count."""
-    return _digest([copy_of(variable) for variable in network.variables if not is_seed(variable)])
+    return digest_of([copy_of(variable) for variable in network.variables if not is_seed(variable)])
 
 
 def differing(before: Digests, now: Digests) -> list[str]:
@@ -69,7 +69,7 @@ def refuse_other_frozen(source: Any, before: Digests, now: Digests, *, allowed: 
 def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
     """Compare the weights and slots of all ranks; every rank calls this after the same step."""
     own = {id(each) for each in (*state.statistics().values(), *state.of_local().values())}  # these may differ
-    mine = {name: _digest([copy_of(each)]) for name, each in state.tensors().items() if id(each) not in own}
+    mine = {name: digest_of([copy_of(each)]) for name, each in state.tensors().items() if id(each) not in own}
     whole = hashlib.sha256("".join(mine.values()).encode()).hexdigest()
     if len(set(ranks.gather(whole, "digest of the weights"))) == 1:
         return
@@ -82,20 +82,19 @@ def check_ranks(ranks: Ranks, state: TrainState, done: int) -> None:
 
 
 def check_layer_state(ranks: Ranks, state: TrainState, done: int, stage: str) -> None:
-    """Compare the state of layers, other than statistics of samples; every rank calls this after the same step.
+    """Compare the state of layers, other than each rank's statistics, and of the recipe; every rank calls this.
 
     A checkpoint holds one copy of this state for all ranks, so state that differs between the ranks would be lost.
     """
     variables = state.other_state()
     if ranks.size == 1 or not variables:
         return
-    mine = {name: _digest([copy_of(each)]) for name, each in variables.items()}
-    if apart := _apart(ranks, mine, "state of the layers"):
+    mine = {name: digest_of([copy_of(each)]) for name, each in variables.items()}
+    if apart := _apart(ranks, mine, "state of the layers and the recipe"):
         raise UserError(
             f"step {done}, stage {stage}: {apart[0]} differs between the ranks{_more(apart)}, and a checkpoint holds "
-            "one copy for all ranks; let it depend on the step alone, declare it in state() of the recipe, train it as "
-            'a weight (docs/recipes.md, "Codebooks"), or make a mean that no loss reads with '
-            'add_weight(..., aggregation="mean")'
+            "one copy for all ranks; let it depend on the step alone, or on the whole batch: in a layer by "
+            'add_weight(..., aggregation="mean"), in state() by batch.mean or batch.gather (docs/recipes.md)'
         )
 
 
@@ -109,7 +108,8 @@ def _more(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if names[1:] else ""
 
 
-def _digest(values: list[np.ndarray]) -> str:
+def digest_of(values: Iterable[np.ndarray]) -> str:
+    """The SHA-256 in hex of arrays with their types and shapes."""
     digest = hashlib.sha256()
     for value in values:
         digest.update(f"{value.dtype}{value.shape}".encode())

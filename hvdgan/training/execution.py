@@ -69,7 +69,7 @@ def _describe(command: Command, ranks: Ranks) -> None:
         for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)
         if command.allow is None:
-            with open_batches(run) as batches:
+            with open_batches(run, 0) as batches:
                 data = next(batches)
             for step in run.steps:
                 for line in MeanCheck(run, step, data).lines(0):

@@ -17,7 +17,7 @@ from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import agree
 from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import cpu_or_gpu
-from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.recipe.stage_plan import Position, is_due
 from hvdgan.runs import evaluation_log
 from hvdgan.training.build import Run
 from hvdgan.training.digests import check_layer_state, check_ranks
@@ -88,7 +88,7 @@ class Loop:
             return Reached(done, is_finished=False)
         with run.ranks.activity.beside(lambda: batches.loaded):
             while done < run.last_step:  # a stage that ends early brings the last step forward
-                step, at = done, run.schedule.at(done)
+                step, at = done, run.plan.at(done)
                 guard.where = f" at step {step}, stage {at.stage.name}"
                 if at.stage_step == 0 or step == self._resume_point.step:
                     self._begin_stage(at, step)
@@ -122,7 +122,7 @@ class Loop:
         data = next(batches)
         waited = time.perf_counter() - begin
         if self.warns_of_no_means and (at.stage_step == 0 or step == self._resume_point.step):
-            if self._run.schedule.steps_of(at.index) >= _SHORT:
+            if self._run.plan.steps_of(at.index) >= _SHORT:
                 self._means = [MeanCheck(self._run, self._run.steps[at.index], data)]
             self._say_no_means(step)
             begin = time.perf_counter() - waited
@@ -138,7 +138,7 @@ class Loop:
     def _due(self, done: int, at: Position, *, stop: bool = False) -> "Due":
         """What is due after a step, if the run also stops then; the same on every rank."""
         run, config, last = self._run, self._run.config, done == self._run.last_step
-        stage_ends = at.stage_step + 1 == run.schedule.steps_of(at.index)
+        stage_ends = at.stage_step + 1 == run.plan.steps_of(at.index)
         early = config.sample_every > 0 and done in _EARLY_GRIDS
         save, commit_every = last or stop or stage_ends or is_due(done, config.checkpoint_every), self._commits.every
         return Due(

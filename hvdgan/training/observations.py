@@ -14,7 +14,7 @@ from hvdgan.distributed.affinity import reading_threads
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError
 from hvdgan.networks import cpu_or_gpu
-from hvdgan.recipe.schedule import Position, is_due
+from hvdgan.recipe.stage_plan import Position, is_due
 from hvdgan.recipe.stages import Plateau
 from hvdgan.runs.events import Event, SkippedFile, SkippedUpdate, StageEnd
 from hvdgan.runs.metrics import mode_of
@@ -123,7 +123,7 @@ class Observations:
         mine = {"window": window, "watch": watch, "weight": self._weights[run.ranks.rank]}
         # Copies, because a thread writes them during the next steps.
         return {
-            **run.schedule.progress(),
+            **run.plan.progress(),
             "bad_files": dict(self._bad_files.known),
             "bad_updates": dict(self._bad_updates.counts),
             "evaluated": run.evaluator and run.evaluator.count,
@@ -135,7 +135,7 @@ class Observations:
         stage, done = at.stage, at.stage_step + 1
         if done == stage.steps or stage.until is None:
             return
-        self._run.schedule.end_early(at)
+        self._run.plan.end_early(at)
         last, metric = self._run.last_step, stage.until.metric
         self._record.tell(StageEnd(stage=stage.name, steps=done, planned=stage.steps, metric=metric, last_step=last))
 

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.recipe_errors import check
+from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.sharing import parts
-from hvdgan.recipe.stages import LearningRate, Stage, Update
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.train_state import TrainState
 
@@ -28,11 +29,14 @@ def apply_gradients(
     update: Update,
     gradients: Sequence[tf.Tensor],
     norm: tf.Tensor,
-    stage_step: tf.Tensor,
-    stage: Stage,
+    at: Callable[[Schedule], tf.Tensor],
     config: Config,
 ) -> None:
-    """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights."""
+    """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights.
+
+    `at` gives the value of a schedule.
+    """
+    betas = update.betas and tuple(at(each) if isinstance(each, Schedule) else each for each in update.betas)
     if update.clip_norm is not None:
         scale = update.clip_norm / tf.maximum(norm, update.clip_norm)
         gradients = [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
@@ -43,8 +47,9 @@ def apply_gradients(
         optimizer = state.optimizers[name]
         rate = state.learning_rates.get(name) if update.learning_rate is None else update.learning_rate
         if rate is not None:
-            optimizer.learning_rate.assign(rate_at(rate, stage_step, stage.steps, rate_factor(config)))
-        with _betas(optimizer, update.betas):
+            value = at(rate) if isinstance(rate, Schedule) else tf.constant(rate, tf.float32)
+            optimizer.learning_rate.assign(rate_factor(config) * value)
+        with _betas(optimizer, betas):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
         if update.clip_weights is not None:
@@ -53,8 +58,8 @@ def apply_gradients(
 
 
 @contextlib.contextmanager
-def _betas(optimizer: keras.optimizers.Optimizer, betas: tuple[float, float] | None) -> Iterator[None]:
-    """Trace an optimizer with an update's own decays, which Keras reads as Python numbers while it is traced."""
+def _betas(optimizer: keras.optimizers.Optimizer, betas: Sequence[float | tf.Tensor] | None) -> Iterator[None]:
+    """Trace an optimizer with an update's own decays, which Keras reads while it is traced."""
     if betas is None:
         yield
         return
@@ -118,20 +123,6 @@ def rate_factor(config: Config) -> float:
     """
     ratio = config.global_batch_size / config.lr_base_batch_size
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.lr_scaling]
-
-
-def rate_at(rate: float | LearningRate, stage_step: tf.Tensor, steps: int, factor: float = 1.0) -> tf.Tensor:
-    """The learning rate at a step of a stage."""
-    if not isinstance(rate, LearningRate):
-        return factor * tf.constant(rate, tf.float32)
-    done = tf.cast(stage_step, tf.float32)
-    warmup = float(rate.warmup_steps)
-    # The last step has the final rate.
-    left = 1.0 - tf.clip_by_value((done - warmup) / max(steps - 1 - warmup, 1.0), 0.0, 1.0)
-    if rate.decay == "cosine":
-        left = 0.5 * (1.0 - tf.cos(math.pi * left))
-    value = rate.peak if rate.decay == "constant" else rate.final + (rate.peak - rate.final) * left
-    return factor * (value * tf.minimum(1.0, (done + 1.0) / (warmup + 1.0)))
 
 
 def check_optimizers(stages: Sequence[Stage], state: TrainState) -> None:

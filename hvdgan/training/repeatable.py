@@ -113,8 +113,8 @@ def refuse_unrepeatable(
     What it reads outside of the networks is noted in state.outside. In a step, which has `scopes`, a variable that
     nothing would train is refused, and a call of Python, whose random numbers leave no trace in a graph, is warned of.
     """
-    kept = state.declared_state.own()
-    saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept.values())}
+    kept = (*state.declared_state.own().values(), *state.schedules.variables.values())
+    saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept)}
     frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     _note_outside(function, state, saved | frozen)
     outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}

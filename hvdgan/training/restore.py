@@ -109,7 +109,7 @@ def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[st
     files.assign(tensors, values, path)
     if not any(kind_of(name) == EMA for name in values):
         _begin_averages(run, run.state.ema)
-    run.schedule.resume(snapshot.facts["progress"])
+    run.plan.resume(snapshot.facts["progress"])
     return remarks
 
 
@@ -121,7 +121,8 @@ def broadcast(run: Run, root: int, point: ResumePoint, everyones: Everyones) -> 
     facts = ranks.gather(facts if ranks.rank == root else None, "the resume point")[root]
     if ranks.rank != root:
         point = ResumePoint(**facts)
-        run.schedule.resume(point.progress)
+        run.plan.resume(point.progress)
+    run.state.schedules.restore(run.plan, point.step)
     ranks.broadcast(list(run.state.tensors().values()), root)
     if point.saved_by:
         run.rank_state.scatter(everyones, point.saved_by, root)
@@ -183,10 +184,10 @@ def _begin(
 ) -> ResumePoint:
     """Write to the run folder that this run begins there, unless it has nothing to do."""
     is_from_elsewhere = saved is not None and saved.path.parent.resolve() != run.checkpoints.resolve()
-    if point.step > run.schedule.total_steps:
+    if point.step > run.plan.total_steps:
         what = f" {resume.resume}: it" if is_from_elsewhere else f": the newest checkpoint of {run.run_dir}"
         raise UserError(
-            f"--resume{what} is of step {point.step}, and this run ends at step {run.schedule.total_steps}; "
+            f"--resume{what} is of step {point.step}, and this run ends at step {run.plan.total_steps}; "
             f"give its stages more steps{', or name an earlier checkpoint' if is_from_elsewhere else ''}"
         )
     held = point.lock

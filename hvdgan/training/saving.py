@@ -248,13 +248,13 @@ def snapshot(
     saved_by: int | None = None,
 ) -> Snapshot:
     """Copy what a checkpoint holds; `everyones`, of `saved_by` ranks, is what RankState.gather() has returned."""
-    at = run.schedule.at(max(step - 1, 0))
+    at = run.plan.at(max(step - 1, 0))
     facts = {
         "run_id": resume_point.run_id,
         "stage": at.stage.name,
         "stage_index": at.index,
         "stage_step": at.stage_step + 1,
-        "stages": named_steps(run.schedule.stages),
+        "stages": named_steps(run.plan.stages),
         "samples_seen": resume_point.samples_seen(step, run.config.global_batch_size),
         "data": {
             "source": run.source.name,

@@ -94,8 +94,8 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
     return reached
 
 
-def open_batches(run: Run, position: int = 0) -> Batches:
-    """Open this rank's slices of the global batches, from a position in their samples on."""
+def open_batches(run: Run, position: int) -> Batches:
+    """Open this rank's batches of a run, from a position in the order of the data."""
     config, ranks = run.config, run.ranks
     return Batches(
         run.source,
@@ -140,7 +140,7 @@ def _translate(error: Exception, run: Run, heart: Heartbeat, guard: MemoryGuard)
     if isinstance(error, OSError):
         return unwritable(run.run_dir, error)
     if isinstance(error, tf.errors.OpError):
-        updates = ((stage.name, update.name) for stage in run.schedule.stages for update in stage.updates)
+        updates = ((stage.name, update.name) for stage in run.plan.stages for update in stage.updates)
         return (
             collective_failure(error, heart.explanation) or recipe_errors.in_graph(error, run.recipe, updates) or error
         )

@@ -13,25 +13,27 @@ import tensorflow as tf
 
 from hvdgan.data import Samples
 from hvdgan.data.batches import specs_of
+from hvdgan.distributed.joint_means import assigned_together
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import list_some
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.cpu_or_gpu import to_device
-from hvdgan.networks.layers import averages_of, moved_in_calls
+from hvdgan.networks.layers import moved_in_calls
 from hvdgan.recipe import ada
 from hvdgan.recipe.augment import diff_augment, flip_batch
 from hvdgan.recipe.batch import Batch, StateValues, scoped, shrunk
-from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare, reads
+from hvdgan.recipe.contract import controlled, decision_of, grown_of, loss_of, new_state, prepare
 from hvdgan.recipe.draws import Random
 from hvdgan.recipe.layer_draws import LayerDraws
 from hvdgan.recipe.nets import Nets, SharedForward
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.recipe_errors import Mistake
 from hvdgan.recipe.sharing import parts
-from hvdgan.recipe.stages import LEVEL, Stage, Update
+from hvdgan.recipe.stages import Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.optimizers import Before, apply_gradients, apply_if, changed_by, global_norm, values_of
+from hvdgan.training.own_values import own_means, own_state
 from hvdgan.training.train_state import TrainState
 from hvdgan.training.whole_batch import Traffic, WholeBatch
 
@@ -50,7 +52,7 @@ class Computed(NamedTuple):
     """one for each trainable variable of the owned networks"""
     metrics: Metrics
     state: Data
-    """new values of the recipe's state per sample, (B, ...) by name"""
+    """new values of the recipe's state, those per sample (B, ...), by name"""
 
 
 class Reduced(NamedTuple):
@@ -85,8 +87,8 @@ class StageStep:
         """in the step that is being traced, the last update that has changed a network, by the network's name"""
         self.augments = False
         """whether a loss that was traced calls batch.augment"""
-        self.traffic: dict[str, Traffic] = {}
-        """what batch.mean, sum and gather send in each update that was traced, by its name"""
+        self.traffic = {update.name: Traffic() for update in stage.updates}
+        """what batch.mean, sum and gather send in each update, after trace()"""
         self.of_several: list[Mistake] = []
         """what several ranks would refuse of the losses that were traced"""
         self.metrics: set[str] = set()
@@ -132,14 +134,15 @@ class StageStep:
         """For each update: loss, gradients, reduce, finite?, apply; then the averages of the weights."""
         state, stage, ranks, config = self._stage_state, self.stage, self._ranks, self._config
         stage_step = to_device(stage_step)
-        self._set_level(stage_step)
+        state.schedules.assign(stage, stage_step)
+        at = functools.partial(state.schedules.at, stage=stage, stage_step=stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
         metrics, finite, self._changed = Metrics(), Metrics(), {}
         # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
         for group in [due] if stage.together else [(update,) for update in due]:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
                 (gradients, measured, new_values), norm, is_finite = found.computed, found.norm, found.is_finite
-                apply = functools.partial(apply_gradients, state, update, gradients, norm, stage_step, stage, config)
+                apply = functools.partial(apply_gradients, state, update, gradients, norm, at, config)
                 applied = apply_if(is_finite, found.is_wanted, apply, found.before, changed_by(state, update))
                 state.declared_state.assign(new_values, is_finite)
                 scale = state.loss_scales.get(update.name)
@@ -216,8 +219,7 @@ class StageStep:
             # Without maximum_iterations: its "and" would be computed on the GPU, and each round would wait for it.
             start = tf.constant(0), tuple(zeros), empty
             _, means, states = tf.while_loop(lambda number, *_: number < count, add, start, parallel_iterations=1)
-            whole = {name: tf.reshape(value, (-1, *value.shape[2:])) for name, value in states.items()}
-            return Computed(means[0], means[1], whole)
+            return Computed(means[0], means[1], self._stage_state.declared_state.whole(states))
 
         return compute
 
@@ -253,12 +255,15 @@ class StageStep:
         """
         state, config, where = self._stage_state, self._config, self._where(update)
         batch = scoped(prepared, update.name)
-        batch.state = StateValues(values)
+        batch.state, batch.schedule = StateValues(values), state.schedules.read
 
         def augment(images: tf.Tensor, key: str) -> tf.Tensor:
             self.augments = True
             images = diff_augment(images, config.diff_augment, batch.random, key)
-            return images if config.ada is None else ada.adaptive(images, batch.state.ada[0], batch.random, key)
+            if config.ada is None and "augment" not in state.schedules.variables:
+                return images
+            p = batch.schedule("augment") if config.ada is None else batch.state.ada[0]
+            return ada.adaptive(images, p, batch.random, key)
 
         batch.augment = augment
         whole = WholeBatch(self._ranks, config, self._recipe.pack, update, where)
@@ -277,12 +282,11 @@ class StageStep:
         versions, pack, of_step = self._changed, self._recipe.pack, vars(prepared).values()
         draws = LayerDraws(prepared.random, update.name, of_step, versions=versions, pack=pack, taped=True)
         loss, measured, new = loss_of(update.loss, nets, batch, where, draws)
-        declared = state.declared_state.declared
-        new = new_state(new, declared, batch.state, f"{where}: the loss", update.loss, per_sample=True)
+        new = new_state(new, batch.state, f"{where}: the loss", update.loss)
         if of_networks := self._network_losses(update, of_calls):
             measured["network_losses"] = tf.add_n(of_networks)
             loss += measured["network_losses"]
-        self._refuse_own_averages(update, loss, prepared)
+        self._refuse_own_values(update, loss, new, prepared, values)
         metrics = {"loss": loss, **measured}
         # If the loss is not finite, make the gradients NaN too, so that no rank applies them.
         factor = self._loss_factor if update.reduce else 1.0
@@ -302,20 +306,17 @@ class StageStep:
         of_weights = [v.regularizer(v) for v in self.variables(update) if v.regularizer is not None]
         return [tf.cast(loss, tf.float32) for loss in (*(loss for _, loss in of_calls), *of_weights)]
 
-    def _refuse_own_averages(self, update: Update, loss: tf.Tensor, prepared: Batch) -> None:
-        """Refuse, or note if there is one rank, averages over a rank's own samples that the loss reads."""
-        captured = {id(outer): inner for outer, inner in loss.graph.captures}
-        samples = [each for each in tf.nest.flatten([*vars(prepared).values()]) if tf.is_tensor(each)]
+    def _refuse_own_values(self, update: Update, loss: tf.Tensor, new: Data, prepared: Batch, values: Data) -> None:
+        """Refuse what must not depend on the samples of one rank or micro-batch; note it if there is one of each."""
+        declared, count = self._stage_state.declared_state.declared, prepared.images.shape[0]
+        read = [*vars(prepared).values(), *(values[name] for name in declared if declared[name].per_sample)]
+        # What draw() gives without this first dimension is the same on all ranks.
+        samples = [each for each in tf.nest.flatten(read) if tf.is_tensor(each) and each.shape[:1] == [count]]
+        of_state = [*own_state(new, declared, samples, update, self._where(update))]
         reduced = [self.networks[name] for name in update.owns if update.reduce]
-        for layer, variable in (each for network in reduced for each in averages_of(network)):
-            read = captured.get(id(variable.value.handle))
-            found = (each for each in loss.graph.get_operations() if each.type.startswith("Assign"))
-            new = [each.inputs[1] for each in found if each.inputs[0] is read]
-            if new and reads(loss, read) and any(reads(each, part, "Horovod") for each in new for part in samples):
-                what = f"{self._where(update)}: the loss reads {variable.path}, a mean over the samples of one rank"
-                self.of_several.append(Mistake(f"{what}; train it as a weight (docs/recipes.md)", type(layer)))
-                if self._ranks.size > 1:
-                    raise self.of_several[0]
+        self.of_several += [*of_state, *own_means(loss, reduced, samples, self._where(update))]
+        if (self.of_several and self._ranks.size > 1) or (of_state and self.micro_batches > 1):
+            raise self.of_several[0]
 
     def variables(self, update: Update) -> list[keras.Variable]:
         """The variables that the update computes gradients of: the trainable ones of its networks."""
@@ -341,7 +342,7 @@ class StageStep:
     def _scope(self, update: Update) -> Iterator[None]:
         """Name the operations after stage and update, by which Horovod matches the ranks' tensors, and errors, too."""
         try:
-            with tf.name_scope(f"{self.stage.name}/{update.name}"):
+            with tf.name_scope(f"{self.stage.name}/{update.name}"), assigned_together(self._ranks, self._weight):
                 yield
         except (LookupError, NotImplementedError) as error:
             if isinstance(error, KeyError | IndexError):
@@ -353,13 +354,6 @@ class StageStep:
     def _where(self, update: Update) -> str:
         """The update's stage and name, for messages."""
         return f"stage {self.stage.name}, update {update.name}"
-
-    def _set_level(self, stage_step: tf.Tensor) -> None:
-        """Set the level that the stage names, which losses see as batch.state.level."""
-        if self.stage.level is not None:
-            first, last = self.stage.level
-            done = tf.cast(stage_step, tf.float32) / max(self.stage.steps - 1, 1)
-            self._stage_state.declared_state.assign({LEVEL: first + (last - first) * done}, tf.constant(True))
 
     def _is_wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
         """What the update's only_if decides, given the metrics of all ranks."""
@@ -377,7 +371,7 @@ class StageStep:
         with tf.name_scope(f"{self.stage.name}/control"):
             means, values = self._means(metrics), kept.shared_values()
             if controls:
-                kept.assign(controlled(self._recipe, kept.declared, values, means, f"stage {self.stage.name}"), finite)
+                kept.assign(controlled(self._recipe, values, means, f"stage {self.stage.name}"), finite)
             if reported:
                 assert config.ada is not None
                 change, (sign, every) = config.global_batch_size / config.ada_images, reported

@@ -94,10 +94,12 @@ def as_if(run: Run, size: int) -> Iterator[str]:
         f"{size * batch / 1e6:,.6g} MB of each global batch, and what the step computes"
     )
     apart = ", besides those of --sync-batch-norm" * config.sync_batch_norm
-    for stage in (_stage(run, step, size) for step in run.steps):
+    for step in run.steps:
+        stage = _stage(run, step, size)
         sent = sum(update.bytes / update.every for update in stage.updates)
         times = (f"{2e3 * (size - 1) / size * sent / (gbits * 1.25e8):.3g} ms at {gbits} Gbit/s" for gbits in _GBITS)
-        reductions, hops = sum(1 / update.every for update in stage.updates), 2 * (size - 1)
+        hops, calls = 2 * (size - 1), {name: traffic.reductions for name, traffic in step.traffic.items()}
+        reductions = sum((1 + calls[update.name]) / update.every for update in stage.updates)
         yield (
             f"stage {stage.name}: all-reduces {sent / 1e6:,.2f} MB a step: {', '.join(times)}; and "
             f"{1e3 * reductions * hops * _HOP_SECONDS:.3g} ms for {reductions:.3g} reductions of {hops} hops around a "
@@ -132,10 +134,10 @@ def end_of(run: Run, first: int, done: int, reason: str | None) -> End:
 
 def _how_to_continue(run: Run) -> str:
     """Suggest how to train further when the last step of a run is reached."""
-    if run.last_step < run.schedule.total_steps:
+    if run.last_step < run.plan.total_steps:
         return "raise --max-steps to continue"
-    *others, last = run.schedule.stages
-    if (steps := run.schedule.steps_of(len(others))) < last.steps:
+    *others, last = run.plan.stages
+    if (steps := run.plan.steps_of(len(others))) < last.steps:
         return (
             f"the last stage, {last.name}, has ended after {steps} of {last.steps} steps: its metric no longer improved"
         )
@@ -153,7 +155,7 @@ def _position(run: Run, step: int) -> str:
 
 
 def _ends(run: Run) -> str:
-    total = run.schedule.total_steps
+    total = run.plan.total_steps
     return f"ends at step {run.last_step:,}" + (f" of {total:,}" if run.last_step < total else "")
 
 
@@ -288,14 +290,17 @@ def _samples_of(source: Samples) -> str:
 
 
 def _stage(run: Run, step: StageStep, size: int) -> StageFacts:
-    """A stage, and the bytes that its updates all-reduce over this many ranks: 4 for each parameter, 2 in float16."""
-    bytes_each = 0 if size == 1 else 2 if run.config.compression == "fp16" else 4
+    """A stage, and the bytes that its updates all-reduce over this many ranks: 4 for each parameter, 2 in float16.
+
+    Those of batch.mean, sum and gather are among them.
+    """
+    bytes_each, peers = 2 if run.config.compression == "fp16" else 4, size > 1
     updates = [
         UpdateFacts(
             name=each.name,
             owns=[*each.owns],
             every=each.every,
-            bytes=bytes_each * each.reduce * _size(step.variables(each)),
+            bytes=peers * round(bytes_each * each.reduce * _size(step.variables(each)) + step.traffic[each.name].bytes),
             reduce=each.reduce,
         )
         for each in step.stage.updates

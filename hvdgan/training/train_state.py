@@ -28,6 +28,7 @@ from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
 from hvdgan.recipe.nets import Nets
 from hvdgan.recipe.recipe_errors import Mistake
+from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.sharing import Sharing
 
 FIRST = 2.0**15
@@ -119,6 +120,13 @@ class DeclaredState:
             values[name] = tf.reshape(value, (parts, -1, *value.shape[1:]))[part] if state.per_sample else value
         return values
 
+    def whole(self, values: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Values of this rank from those of its micro-batches, (parts, ...) by name, in which shared ones are equal."""
+        return {
+            name: tf.reshape(value, (-1, *value.shape[2:])) if self.declared[name].per_sample else value[-1]
+            for name, value in values.items()
+        }
+
     def shared_values(self) -> StateValues:
         """The values that are the same on all ranks, as control() sees them."""
         return StateValues({name: each.value.read_value() for name, each in self.seen_in_samples().items()})
@@ -157,6 +165,8 @@ class TrainState:
     """what the traced graphs read and neither a network nor a checkpoint holds, by a description"""
     declared_state: DeclaredState = dataclasses.field(default_factory=lambda: DeclaredState({}, Ranks(), 1))
     """state of the recipe that belongs to no network; empty outside of training"""
+    schedules: ScheduledValues = dataclasses.field(default_factory=ScheduledValues)
+    """values of the stages' schedules, which no checkpoint holds"""
     local: Collection[str] = ()
     """names of the networks that each rank trains for itself; none outside of training"""
 
@@ -215,8 +225,9 @@ class TrainState:
         }
 
     def other_state(self) -> dict[str, keras.Variable]:
-        """The other state of layers, which must be the same on all ranks, by a description for messages."""
-        return {
+        """The other state of layers and of the recipe, the same on all ranks, by a description for messages."""
+        shared = {f"state {name}": variable for name, variable in self.declared_state.seen_in_samples().items()}
+        return shared | {
             f"network {name}, layer {layer.name}: {variable.path}": variable
             for name, network in self.networks.items()
             if name not in self.local
@@ -238,7 +249,8 @@ class TrainState:
     def nets(self, values: Mapping[str, Sequence[tuple[keras.Variable, keras.Variable]]] | None = None) -> Nets:
         """The networks in inference mode, with other values of variables if some are given, by network."""
         state, averages = self.declared_state.seen_in_samples(), self.sampling_values()
-        return Nets(self.networks, frozen=self.frozen, training=False, values=values, state=state, averages=averages)
+        seen: Any = {"state": state, "averages": averages, "schedule": self.schedules.read}
+        return Nets(self.networks, frozen=self.frozen, training=False, values=values, **seen)
 
 
 def prepare_keras(precision: str, seed: int, part: str = "") -> None:

@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -253,3 +254,22 @@ def test_a_raw_file_that_is_lost_or_cut_is_named(tmp_path, monkeypatch):
             continue
         with pytest.raises(UserError, match="--data raw.h5:x: .* bytes are in numbers.bin"):
             open_source(Config(data="raw.h5:x"))
+
+
+def test_all_that_is_unclear_is_refused_at_once_with_flags_that_open_the_file(tmp_path):
+    fields = np.random.default_rng(0).gamma(0.3, 50, (6, 16, 16, 16)).astype(np.float32)
+    with h5py.File(tmp_path / "scans.h5", "w") as file:
+        numbers = {"ids": np.arange(6), "scan/density": fields, "scan/dose": fields[:, 0, 0, 0]}
+        for name, array in {**numbers, "scan/mask": np.arange(len(fields.flat)).reshape(fields.shape) % 3}.items():
+            file[name] = array
+    data, further = str(tmp_path / "scans.h5"), {"arrays": ("mask",), "conditions": ("dose",)}
+    with pytest.raises(UserError) as caught:
+        arrays(data, values=None, **further)
+    flags = shlex.split(str(caught.value).partition(" for example: ")[2])
+    given = dict(zip(flags[::2], flags[1::2], strict=True))
+    assert given.pop("--data") == f"{data}:scan/density"
+    expected = {"--axes": "DHW", "--values": "log1p+standard", "--axes-of": "mask=DHW", "--values-of": "mask=onehot:3"}
+    assert given == expected
+    settings = {flag.removeprefix("--").replace("-", "_"): value for flag, value in given.items()}
+    source = arrays(f"{data}:scan/density", **settings, **further)
+    assert source.arrays["mask"].shape == (6, 16, 16, 16, 1) and source.conditions.shape == (6, 1)

@@ -11,7 +11,6 @@ PROGRAM = {
     "name": "esrgan-tf2",
     "needs": "together, two optimizers for a network, pairs, frozen network",
     "run": "--data {data}:images --inputs small --sync-batch-norm --stages pixel=1,train=2",
-    "alike": False,  # each logit is compared with the mean over the batch
 }
 FILTERS, GROWTH, BLOCKS = 4, 2, 1  # 64, 32 and 23 in the program
 cross_entropy = keras.losses.BinaryCrossentropy()
@@ -91,9 +90,9 @@ class ESRGAN(Recipe):
     def pixel(self, nets, batch):
         return losses.absolute_error(batch.images, nets.generator(batch.inputs, training=True)), {}
 
-    def relativistic(self, higher, lower):
+    def relativistic(self, batch, higher, lower):
         """How far scores are from being above the mean of the others, which shall be below the mean of these."""
-        above, below = (tf.sigmoid(a - tf.reduce_mean(b)) for a, b in ((higher, lower), (lower, higher)))
+        above, below = (tf.sigmoid(a - batch.mean(b)) for a, b in ((higher, lower), (lower, higher)))
         return 0.5 * (cross_entropy(tf.ones_like(above), above) + cross_entropy(tf.zeros_like(below), below))
 
     def fool(self, nets, batch):
@@ -101,12 +100,15 @@ class ESRGAN(Recipe):
         real, fake = nets.discriminator(batch.images, training=True), nets.discriminator(made, training=True)
         pixel = losses.absolute_error(batch.images, made)
         content = losses.absolute_error(nets.vgg(batch.images), nets.vgg(made))
-        return 1e-2 * pixel + content + 5e-3 * self.relativistic(fake, real), {"pixel": pixel, "content": content}
+        return 1e-2 * pixel + content + 5e-3 * self.relativistic(batch, fake, real), {
+            "pixel": pixel,
+            "content": content,
+        }
 
     def judge(self, nets, batch):
         made = nets.generator(batch.inputs, training=True)
         real, fake = nets.discriminator(batch.images, training=True), nets.discriminator(made, training=True)
-        return self.relativistic(real, fake), {}
+        return self.relativistic(batch, real, fake), {}
 
     def sample(self, nets, batch):
         return nets.generator(batch.inputs)

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, Recipe, Stage, Update, losses
+from hvdgan.recipe import Count, Recipe, Schedule, Stage, Update, losses
 
 PROGRAM = {
     "name": "keras.io stylegan",
@@ -157,8 +157,19 @@ class StyleGAN(Recipe):
         stages = []
         for size in self.sizes:
             if size > START:
-                stages.append(Stage(f"fade_{size}", self.options.steps, updates, True, size=size, level=(0, 1)))
-            stages.append(Stage(f"size_{size}", self.options.steps, updates, True, size=size, level=(1, 1)))
+                stages.append(
+                    Stage(
+                        f"fade_{size}",
+                        self.options.steps,
+                        updates,
+                        True,
+                        size=size,
+                        schedules={"level": Schedule(0, 1)},
+                    )
+                )
+            stages.append(
+                Stage(f"size_{size}", self.options.steps, updates, True, size=size, schedules={"level": Schedule(1)})
+            )
         return stages
 
     def draw(self, random):
@@ -171,7 +182,7 @@ class StyleGAN(Recipe):
         return nets.generator([constant, nets.mapping(latents), self.level(batch, count), *noises])
 
     def level(self, batch, count):
-        return tf.fill((count, 1, 1, 1), batch.state.level)
+        return tf.fill((count, 1, 1, 1), batch.schedule("level"))
 
     def judge(self, nets, batch):
         level = self.level(batch, tf.shape(batch.images)[0])

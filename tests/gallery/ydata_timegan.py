@@ -11,11 +11,9 @@ PROGRAM = {
     "name": "ydata TimeGAN",
     "needs": "two optimizers for a network, three stages, only_if",
     "run": "--data {data}:series --axes WC --values none --stages embed=1,supervise=1,joint=2",
-    "alike": False,  # roots of means, and moments of the batch
 }
 HIDDEN, DEPTH = 6, 1  # 24 and 3 in the program
 cross_entropy = keras.losses.BinaryCrossentropy(from_logits=True)
-mean_squared = keras.losses.MeanSquaredError()
 
 
 def arrays():
@@ -63,13 +61,21 @@ class TimeGAN(Recipe):
     def draw(self, random):
         return {"noise": random.uniform("noise", self.data.shape)}
 
+    def error(self, batch, wanted, given):
+        """The mean square of the whole batch, whose root is no mean."""
+        return batch.mean(tf.reduce_mean((wanted - given) ** 2, (1, 2)))
+
+    def moments(self, batch, x):
+        mean = batch.mean(x)
+        return mean, tf.sqrt(batch.mean((x - mean) ** 2) + 1e-6)
+
     def embed(self, nets, batch):
-        error = mean_squared(batch.images, nets.recovery(nets.embedder(batch.images)))
+        error = self.error(batch, batch.images, nets.recovery(nets.embedder(batch.images)))
         return 10 * tf.sqrt(error), {"error": error}
 
     def one_step_ahead(self, nets, batch):
         codes = nets.embedder(batch.images)
-        return mean_squared(codes[:, 1:], nets.supervisor(codes)[:, :-1])
+        return self.error(batch, codes[:, 1:], nets.supervisor(codes)[:, :-1])
 
     def supervise(self, nets, batch):
         return self.one_step_ahead(nets, batch), {}
@@ -83,10 +89,8 @@ class TimeGAN(Recipe):
         made = nets.supervisor(raw)
         scores, raw_scores = nets.discriminator(made), nets.discriminator(raw)
         fool = cross_entropy(tf.ones_like(scores), scores) + cross_entropy(tf.ones_like(raw_scores), raw_scores)
-        mean, variance = tf.nn.moments(nets.recovery(made), [0])
-        real_mean, real_variance = tf.nn.moments(batch.images, [0])
-        moments = tf.reduce_mean(tf.abs(mean - real_mean))
-        moments += tf.reduce_mean(tf.abs(tf.sqrt(variance + 1e-6) - tf.sqrt(real_variance + 1e-6)))
+        pairs = zip(self.moments(batch, nets.recovery(made)), self.moments(batch, batch.images), strict=True)
+        moments = sum(tf.reduce_mean(tf.abs(a - b)) for a, b in pairs)
         ahead = self.one_step_ahead(nets, batch)
         return fool + 100 * tf.sqrt(ahead) + 100 * moments, {"ahead": ahead, "moments": moments}
 

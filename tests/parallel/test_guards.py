@@ -8,7 +8,7 @@ import pytest
 
 from building import data_of, tiny_run
 from hvdgan.errors import RunError
-from hvdgan.recipe.schedule import Position
+from hvdgan.recipe.stage_plan import Position
 from hvdgan.training.digests import check_ranks
 from hvdgan.training.loop import Loop
 from hvdgan.training.record import Record
@@ -37,7 +37,7 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
     stopping = Stopping(ranks, tmp_path / "stop", None)
     loop = Loop(run, found, record=record, stopping=stopping, commits=Commits())
-    stage = run.schedule.stages[0]
+    stage = run.plan.stages[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0))
     loop.pending.read_all()

@@ -14,6 +14,7 @@ SOME = {
         "MultiHeadAttention(dropout=0.5)",
         "LSTM(dropout=0.5)",
         "MixUp",
+        "RandAugment",
         "BatchNormalization",
         "BatchNormalization(synchronized=True)",
     ],

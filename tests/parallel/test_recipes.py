@@ -31,7 +31,7 @@ def _built(folder, name, ranks, **others):
 
 def assert_owned(run, index, before, after):
     """Check that exactly the variables that a stage owns have changed, equally on both ranks."""
-    stage, networks = run.schedule.stages[index], run.steps[index].networks  # a stage that grows has parts of them
+    stage, networks = run.plan.stages[index], run.steps[index].networks  # a stage that grows has parts of them
     moved = changed(before, after)
     assert {n.split("/")[1] for n in moved if not n.startswith(("loss_scales", "state/"))} == set(stage.owns)
     trainable = {f"networks/{owned}/{v.path}" for owned in stage.owns for v in networks[owned].trainable_variables}
@@ -46,7 +46,7 @@ def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, nam
     run = built(name, ranks, precision="mixed_float16")
     for scale in run.state.loss_scales.values():
         scale.value.assign(2.0**6)  # from its first value it takes some skipped steps to what fits
-    for index in range(len(run.schedule.stages)):
+    for index in range(len(run.plan.stages)):
         before = values_of(run)
         metrics, finite = run.steps[index](0, 1, data_of(run))  # in its first step nothing has faded in
         assert all(finite) and all(np.isfinite(value) for value in metrics.values())
@@ -59,7 +59,7 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
     alone = built(name, Ranks())
     norm = any("moving_mean" in variable for variable in values_of(alone))
     together = built(name, ranks, sync_batch_norm=norm)
-    for index in range(len(together.schedule.stages)):
+    for index in range(len(together.plan.stages)):
         start_equally(alone, together)
         before = values_of(together)
         results = [run.steps[index](0, 1, data_of(run))[0] for run in (alone, together)]
@@ -68,7 +68,7 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
         for metric, value in results[0].items():
             mean = sum(each[metric] for each in everyones) / 2
             assert mean == pytest.approx(float(value), rel=2e-3, abs=1e-4), metric
-        stage, after = together.schedule.stages[index], values_of(together)
+        stage, after = together.plan.stages[index], values_of(together)
         assert_owned(together, index, before, after)
         assert_equal_gradients(stage.owns, values_of(alone), after)
 

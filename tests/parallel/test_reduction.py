@@ -81,7 +81,7 @@ def test_an_update_changes_what_it_owns_alone_and_all_reduces_the_bytes_of_its_t
         assert {operation.type for operation in reductions} == {ALONE}
         assert bytes_of(reductions) == 4 * parameters_of(run, owned)
         # Ranks match tensors by name: stage and update must be in it.
-        stage = run.schedule.stages[index]
+        stage = run.plan.stages[index]
         for update in stage.due(0):
             assert any(f"{stage.name}/{update.name}/" in operation.name for operation in reductions)
 
@@ -172,7 +172,7 @@ def test_the_examples_that_keep_something_compute_what_one_rank_computes(ranks, 
     examples = importlib.import_module("my_losses")
     recipe, options = getattr(examples, name), examples.MyOptions(width=4)
     alone = trained(tiny_run(recipe, options), 8)
-    for settings in ({}, {"accumulate": 2}):
+    for settings in ({}, {"accumulate": 2}) if name != "Codebook" else ({},):  # batch.mean is of the whole batch
         assert_close(trained(tiny_run(recipe, options, ranks, **settings), 8), alone)
 
 

@@ -53,8 +53,8 @@ def test_the_page_of_names_is_what_the_docstrings_say_and_has_each_name_that_a_r
 
 def test_the_names_that_a_recipe_imports():
     assert hvdgan.recipe.__all__ == [
-        *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Domain", "Fraction", "LearningRate", "Loss", "Nets"),
-        *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Seed", "Stage", "State"),
+        *("Batch", "Count", "CountOrNever", "DataSpec", "Decay", "Domain", "Fraction", "Loss", "Nets"),
+        *("NoOptions", "NonNegative", "Plateau", "Positive", "Random", "Recipe", "Schedule", "Seed", "Stage", "State"),
         *("Update", "UserError", "Words", "losses", "metrics"),
     ]
 

@@ -90,7 +90,7 @@ def test_a_stage_runs_the_generator_once_and_a_simultaneous_one_judges_its_pictu
         return plain(self, *inputs, **keywords)
 
     monkeypatch.setattr(keras.Model, "__call__", call)
-    step = stage_step(run, len(run.schedule.stages) - 1, run.ranks)
+    step = stage_step(run, len(run.plan.stages) - 1, run.ranks)
     step.trace(run.source)
     assert sorted(called) == ["discriminator"] * judgements + ["generator"]
 

@@ -100,19 +100,19 @@ def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_pa
         assert saved.tensors(tmp_path / "whole", 6)["networks/weights/weights/log_variance"].all()
 
 
-def test_the_codebook_is_an_average_over_time_of_counts_and_sums(monkeypatch):
+def test_the_codebook_is_an_average_over_time_of_shares_and_sums(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     examples = importlib.import_module("my_losses")
     run = tiny_run(examples.Codebook, examples.MyOptions(width=4))
-    book = run.state.networks["book"]
     features = run.state.nets().encoder(batch_of(run, "fit").images).numpy()
-    sums, counts = book.sums.numpy(), book.counts.numpy()
-    index = np.square(features[:, None] - sums / counts[:, None]).sum(axis=2).argmin(axis=1)
-    chosen = np.eye(examples.CODES)[index]
+    state = run.state.declared_state.shared()
+    codes, shares = (state[f"state/{name}"].numpy() for name in ("codes", "shares"))
+    chosen = np.eye(examples.CODES)[np.square(features[:, None] - codes).sum(axis=2).argmin(axis=1)]
     stage_step(run)(0, 0, data_of(run))
-    wanted = 0.1 * examples.CODES / 16
-    np.testing.assert_allclose(book.counts, 0.9 * counts + wanted * chosen.sum(axis=0), atol=1e-5)
-    np.testing.assert_allclose(book.sums, 0.9 * sums + wanted * chosen.T @ features, atol=1e-5)
+    wanted = 0.9 * shares + 0.1 * chosen.mean(axis=0)
+    np.testing.assert_allclose(state["state/shares"], wanted, atol=1e-6)
+    sums = 0.9 * shares[:, None] * codes + 0.1 / 16 * chosen.T @ features
+    np.testing.assert_allclose(state["state/codes"], sums / wanted[:, None], atol=1e-5)
 
 
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):

@@ -49,9 +49,7 @@ def tiny_run(
 
 def stage_step(run: Run, stage: int = 0, ranks: Ranks | None = None) -> StageStep:
     """The step of one of its stages, as it was traced; with ranks named, one over these that is not traced yet."""
-    return (
-        StageStep(run.recipe, run.state, run.schedule.stages[stage], ranks, run.config) if ranks else run.steps[stage]
-    )
+    return StageStep(run.recipe, run.state, run.plan.stages[stage], ranks, run.config) if ranks else run.steps[stage]
 
 
 def write_checkpoint(folder: Path, step: int, tensors, facts: dict) -> Path:
@@ -75,7 +73,9 @@ def batch_of(run: Run, update: str) -> Batch:
     random, data = Random(run.config.seed, tf.constant(0, tf.int64), 0, 16), data_of(run)
     images, inputs, *_ = unpack(data, run.recipe.data)
     drawn, conditions = run.recipe.draw(random.scoped("draw")), data.get("conditions")
-    return Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
+    batch = Batch(images, None, random.scoped(update), drawn, inputs=inputs, conditions=conditions)
+    batch.schedule = run.state.schedules.read
+    return batch
 
 
 def values_of(run: Run) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from keras import layers
 from hvdgan.recipe import Recipe, Stage, Update, losses
 from keras_cases import CASES
 
-DRAWS = re.compile(r"Random|RandAugment|[Dd]ropout|GaussianNoise")
+DRAWS = re.compile(r"Random|[Dd]ropout|GaussianNoise")
 CHOSEN = [name for name in CASES["layers"] if DRAWS.search(name)]
 PARTS = 5
 

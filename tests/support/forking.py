@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable
 
 COMMANDS = tuple(f"hvdgan.{name}" for name in ("train", "sample", "export", "evaluate", "bench"))
+COMMANDS = (*COMMANDS, "hvdgan.diagnostics.trial", "hvdgan.inference.exported")
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
 ADDRESS = "HVDGAN_TEST_SERVERS"
@@ -85,8 +86,9 @@ def _kill(kill: Callable[[int, int], None], fork: int, number: int) -> None:
 
 
 def _at_start(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that are read at the start, except the one whose effect _become() has."""
-    return {name: environment[name] for name in environment if name.startswith(_AT_START) and name != _UNBUFFERED}
+    """The variables that are read at the start, except the one whose effect _become() has, and the hidden GPUs."""
+    found = {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != _UNBUFFERED}
+    return {name: value for name, value in found.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
 
 
 def _serve(address: str) -> list[str]:

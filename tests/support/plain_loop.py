@@ -38,10 +38,11 @@ class AtOnce(Tiny):
         return [dataclasses.replace(stage, updates=[dataclasses.replace(judge, **self.judges), fool], together=True)]
 
 
-def plain_loop(run, steps=20, groups=1, micro_batches=1):
+def plain_loop(run, steps=20, groups=1, micro_batches=1, before=lambda step, optimizers: None):
     """What a plain loop makes of a run's networks at their start: variables by the run's names.
 
     It sees the samples of a run on one rank; a batch is cut as `groups` ranks would, each into micro-batches.
+    `before` may change the optimizers before a step.
     """
     networks, optimizers, settings = run.recipe.networks(), run.recipe.optimizers(), run.recipe.judges
     for name, network in networks.items():
@@ -66,6 +67,7 @@ def plain_loop(run, steps=20, groups=1, micro_batches=1):
         judged, fooled = ([sum(each) for each in zip(*group, strict=True)] for group in zip(*gradients, strict=True))
         if "clip_value" in settings:
             judged = [tf.clip_by_value(each, -settings["clip_value"], settings["clip_value"]) for each in judged]
+        before(step, optimizers)
         optimizers["discriminator"].apply(judged, variables["discriminator"])
         optimizers["generator"].apply(fooled, variables["generator"])
         if "clip_weights" in settings:

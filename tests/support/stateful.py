@@ -20,6 +20,7 @@ class Pooled(Tiny):
             "pool": State(np.zeros((PLACES, *self.data.shape)), per_sample=True),
             "filled": State(0, per_sample=True),
             "weight": State(1.0),
+            "judged": State([0, 0]),
         }
 
     def judge(self, nets, batch):
@@ -34,7 +35,14 @@ class Pooled(Tiny):
         real = nets.discriminator(batch.images)
         loss = losses.non_saturating_discriminator(real, nets.discriminator(shown))
         positive = tf.reduce_mean(tf.cast(real > 0, tf.float32))
-        return batch.state.weight * loss, {"positive": positive}, {"pool": pool, "filled": batch.state.filled + 1}
+        return (
+            batch.state.weight * loss,
+            {"positive": positive},
+            {
+                **{"pool": pool, "filled": batch.state.filled + 1},
+                "judged": batch.state.judged + 1,
+            },
+        )
 
     def control(self, state, metrics):
         return {"weight": state.weight + STEP * (metrics["judge/positive"] - 0.5)}

@@ -14,6 +14,8 @@ from hvdgan.recipe import Recipe, Stage, Update, losses
 from tiny import TinyOptions
 
 STEPS = 50
+HALF = "-half"
+"""ending of a kind that is trained in float16, with a loss scale"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,9 +33,18 @@ class Whole(Recipe):
     pack = 2
 
     def networks(self):
-        making = [keras.Input((8,)), layers.Dense(16, "tanh"), layers.Dense(64, "tanh"), layers.Reshape((8, 8, 1))]
-        judging = [keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(16, "tanh"), layers.Dense(6)]
-        networks = {"generator": making, "discriminator": judging, "head": [keras.Input((7,)), layers.Dense(1)]}
+        making = [
+            keras.Input((8,)),
+            layers.Dense(16, "tanh"),
+            layers.Dense(64, "tanh"),
+            layers.Reshape((8, 8, 1), dtype="float32"),
+        ]
+        judging = [keras.Input((8, 8, 1)), layers.Flatten(), layers.Dense(16, "tanh"), layers.Dense(6, dtype="float32")]
+        networks = {
+            "generator": making,
+            "discriminator": judging,
+            "head": [keras.Input((7,)), layers.Dense(1, dtype="float32")],
+        }
         return {name: keras.Sequential(parts, name=name) for name, parts in networks.items()}
 
     def optimizers(self):
@@ -95,11 +106,14 @@ class Whole(Recipe):
 
     def entropy(self, nets, batch, made, real, fake, *scores):
         """Yu et al. 2022: few codes for a picture, many for all."""
-        codes = [tf.nn.softmax(4 * x) for x in (real, fake)]
-        return sum(self.bits(x) - self.bits(batch.mean(x)[None]) for x in codes)
+        return self.of_codes(batch, real) + self.of_codes(batch, fake)
 
-    def bits(self, x):
-        return -tf.reduce_mean(tf.reduce_sum(x * tf.math.log(x + 1e-6), 1))
+    def of_codes(self, batch, features):
+        distances = 4 * tf.reduce_sum((features[:, None] - tf.eye(6)) ** 2, 2)
+        chosen = tf.nn.softmax(-distances)  # (B, codes)
+        use = batch.mean(chosen)  # (codes,), of the whole global batch
+        entropy = -tf.reduce_sum(use * tf.math.log(use + 1e-6))
+        return -tf.reduce_mean(tf.reduce_sum(chosen * tf.math.log(chosen + 1e-6), 1)) - entropy
 
     def deviation(self, nets, batch, *others):
         """A gradient penalty of a head that sees the standard deviation over the batch: second derivatives."""
@@ -109,6 +123,16 @@ class Whole(Recipe):
             return self.score(nets, batch, nets.discriminator(images))
 
         return losses.gradient_penalty(critic, batch.images, others[0], mix)
+
+    def adaptive(self, nets, batch, made, *others):
+        """Esser et al. 2021, equation 7: the weight of a loss is a ratio of norms of gradients."""
+        with tf.GradientTape(persistent=True) as tape:
+            kernel = nets.generator.trainable_variables[-2].value
+            made = nets.generator(batch.latents)
+            error = tf.reduce_mean((made - batch.images) ** 2)
+            fooled = tf.reduce_mean((nets.discriminator(made)) ** 2)
+        first, second = (tf.norm(batch.mean(tape.gradient(each, kernel)[None])) for each in (error, fooled))
+        return error + tf.stop_gradient(first / (second + 1e-4)) * fooled
 
     def contrast(self, nets, batch, made, real, fake, *scores):
         """van den Oord et al. 2018, equation 4."""
@@ -122,14 +146,14 @@ class Whole(Recipe):
         return nets.generator(batch.latents)
 
 
-KINDS = ("relativistic", "root", "moments", "mmd", "entropy", "deviation", "contrast")
+KINDS = ("relativistic", "root", "moments", "mmd", "entropy", "deviation", "adaptive", "contrast")
 
 
 def weights(kind, ranks, *, whole=True):
-    """The trained networks of a run on 14 samples, in slices that are unequal."""
-    ranks = dataclasses.replace(ranks, slice_unit=2)
-    options = WholeOptions(kind=kind, whole=whole, steps=STEPS)
-    values = trained(tiny_run(Whole, options, ranks, global_batch_size=14), STEPS)
+    """The trained networks of a run on 14 samples, in slices that are unequal; `kind` may end in "-half"."""
+    ranks, kind, half = dataclasses.replace(ranks, slice_unit=2), kind.removesuffix(HALF), kind.endswith(HALF)
+    options, precision = WholeOptions(kind=kind, whole=whole), "mixed_float16" if half else "float32"
+    values = trained(tiny_run(Whole, options, ranks, global_batch_size=14, precision=precision), STEPS)
     return {name: value for name, value in values.items() if name.startswith("networks/")}
 
 

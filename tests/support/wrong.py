@@ -5,9 +5,10 @@ import os
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from hvdgan.recipe import Recipe, Stage, Update
+from hvdgan.recipe import Recipe, Stage, State, Update
 from tiny import Tiny, TinyOptions
 
 
@@ -184,7 +185,8 @@ class Centring(keras.layers.Layer):
     """Subtracts a moving mean of the samples."""
 
     def build(self, shape):
-        self.mean = self.add_weight(shape[-1:], initializer="zeros", trainable=False, aggregation="mean", name="mean")
+        kept = {"trainable": False, "aggregation": "mean", "synchronization": "on_read"}
+        self.mean = keras.Variable("zeros", shape[-1:], name="mean", **kept)
 
     def call(self, x, training=False):
         if training:
@@ -201,6 +203,16 @@ class OwnMean(Tiny):
         shape = self.data.shape
         critic = [keras.Input(shape), keras.layers.Flatten(), self.layer(name="kept"), keras.layers.Dense(1)]
         return {**super().networks(), "discriminator": keras.Sequential(critic, name="discriminator")}
+
+
+class OwnState(Tiny):
+    """Each rank would keep another mean of its samples."""
+
+    def state(self):
+        return {"seen": State(np.zeros((8, 8, 1)))}
+
+    def judge(self, nets, batch):
+        return *super().judge(nets, batch), {"seen": tf.reduce_mean(batch.images, 0)}
 
 
 class Keeping(Centring):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 import launching
-from hvdgan.recipe.stages import Stage
+from hvdgan.recipe import Schedule, Stage
 from hvdgan.train import main
 from saved import checkpoint, rewrite, state
 from tiny import Staged, Tiny, TinyOptions
@@ -44,17 +44,21 @@ class Each(Staged):
     """One option for the steps of every stage."""
 
 
-class Fading(Tiny):
-    """Its only stage moves a level."""
+class Moving(Tiny):
+    """Its only stage moves four values over all of its steps."""
 
-    level = (0, 1)
+    level, rate, betas = Schedule(0, 1), Schedule(1e-3, 0, "cosine"), (0.5, Schedule(0.9, 0.99))
 
     def stages(self):
-        return [dataclasses.replace(super().stages()[0], level=self.level)]
+        (stage,) = super().stages()
+        updates = [dataclasses.replace(each, learning_rate=self.rate, betas=self.betas) for each in stage.updates]
+        return [dataclasses.replace(stage, updates=updates, schedules={"level": self.level})]
 
 
-class Level(Fading):
-    level = (1, 1)
+class Staying(Moving):
+    """Its values do not depend on the number of steps."""
+
+    level, rate, betas = Schedule(1), Schedule(1e-3, kind="exponential", factor=0.5, epochs=1), (0.5, 0.9)
 
 
 def train(run_dir, recipe, *arguments):
@@ -77,12 +81,17 @@ def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, r
     assert "is now" in log(tmp_path / "grown") and "warning" not in log(tmp_path / "grown")
 
 
-@pytest.mark.parametrize(("recipe", "warned"), [("Fading", 1), ("Level", 0)])
-def test_a_longer_last_stage_moves_its_level_back_which_is_warned_of(tmp_path, recipe, warned):
+@pytest.mark.parametrize(
+    ("recipe", "moved"),
+    [
+        ("Moving", ["level, learning rate of judge, beta_2 of judge, learning rate of fool, beta_2 of fool"]),
+        ("Staying", []),
+    ],
+)
+def test_a_longer_last_stage_names_the_schedules_whose_values_it_moves(tmp_path, recipe, moved):
     for steps in ("2", "4"):
         assert train(tmp_path, recipe, "--steps", steps) == 0
-    lines = [line for line in log(tmp_path).splitlines() if "over all steps of stage adversarial" in line]
-    assert len(lines) == warned and all("warning: " in line and " level: moves" in line for line in lines)
+    assert re.findall(r"warning: (.*): move over all steps of stage adversarial", log(tmp_path)) == moved
     assert "what else reads steps differs from before" in log(tmp_path)
 
 

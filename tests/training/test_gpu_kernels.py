@@ -15,7 +15,7 @@ from gpu_graphs import LIST, faults_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.networks.kernels import NEWEST_TESTED
-from hvdgan.recipe import DataSpec, LearningRate, Stage, Update
+from hvdgan.recipe import DataSpec, Schedule, Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.build import make_trainable
 from hvdgan.values.sample_values import Layout, SampleValues
@@ -101,7 +101,7 @@ class Waiting(Tiny):
     """Clips, has decays and rates of its own, waits for its metrics, and reads the step and its samples' numbers."""
 
     def stages(self):
-        rate = LearningRate(1e-3, "cosine", warmup_steps=2)
+        rate = Schedule(1e-3, 0, "cosine", warmup_steps=2, epochs=1)
         own = {"learning_rate": rate, "clip_norm": 1.0, "betas": (0.1, 0.2)}
         judge = Update("judge", owns=["discriminator"], loss=self.judge, only_if=lambda means: means["real"] < 1, **own)
         return [Stage("adversarial", 4, [judge, Update("fool", owns=["generator"], loss=self.fool, **own)])]

@@ -25,7 +25,7 @@ from stateful import PLACES, Pooled, faulty
 
 G = 6
 WORDS = f"--recipe stateful:Pooled --image-size 8 --global-batch-size {G} --sample-every 0 --run-dir run".split()
-KEPT = ("ranks/state/pool", "ranks/state/filled", "state/weight")
+KEPT = ("ranks/state/pool", "ranks/state/filled", "state/weight", "state/judged")
 EVERYTHING = f"--recipe stateful:Everything {' '.join(WORDS[2:-2])} --norm batch --run-dir run"
 
 
@@ -46,7 +46,7 @@ def test_a_pool_and_a_controller_do_what_they_say(whole):
     assert whole["ranks/state/pool"].shape == (G, PLACES, 8, 8, 1)
     assert list(whole["ranks/state/filled"]) == [4] * G
     assert len({picture.tobytes() for picture in whole["ranks/state/pool"].reshape(G * PLACES, -1)}) == G * PLACES
-    assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5
+    assert 0 < abs(float(whole["state/weight"]) - 1.0) <= 0.5 and list(whole["state/judged"]) == [4, 4]
 
 
 def test_another_batch_size_has_other_places_and_is_refused_by_name(run_dir, capsys):
@@ -85,7 +85,10 @@ def test_an_update_that_is_not_finite_leaves_all_state_as_it_is():
             {"judge": lambda self, nets, batch: (*Pooled.judge(self, nets, batch)[:2], {"filled": tf.zeros((2, 2))})},
             "update judge: the loss gives filled as",
         ),
-        ({"judge": lambda self, nets, batch: batch.state.pol}, "there is no state pol; state() declares filled, pool"),
+        (
+            {"judge": lambda self, nets, batch: batch.state.pol},
+            "there is no state pol; state() declares filled, judged",
+        ),
         ({"control": lambda self, state, metrics: {"weight": metrics["no"]}}, "control() fails: KeyError"),
         # The slice of a rank is no state of all.
         ({"control": lambda self, state, metrics: {"weight": state.pool}}, "there is no state pool"),
@@ -205,7 +208,7 @@ def test_state_that_depends_on_the_samples_of_a_rank_is_refused_by_name_after_th
     assert done.returncode in {1, 2}, done.stdout + done.stderr  # horovodrun over Gloo makes a 1 of a rank's 2
     named = "step 1, stage adversarial: network discriminator, layer keeps: judging/keeps/images differs between the"
     said = [line for line in done.stderr.splitlines() if named in line]
-    assert said and all('aggregation="mean"' in line and "declare it in state()" in line for line in said), done.stderr
+    assert said and all('aggregation="mean"' in line and "batch.mean" in line for line in said), done.stderr
     assert "<stderr>:Traceback" not in done.stderr  # of a rank; over Gloo horovodrun prints its own
     assert not list(tmp_path.glob("run/checkpoints/step-*"))
 

@@ -14,8 +14,6 @@ from keras import layers
 from building import changed, data_of, stage_step, tiny_run, values_of
 from hvdgan.errors import UserError
 from hvdgan.recipe.draws import Random
-from hvdgan.recipe.stages import LearningRate
-from hvdgan.training.optimizers import rate_at
 from hvdgan.training.step import StageStep
 from tiny import Exploding, Staged, Tiny, TinyOptions, Untouched
 
@@ -152,7 +150,7 @@ def test_an_update_has_its_own_rate_and_one_without_a_rate_goes_back_to_the_opti
     stage_step(run)(0, 0, data_of(run))
     name = "networks/discriminator/discriminator/dense_2/kernel"
     assert np.median(np.abs(values_of(run)[name] - before[name])) == pytest.approx(0.02, rel=0.01)
-    plain = StageStep(run.recipe, run.state, _with_update().schedule.stages[0], run.ranks, run.config)
+    plain = StageStep(run.recipe, run.state, _with_update().plan.stages[0], run.ranks, run.config)
     plain(1, 0, data_of(run))
     assert float(run.state.optimizers["discriminator"].learning_rate) == pytest.approx(0.001)
 
@@ -168,20 +166,6 @@ def test_gradients_are_clipped_by_the_norm_of_all_owned_variables(clip_norm):
     norm = np.linalg.norm(plain) / 0.1  # Adam's mean after one step is 0.1 of the gradient
     assert 1e-3 < norm < 1e3
     np.testing.assert_allclose(clipped, plain * min(1.0, clip_norm / norm), rtol=1e-4, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [
-        (0.5, [0.5, 0.5, 0.5, 0.5, 0.5]),
-        (LearningRate(0.4, "linear", final=0.2), [0.4, 0.35, 0.3, 0.25, 0.2]),
-        (LearningRate(0.4, "cosine"), [0.4, 0.2 + 0.2 * 2**-0.5, 0.2, 0.2 - 0.2 * 2**-0.5, 0.0]),
-        (LearningRate(0.3, "linear", warmup_steps=2), [0.1, 0.2, 0.3, 0.15, 0.0]),
-    ],
-)
-def test_a_learning_rate_over_five_steps(rate, expected):
-    rates = [float(rate_at(rate, tf.constant(step, tf.int64), 5)) for step in range(5)]
-    assert rates == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(("scaling", "factor"), [("linear", 0.25), ("sqrt", 0.5)])

@@ -1,6 +1,7 @@
 """The lines with which a run begins: networks, data, stages, ranks, the commit of the code, and changed flags.
 
 With --dry-run --as-if-ranks N they say what N ranks would do, and each mistake that only N ranks have.
+Modules: training.own_values
 """
 
 import shlex
@@ -82,8 +83,11 @@ def test_what_they_could_not_do_is_one_line(capsys):
 
 
 @pytest.mark.parametrize("more", [[], ["--accumulate", "2"]])
-def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused(capsys, more):
-    for recipe, ranks, code in (("OwnMean", "2", 2), ("OwnMean", "1", 0), ("KeptMeans", "2", 0)):
+def test_means_over_the_samples_of_one_rank_are_refused_where_all_ranks_must_have_them(capsys, more):
+    """Also where one rank would take those of its last micro-batch."""
+    of_state = ("OwnState", "2", 2), ("OwnState", "1", 2 if more else 0)
+    for recipe, ranks, code in (("OwnMean", "2", 2), ("OwnMean", "1", 0), ("KeptMeans", "2", 0), *of_state):
         words = "--image-size 8 --global-batch-size 16 --run-dir run --dry-run --as-if-ranks".split()
         assert main(["--recipe", f"wrong:{recipe}", *words, ranks, *more]) == code
-        assert ("the loss reads discriminator/kept/mean" in capsys.readouterr().err) == bool(code)
+        said = {"OwnState": "the loss computes the state seen"}.get(recipe, "the loss reads discriminator/kept/mean")
+        assert (said in capsys.readouterr().err) == bool(code)
