@@ -80,8 +80,45 @@ class FusedAdam(keras.optimizers.Adam):
         )
 
 
-class FastConv2D(keras.layers.Conv2D):
-    """Conv2D that is a matrix product if that is faster."""
+class _FastGroups(keras.layers.Layer):
+    """A convolution in groups, which Keras compiles with XLA, as one of each channel or as a few plain convolutions."""
+
+    def convolution_op(self, inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
+        """As that of keras.layers.Conv1D, Conv2D and Conv3D."""
+        if self.groups == 1 or self.data_format != "channels_last":
+            return super().convolution_op(inputs, kernel)
+        inputs, kernel, padding = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel), self.padding
+        if padding == "causal":
+            inputs, padding = tf.pad(inputs, self._compute_causal_padding()), "valid"
+        how = {"strides": self.strides, "padding": padding, "dilation_rate": self.dilation_rate}
+        *window, channels, filters = kernel.shape
+        filters //= self.groups
+        if channels == 1 and len(window) < 3 and len({*self.strides}) == 1:
+            return keras.ops.depthwise_conv(inputs, tf.reshape(kernel, (*window, self.groups, filters)), **how)
+        # A kernel with zeros joins some groups to a plain convolution, of which few are faster than many narrow ones.
+        fits = range(1, max(JOINED_CHANNELS // channels, 1) + 1)
+        joined = max(count for count in fits if self.groups % count == 0)
+        shape = (*window, channels, self.groups // joined, joined, filters)
+        own = tf.eye(joined, dtype=kernel.dtype)[:, None, None, :, None]
+        kernels = tf.reshape(tf.expand_dims(tf.reshape(kernel, shape), -5) * own, (*window, joined * channels, -1))
+        parts = zip(*(tf.split(each, self.groups // joined, axis=-1) for each in (inputs, kernels)), strict=True)
+        return tf.concat([keras.ops.conv(*each, **how) for each in parts], axis=-1)
+
+
+class FastConv1D(_FastGroups, keras.layers.Conv1D):
+    """Conv1D with fast groups."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """As keras.layers.Conv1D.call, which does not call convolution_op(); that of its base class does."""
+        return super().call(inputs) if self.groups == 1 else super(keras.layers.Conv1D, self).call(inputs)
+
+
+class FastConv3D(_FastGroups, keras.layers.Conv3D):
+    """Conv3D with fast groups."""
+
+
+class FastConv2D(_FastGroups, keras.layers.Conv2D):
+    """Conv2D that is a matrix product if that is faster, and has fast groups."""
 
     def convolution_op(self, inputs: tf.Tensor, kernel: keras.Variable) -> tf.Tensor:
         """As keras.layers.Conv2D.convolution_op."""
@@ -151,7 +188,8 @@ def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras
         keras.layers.LeakyReLU: FastLeakyReLU,
     }
     if cpu_or_gpu.chosen().products:
-        fast |= {keras.layers.Conv2D: FastConv2D, keras.layers.Conv2DTranspose: FastConv2DTranspose}
+        fast |= {keras.layers.Conv1D: FastConv1D, keras.layers.Conv2D: FastConv2D, keras.layers.Conv3D: FastConv3D}
+        fast |= {keras.layers.Conv2DTranspose: FastConv2DTranspose}
     change_classes(networks, fast)
     for optimizer in optimizers:
         if type(optimizer) is keras.optimizers.Adam and not optimizer.amsgrad:
@@ -169,6 +207,8 @@ def switch_off_remapper_if_it_fails(operations: Iterable[tf.Operation]) -> None:
         tf.config.optimizer.set_experimental_options({"remapping": False})
 
 
+JOINED_CHANNELS = 32
+"""most channels of groups that are joined to one convolution"""
 FEW_POSITIONS = 16
 """most positions of the image with the lower resolution for which the product is faster ..."""
 WEIGHTS_PER_POSITION = 256

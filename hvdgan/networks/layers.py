@@ -4,6 +4,7 @@ No other module walks the layers of a network or changes the class of a layer or
 BatchNorm in hvdgan/distributed/batch_norm.py.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 
 import keras
@@ -102,6 +103,20 @@ def bare_variables(network: keras.Model) -> Iterator[tuple[keras.Layer, str]]:
             # TensorFlow lists what an object holds under names with this prefix, again.
             if not name.startswith("_self_") and any(isinstance(each, tf.Variable) for each in _items(value)):
                 yield layer, name
+
+
+@contextlib.contextmanager
+def without_batch_statistics(networks: Iterable[keras.Model]) -> Iterator[None]:
+    """Let BatchNorm compute in inference mode in the block, whatever mode a call asks for."""
+    found = (each for network in networks for each in layers_of(network))
+    norms = {id(each): each for each in found if isinstance(each, keras.layers.BatchNormalization)}.values()
+    for norm in norms:  # not by assignment: Keras would look for variables in the method
+        norm.__dict__["call"] = lambda x, training=None, mask=None, call=norm.call: call(x, training=False, mask=mask)
+    try:
+        yield
+    finally:
+        for norm in norms:
+            del norm.__dict__["call"]
 
 
 def change_classes(

@@ -153,12 +153,13 @@ class Calo3D(Recipe):
         The response has no part in it: its fluctuation is so small that the gradient must be large.
         """
         *shower, response, features = self._seen(batch.images, batch.conditions)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(shower)
-            outputs = nets.discriminator([*shower, response, features])
-        slopes = tape.gradient(outputs["logits"], shower)
-        squares = [tf.reduce_sum(tf.square(slope), axis=range(1, slope.shape.rank)) for slope in slopes]
-        penalty = tf.reduce_mean(tf.add_n(squares))
+        outputs: dict[str, tf.Tensor] = {}
+
+        def logits(shower: list[tf.Tensor]) -> tf.Tensor:
+            outputs.update(nets.discriminator([*shower, response, features]))
+            return outputs["logits"]
+
+        penalty = losses.r1(logits, shower)
         # The heads do not affect the penalty; adding 0 times their outputs gives them gradients of 0.
         unused = tf.add_n([tf.reduce_sum(output) for output in outputs.values()])
         return 0.5 * self.options.r1_weight * self.options.r1_every * penalty + 0.0 * unused, {"penalty": penalty}

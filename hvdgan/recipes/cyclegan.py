@@ -131,8 +131,7 @@ class CycleGAN(Recipe):
             judge = getattr(nets, f"discriminator_{name}")
             real_logits, fake_logits = judge(batch.domains[name].images), judge(fake)
             metrics[f"judge_{name}"] = 0.5 * (
-                losses.squared_error(tf.ones_like(real_logits), real_logits)
-                + losses.squared_error(tf.zeros_like(fake_logits), fake_logits)
+                losses.least_squares(real_logits, 1.0) + losses.least_squares(fake_logits, 0.0)
             )
             loss += metrics[f"judge_{name}"]
         if state:
@@ -146,7 +145,7 @@ class CycleGAN(Recipe):
             real, fake = batch.domains[name].images, self._fake(nets, batch, name)
             logits = getattr(nets, f"discriminator_{name}")(fake)
             back = self._to(nets, name)(self._fake(nets, batch, _OTHER[name]))
-            metrics[f"fool_{name}"] = losses.squared_error(tf.ones_like(logits), logits)
+            metrics[f"fool_{name}"] = losses.least_squares(logits, 1.0)
             metrics[f"cycle_{name}"] = losses.absolute_error(real, back)
             loss += metrics[f"fool_{name}"] + o.cycle_weight * metrics[f"cycle_{name}"]
             if o.identity_weight:

@@ -117,15 +117,8 @@ class StyleGAN2(Recipe):
 
     def r1(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The squared gradient at the real images, after augmentation (Mescheder et al. 2018, equation 9)."""
-        images = batch.augment(batch.images, "real")
-        with tf.GradientTape() as tape:
-            tape.watch(images)
-            logits = nets.discriminator(images)
-        gradients = tape.gradient(logits, images)
-        penalty = tf.reduce_mean(tf.reduce_sum(tf.square(gradients), axis=(1, 2, 3)))
-        # The last bias does not affect the penalty; adding 0 * logits gives it a gradient of 0.
-        loss = 0.5 * self.options.r1_gamma * self.options.r1_every * penalty + 0.0 * tf.reduce_sum(logits)
-        return loss, {"penalty": penalty}
+        penalty = losses.r1(nets.discriminator, batch.augment(batch.images, "real"))
+        return 0.5 * self.options.r1_gamma * self.options.r1_every * penalty, {"penalty": penalty}
 
     def fool(self, nets: Any, batch: Batch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return losses.non_saturating_generator(self._fake_logits(nets, batch)), {}

@@ -61,6 +61,8 @@ class Request:
     """print the networks, stages and ranks; write nothing"""
     as_if_ranks: Count | None = None
     """with --dry-run: also what this many ranks would have to do, and whether they could"""
+    allow: Literal["batch-dependent-loss"] | None = None
+    """what is not warned of: a loss that is no mean over samples"""
     print_config: bool = False
     """print all settings as TOML, for --config, and do nothing else"""
     expect_size: Count | None = None

@@ -18,7 +18,8 @@ from hvdgan.training.build import build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
-from hvdgan.training.session import Page, Session, train, watch
+from hvdgan.training.means import MeanCheck
+from hvdgan.training.session import Page, Session, open_batches, train, watch
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import as_if, describe
 
@@ -67,6 +68,12 @@ def _describe(command: Command, ranks: Ranks) -> None:
         print(describe(run, devices))
         for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)
+        if command.allow is None:
+            with open_batches(run, 0) as batches:
+                data = next(batches)
+            for step in run.steps:
+                for line in MeanCheck(run, step, data).lines(0):
+                    print(line)
 
 
 @contextlib.contextmanager

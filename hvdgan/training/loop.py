@@ -22,6 +22,7 @@ from hvdgan.runs import evaluation_log
 from hvdgan.training.build import Run
 from hvdgan.training.digests import check_layer_state, check_ranks
 from hvdgan.training.grids import Grids
+from hvdgan.training.means import MeanCheck
 from hvdgan.training.memory import MemoryGuard, used_by
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
@@ -30,6 +31,8 @@ from hvdgan.training.stopping import Stopping
 
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
+_SHORT = 100
+"""steps of a stage whose losses are not looked at: to trace them once more would take longer than the stage"""
 
 
 class Reached(NamedTuple):
@@ -54,6 +57,8 @@ class Loop:
         wait = functools.partial(run.ranks.activity.result, writer.submit(threading.current_thread).result())
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, writer, wait, is_root=run.ranks.is_root)
         self._saving = Saving(run, resume_point, record, commits, writer, wait)
+        self._means, self.warns_of_no_means = list[MeanCheck](), run.ranks.is_root
+        """whether losses that are no means are looked for as a stage begins, and at the first checkpoint after that"""
         self._between_seconds = 0.0  # of the work between the last step and the next one
 
     def do_steps(self, batches: Batches, guard: MemoryGuard) -> Reached:
@@ -116,9 +121,19 @@ class Loop:
         begin = time.perf_counter()
         data = next(batches)
         waited = time.perf_counter() - begin
+        if self.warns_of_no_means and (at.stage_step == 0 or step == self._resume_point.step):
+            if self._run.plan.steps_of(at.index) >= _SHORT:
+                self._means = [MeanCheck(self._run, self._run.steps[at.index], data)]
+            self._say_no_means(step)
+            begin = time.perf_counter() - waited
         with self._run.ranks.activity.at(f"step {step}"):
             metrics, finite = self._run.steps[at.index](step, at.stage_step, data)
             self.pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, self._between_seconds))
+
+    def _say_no_means(self, step: int) -> None:
+        """Log the losses that are no means over samples, each once."""
+        for line in (line for check in self._means for line in check.lines(step)):
+            self._record.say(line)
 
     def _due(self, done: int, at: Position, *, stop: bool = False) -> "Due":
         """What is due after a step, if the run also stops then; the same on every rank."""
@@ -166,6 +181,8 @@ class Loop:
         # The best networks are saved although nothing else is; the run neither stops here nor ends a stage.
         only_best = due.evaluate and not due.save and saving.has_new_best(done)
         if due.save or only_best:
+            self._say_no_means(done)
+            self._means.clear()
             saving.save(done, everyones, self.observations.state())
         run.ranks.meet("after saving")
         if failure:

@@ -85,6 +85,7 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
                 return Reached(first, is_finished=True)
             record.open_loggers(session.loggers, run.settings(), session.stopping.ask)
             loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits)
+            loop.warns_of_no_means &= command.allow is None
             with open_batches(run, resume_point.position) as batches:
                 reached = loop.do_steps(batches, guard)
             reason = None if reached.is_finished else session.stopping.reason

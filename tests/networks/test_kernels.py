@@ -145,6 +145,51 @@ def test_convolutions_and_their_gradients_of_both_orders(name, positions, convol
     assert sum(operation.type.startswith("Conv2D") for operation in graph.get_operations()) == convolutions
 
 
+GROUPED = {
+    "joined": (keras.layers.Conv2D, {"kernel_size": 3, "padding": "same"}, 4, (2, 8, 8, 16)),
+    "joined to two": (
+        keras.layers.Conv2D,
+        {"kernel_size": (3, 2), "strides": (2, 1), "use_bias": False},
+        8,
+        (2, 7, 5, 64),
+    ),
+    "wide": (keras.layers.Conv2D, {"kernel_size": 3, "dilation_rate": 2, "activation": "tanh"}, 3, (2, 7, 7, 108)),
+    "of one channel": (keras.layers.Conv2D, {"kernel_size": 3, "strides": 2, "padding": "same"}, 6, (2, 7, 5, 6)),
+    "in one dimension": (keras.layers.Conv1D, {"kernel_size": 5, "strides": 2, "padding": "same"}, 3, (2, 11, 12)),
+    "causal": (keras.layers.Conv1D, {"kernel_size": 3, "dilation_rate": 2, "padding": "causal"}, 2, (2, 11, 4)),
+    "causal, of one channel": (keras.layers.Conv1D, {"kernel_size": 3, "padding": "causal"}, 4, (2, 11, 4)),
+    "in three dimensions": (keras.layers.Conv3D, {"kernel_size": 2, "strides": (1, 2, 1)}, 4, (2, 4, 4, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_and_their_gradients_of_both_orders(name):
+    """The values are compared with Keras' own; the gradients with those of a layer per group, since XLA is slow."""
+    kind, options, groups, shape = GROUPED[name]
+    plain, fast = (kind(24, groups=groups, dtype="float64", **options) for _ in range(2))
+    of_group = kind(24 // groups, dtype="float64", **options)
+    for layer, channels in ((plain, shape[-1]), (fast, shape[-1]), (of_group, shape[-1] // groups)):
+        layer.build((*shape[:-1], channels))
+    plain.set_weights(fast.get_weights())
+    assert type(use_fast(fast)).__name__ == f"Fast{kind.__name__}"
+    inputs = [tf.constant(DRAWS.normal(size=shape)), *(variable.value for variable in fast.trainable_variables)]
+
+    def one_by_one():
+        parts = zip(*(tf.split(each, groups, axis=-1) for each in inputs), strict=True)
+        return tf.concat([of_group.stateless_call(weights, [], x)[0] for x, *weights in parts], axis=-1)
+
+    values, kinds = both_orders(lambda: fast(inputs[0]), inputs)
+    assert_close(values[:1], [plain(inputs[0])], 1e-6)
+    assert_close(values, both_orders(one_by_one, inputs)[0], 1e-6)
+    assert not any("PartitionedCall" in each for each in kinds)  # XLA's
+
+
+def test_layers_of_one_channel_each_keep_their_classes():
+    own = [keras.layers.DepthwiseConv2D(3), keras.layers.SeparableConv2D(4, 3), keras.layers.SeparableConv1D(4, 3)]
+    use_fast_kernels([keras.Sequential([each]) for each in own], [])
+    assert [type(each).__module__.partition(".")[0] for each in own] == ["keras"] * 3
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_leaky_relu_has_keras_values_and_gradients(policy):
     x = tf.cast(np.linspace(-3, 3, 61), tf.as_dtype(policy.removeprefix("mixed_")))

@@ -16,6 +16,13 @@ def test_losses_are_the_formulas_written_out():
     np.testing.assert_allclose(losses.hinge_generator(fake), 1.25, rtol=1e-6)
     np.testing.assert_allclose(losses.wasserstein_critic(real, fake), -1.25 - 0.5, rtol=1e-6)
     np.testing.assert_allclose(losses.wasserstein_generator(fake), 1.25, rtol=1e-6)
+    np.testing.assert_allclose(losses.least_squares(real, 1.0), np.mean((real - 1) ** 2), rtol=1e-6)
+    pairs = np.log1p(np.exp([0.5 - 2.0, -3.0 - 0.5])).mean()
+    np.testing.assert_allclose(losses.relativistic(real[:2], fake), pairs, rtol=1e-6)
+    average = np.log1p(np.exp(fake.mean() - real)).mean() + np.log1p(np.exp(fake - real.mean())).mean()
+    np.testing.assert_allclose(losses.relativistic_average(real, fake, tf.reduce_mean), average, rtol=1e-6)
+    features = losses.feature_matching([real, fake], [real[::-1], fake + 2.0])
+    np.testing.assert_allclose(features, np.abs(real - real[::-1]).mean() + 2.0, rtol=1e-6)
     extreme = tf.constant([-1e4, 1e4])
     assert np.isfinite(losses.non_saturating_discriminator(extreme, extreme))
 
@@ -34,6 +41,40 @@ def test_the_penalty_is_taken_between_the_samples_as_they_are_mixed(shape):
     for weights in (mix, mix.reshape(3, *[1] * (len(shape) - 1))):
         penalty = losses.gradient_penalty(lambda x: _sum(x * x) / 2, *map(tf.constant, (real, fake, weights)))
         np.testing.assert_allclose(penalty, by_hand, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 3, 2), (3, 2, 2, 2), (3, 2, 1, 2, 2)])
+@pytest.mark.parametrize("penalty", [losses.r1, losses.r2])
+def test_zero_centred_penalties_and_their_gradients_are_finite_differences(penalty, shape):
+    """Of a critic of two arrays with a weight for each number, in float64; its bias has a gradient of 0."""
+    first, second, weights = np.random.default_rng(0).normal(size=(3, *shape))
+
+    def critic(arrays, weight=weights[0], bias=0.0):
+        return _sum(tf.tanh(weight * arrays[0]) * arrays[1]) + bias
+
+    def by_hand(weight):
+        total, small = 0.0, 1e-5
+        for number in range(2):
+            for place in np.ndindex(shape):
+                moved = np.zeros(shape)
+                moved[place] = small
+                values = [
+                    critic([each + sign * moved * (k == number) for k, each in enumerate((first, second))], weight)
+                    for sign in (1, -1)
+                ]
+                total += ((values[0] - values[1]).numpy()[place[0]] / (2 * small)) ** 2
+        return total / shape[0]
+
+    weight, bias = tf.constant(weights[0]), tf.constant(0.0, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([weight, bias])
+        found = penalty(lambda arrays: critic(arrays, weight, bias), [tf.constant(first), tf.constant(second)])
+    slope, of_bias = tape.gradient(found, [weight, bias])
+    np.testing.assert_allclose(found, by_hand(weights[0]), rtol=1e-6)
+    along = np.random.default_rng(1).normal(size=shape[1:])
+    change = (by_hand(weights[0] + 1e-4 * along) - by_hand(weights[0] - 1e-4 * along)) / 2e-4
+    np.testing.assert_allclose(np.sum(slope * along), change, rtol=1e-4)
+    assert of_bias == 0
 
 
 def images(seed, count=3):

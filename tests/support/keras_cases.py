@@ -130,6 +130,9 @@ _LAYERS = {
         Conv{n}DTranspose(2, 3); Cropping{n}D(); UpSampling{n}D(); ZeroPadding{n}D()
     """,
     ("of one", "{m}"): "DepthwiseConv{m}D(3); SeparableConv{m}D(2, 3)",
+    ("of one", (6, 4)): "Conv1D(groups=2) := Conv1D(2, 3, groups=2)",
+    ("of one", (6, 6, 4)): "Conv2D(groups=2) := Conv2D(2, 3, groups=2)",
+    ("of one", (4, 4, 4, 4)): "Conv3D(groups=2) := Conv3D(2, 3, groups=2)",
     ("of one", (2, 3, 2)): "ConvLSTM1D(2, 2)",
     ("of one", (2, 3, 3, 2)): "ConvLSTM2D(2, 2)",
     ("of one", (2, 3, 3, 3, 2)): "ConvLSTM3D(2, 2)",

@@ -82,9 +82,7 @@ class Whole(Recipe):
         return nets.head(tf.concat([features, seen], 1))[:, 0]
 
     def relativistic(self, nets, batch, made, real, fake, real_score, fake_score):
-        """Jolicoeur-Martineau 2018, equation 10."""
-        first = tf.nn.softplus(batch.mean(fake_score) - real_score)
-        return tf.reduce_mean(first + tf.nn.softplus(fake_score - batch.mean(real_score)))
+        return losses.relativistic_average(real_score, fake_score, batch.mean)
 
     def root(self, nets, batch, made, real, fake, *scores):
         return tf.sqrt(batch.mean(tf.reduce_mean((made - batch.images) ** 2, (1, 2, 3)))) + tf.sqrt(

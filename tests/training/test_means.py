@@ -1,0 +1,123 @@
+"""Losses that are no means over samples are found by their gradients. Modules: training.means"""
+
+import json
+import os
+import runpy
+import sys
+
+import pytest
+import tensorflow as tf
+
+from building import data_of, stage_step, tiny_run, values_of
+from hvdgan.train import main
+from hvdgan.training.means import MeanCheck
+from launching import ROOT, train
+from small import RECIPES, data_flags, flags, write_showers
+from stateful import Pooled
+from tiny import Counting, Tiny, TinyOptions
+from whole_losses import Whole, WholeOptions
+
+
+class Sum(Tiny):
+    """The discriminator's loss is a sum over the samples."""
+
+    def judge(self, nets, batch):
+        return tf.reduce_sum(tf.nn.softplus(-nets.discriminator(batch.images))), {}
+
+
+class Late(Tiny):
+    """It is a mean until step 50."""
+
+    def judge(self, nets, batch):
+        loss, metrics = super().judge(nets, batch)
+        deviation = tf.reduce_mean(tf.math.reduce_std(nets.discriminator(batch.images), 0))
+        return loss - tf.where(batch.random.step < 50, 0.0, 0.1) * deviation, metrics
+
+
+class Deviation(Tiny):
+    """It never is."""
+
+    def judge(self, nets, batch):
+        return -tf.reduce_mean(tf.math.reduce_std(nets.discriminator(batch.images), 0)), {}
+
+
+def found(recipe, options=None, number=0, **settings):
+    run = tiny_run(recipe, options, **settings)
+    return {*MeanCheck(run, stage_step(run), data_of(run)).found(number)}
+
+
+KINDS = ["relativistic", "root", "moments", "mmd", "entropy", "deviation", "contrast"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_that_are_no_means_are_found_and_those_by_batch_mean_are_not(kind):
+    assert "judge" in found(Whole, WholeOptions(kind=kind, whole=False))
+    assert found(Whole, WholeOptions(kind=kind)) == set()
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_rounding_is_no_difference(precision):
+    assert (found(Tiny, precision=precision), found(Sum, precision=precision)) == (set(), {"judge"})
+
+
+def test_the_step_is_the_one_that_is_asked_for():
+    assert (found(Late, number=49), found(Late, number=50)) == (set(), {"judge"})
+
+
+@pytest.mark.parametrize("recipe", [Tiny, Pooled, Counting])
+def test_nothing_of_the_run_changes(recipe):
+    """BatchNorm's statistics, and what layers keep in training, have the same bits; BatchNorm is no alarm."""
+    runs = [tiny_run(recipe, TinyOptions(norm="batch")) for _ in range(2)]
+    check = MeanCheck(runs[0], stage_step(runs[0]), data_of(runs[0]))
+    for number in range(3):
+        assert check.found(number) == {}
+        for run in runs:
+            stage_step(run)(number, number, data_of(run, number))
+    one, other = map(values_of, runs)
+    assert {name: value.tobytes() for name, value in one.items()} == {k: v.tobytes() for k, v in other.items()}
+
+
+PATH = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", ROOT / "tests" / "training")))
+FLAGS = "--data digits --image-size 8 --global-batch-size 8 --steps 100 --sample-every 0 --checkpoint-every 60".split()
+
+
+def test_a_run_says_so_once_at_its_first_checkpoint_and_not_if_that_is_allowed(tmp_path):
+    for name, more in (("run", []), ("allowed", ["--allow", "batch-dependent-loss"])):
+        train(tmp_path, "--recipe", "test_means:Late", *FLAGS, "--run-dir", name, *more, PYTHONPATH=PATH)
+    said = [(tmp_path / name / "events.jsonl").read_text().splitlines() for name in ("run", "allowed")]
+    cautions = [[each["text"] for each in map(json.loads, lines) if each["kind"] == "warning"] for lines in said]
+    assert [len(some) for some in cautions] == [1, 0] and "update judge: the loss is no mean" in cautions[0][0]
+
+
+def test_a_dry_run_says_so(capsys):
+    assert main(["--recipe", "test_means:Deviation", *FLAGS, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count("the loss is no mean over samples") == 1
+
+
+EXAMPLES = {
+    "my_gan:MyGAN": "--image-size 8",
+    "my_conv_gan:MyConvGAN": "--image-size 8 --width 2",
+    "my_translator:MyTranslator": "--image-size 8 --width 2",
+    "my_table_gan:MyTableGAN": "--data data.npy --width 2 --values "
+    + ";".join(f"{number}=none" for number in range(7)),
+    "my_audio_gan:MyAudioGAN": "--data data.npy --axes WC --width 2",
+    **{f"my_losses:{name}": "--image-size 8" for name in ("MeanTeacher", "BYOL", "Codebook", "LearntWeights")},
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [*RECIPES, *EXAMPLES])
+def test_no_recipe_of_hvdgan_and_no_example_is_an_alarm(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if name in EXAMPLES:
+        monkeypatch.syspath_prepend(str(ROOT / "examples"))
+        words = EXAMPLES[name].split()
+        if "data.npy" in words:
+            monkeypatch.setattr(sys, "argv", [name, "data.npy"])
+            runpy.run_module(name.partition(":")[0], run_name="__main__")
+    else:
+        write_showers(tmp_path / "showers.npz")
+        words = [*data_flags(name, tmp_path), *flags(name)]
+    assert main(["--recipe", name, *words, "--global-batch-size", "16", "--dry-run"]) == 0
+    assert "no mean over samples" not in capsys.readouterr().out
