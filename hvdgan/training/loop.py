@@ -57,7 +57,7 @@ class Loop:
         wait = functools.partial(run.ranks.activity.result, writer.submit(threading.current_thread).result())
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, writer, wait, is_root=run.ranks.is_root)
         self._saving = Saving(run, resume_point, record, commits, writer, wait)
-        self._means, self.warns_of_no_means = list[MeanCheck](), run.ranks.is_root
+        self._means, self.warns_of_no_means = list[MeanCheck](), True
         """whether losses that are no means are looked for as a stage begins, and at the first checkpoint after that"""
         self._between_seconds = 0.0  # of the work between the last step and the next one
 
@@ -131,8 +131,10 @@ class Loop:
             self.pending.add(PendingStep(step, at, data, metrics, finite, begin, waited, self._between_seconds))
 
     def _say_no_means(self, step: int) -> None:
-        """Log the losses that are no means over samples, each once."""
-        for line in (line for check in self._means for line in check.lines(step)):
+        """Log the losses that are no means over samples, each once; every rank looks, so that none waits for rank 0."""
+        with self._run.ranks.activity.at("the check of losses that are no means"):
+            lines = [line for check in self._means for line in check.lines(step)]
+        for line in lines if self._run.ranks.is_root else ():
             self._record.say(line)
 
     def _due(self, done: int, at: Position, *, stop: bool = False) -> "Due":
