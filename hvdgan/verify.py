@@ -6,6 +6,7 @@ start.begin(__name__)
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -194,4 +195,5 @@ def _sentence(rows: Sequence[Row], facts: Facts) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, which ends the runs that it has started
     sys.exit(main())
