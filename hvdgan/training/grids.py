@@ -24,6 +24,10 @@ from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.train_state import TrainState
 
 _GRID = 64
+_FAR = 16.0
+"""size of a pixel that no generator returns for [-1, 1], also if nothing bounds it"""
+_DARK = 64
+"""of 255: pictures with such pixels are not those of a generator whose smallest number is 0, which is 128 of 255"""
 _FIXED_STEP = -1  # not a training step, so that nothing else has the same draws
 
 
@@ -33,11 +37,25 @@ class Sampler:
     def __init__(self, recipe: Recipe, state: TrainState, source: Samples, seed: int) -> None:
         self._recipe, self._state, self._source, self._seed = recipe, state, source, seed
         self._function = tf.function(self._draw, autograph=False)
+        self.low = self.high = 0.0
+        """the smallest and the largest number of the samples that were drawn last"""
 
     def __call__(self) -> dict[str, np.ndarray]:
         """Draw samples with the current weights, as all_shown() returns them."""
-        made = self._function(self._examples)
-        return all_shown({name: array.numpy() for name, array in made.items()}, self._recipe.data)
+        made = {name: array.numpy() for name, array in self._function(self._examples).items()}
+        self.low, self.high = float(made["images"].min()), float(made["images"].max())
+        return all_shown(made, self._recipe.data)
+
+    @property
+    def doubt(self) -> str:
+        """What is wrong with the range of the pictures that were drawn last; empty: nothing."""
+        is_byte, real = max(-self.low, self.high) > _FAR, self.real["images"] if self._recipe.data.is_pictures else None
+        if real is None or not (is_byte or (0 <= self.low <= self.high <= 1 and real.min() < _DARK)):
+            return ""
+        return (
+            f"warning: sample() returns pictures from {self.low:.3g} to {self.high:.3g}; expected [-1, 1], as networks "
+            "see the data: let the generator end in tanh, or scale what it returns"
+        )
 
     def trace(self) -> None:
         """Trace sample() without an image, so that a mistake in it is found before the first grid is due."""
@@ -100,6 +118,7 @@ class Grids:
         self._sampler, self._folder, self._record = sampler, folder, record
         self._executor, self._wait, self._is_root = executor, wait, is_root
         self._writing: Future[None] | None = None
+        self._is_new = True
 
     def write_real(self, done: int) -> None:
         """Write the grid of real images of a run that begins after `done` steps."""
@@ -109,7 +128,11 @@ class Grids:
     def write(self, done: int) -> None:
         """Draw samples after `done` steps, and begin to write their grid."""
         if self._is_root:
-            self._begin(done, "samples", f"step-{done:08d}.png", self._sampler())
+            samples = self._sampler()
+            if self._is_new and (doubt := self._sampler.doubt):
+                self._record.say(doubt)
+            self._is_new = False
+            self._begin(done, "samples", f"step-{done:08d}.png", samples)
 
     def settle(self) -> None:
         """Wait until the last grid is written, or has failed."""

@@ -82,6 +82,13 @@ def test_a_grid_shows_what_the_averaged_weights_make():
     np.testing.assert_allclose(grid.astype(int), expected, atol=1)
 
 
+@pytest.mark.parametrize(("recipe", "said"), [("Bytes", 1), ("Sigmoid", 1), ("OfTanh", 0)])
+def test_pictures_of_another_range_are_named_once(tmp_path, recipe, said):
+    flags = f"--recipe ranges:{recipe} --image-size 8 --global-batch-size 16 --steps 4 --sample-every 1 --report never"
+    assert main([*flags.split(), "--run-dir", str(tmp_path)]) == 0
+    assert (tmp_path / "log.txt").read_text().count("warning: sample() returns pictures from ") == said
+
+
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
     """A checkpoint holds the mean, so one process that restores it draws and measures the same."""
     flags = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --norm batch --holdout 0.1".split()
