@@ -351,7 +351,7 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
         yield f'    *) echo "this is no task of the array; submit with --array=0-{len(runs) - 1}" >&2; exit 2 ;;'
         yield "esac"
     yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
-    yield 'exec "$PYTHON" -m hvdgan launch \\'
+    yield 'exec "$PYTHON" -m hvdgan.launch \\'
     yield from (f"    {flag} \\" for flag in flags)
     yield "    doctor" if job.test else f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'
 

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from hvdgan.runs import events, metrics
 from hvdgan.runs.events import Caution, Evaluation, Event
 from hvdgan.runs.folder import Folder
 from hvdgan.training.loggers import LoggerChoice, Loggers
+
+_WIDE = 110
+"""columns of a terminal that has room for names"""
 
 
 class Record:
@@ -40,7 +44,7 @@ class Record:
             self._bar = tqdm(
                 total=total_steps, initial=start_step, desc="start", file=sys.stderr, disable=not sys.stderr.isatty(),
                 bar_format="{desc} {n_fmt}/{total_fmt} {percentage:.0f}% {remaining} left{postfix} {bar}",
-                dynamic_ncols=True, mininterval=0.5,
+                dynamic_ncols=True, mininterval=0.5, leave=False,
             )  # fmt: skip
 
     def open_loggers(
@@ -113,7 +117,8 @@ class Record:
             self._write_metrics({"step": step, "stage": stage, "stage_step": stage_step, **values})
             losses, speed = {n: v for n, v in values.items() if n.endswith("/loss")}, values["images_per_sec"]
             if not self._bar.disable:  # at 80 columns the line has room for beginnings of names
-                short = " ".join(f"{name[:4]} {value:.3g}" for name, value in losses.items())
+                most = None if os.get_terminal_size(sys.stderr.fileno()).columns >= _WIDE else 4
+                short = " ".join(f"{name.removesuffix('/loss')[:most]} {value:.3g}" for name, value in losses.items())
                 self._bar.set_postfix_str(f"{speed:.1f} images/s {short}")
             left = datetime.timedelta(seconds=int((self._bar.total - step) * values["step_seconds"]))
             named = " ".join(f"{name} {value:.4g}" for name, value in losses.items())

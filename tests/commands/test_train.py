@@ -25,9 +25,10 @@ TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
 
 
-def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(tmp_path):
+@pytest.mark.parametrize(("columns", "judge"), [(80, "judg"), (120, "judge")])
+def test_a_terminal_shows_speed_and_losses_which_the_log_has_too(tmp_path, columns, judge):
     master, slave = pty.openpty()
-    termios.tcsetwinsize(slave, (24, 80))
+    termios.tcsetwinsize(slave, (24, columns))
     process = subprocess.Popen([*PYTHON, *TINY, "--steps", "300"], cwd=tmp_path, env=environment(), stderr=slave)
     os.close(slave)
     shown = b""
@@ -37,8 +38,9 @@ def test_a_terminal_of_80_columns_shows_speed_and_losses_which_the_log_has_too(t
     os.close(master)
     assert process.wait(timeout=SECONDS) == 0
     bars = [line for line in shown.decode().replace("\n", "\r").split("\r") if " left, " in line]
-    assert bars and max(map(len, bars)) <= 80
-    assert re.match(r"adversarial 300/300 100% \S+ left, [\d.]+ images/s fool [\d.]+ judg [\d.]+ ", bars[-1])
+    assert bars and max(map(len, bars)) <= columns
+    assert re.match(rf"adversarial 300/300 100% \S+ left, [\d.]+ images/s fool [\d.]+ {judge} [\d.]+ ", bars[-1])
+    assert not shown.decode().rpartition(" left, ")[2].split("\r")[1].strip()  # its last drawing is wiped out
     log = (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
     lines = re.findall(r" step (\d+)/300 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, ", log)
     assert lines == ["50", "100", "150", "200", "250", "300"]
