@@ -14,7 +14,7 @@ from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.launching.launched import unlaunched
-from hvdgan.training.build import build, folder_of
+from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
@@ -66,14 +66,18 @@ def _describe(command: Command, ranks: Ranks) -> None:
     devices = everyones_devices(ranks)
     if ranks.is_root:
         print(describe(run, devices))
-        for line in as_if(run, command.as_if_ranks) if command.as_if_ranks else ():
+        for line in _as_if(run, command, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)
-        if command.allow is None:
-            with open_batches(run, 0) as batches:
-                data = next(batches)
-            for step in run.steps:
-                for line in MeanCheck(run, step, data).lines(0):
-                    print(line)
+
+
+def _as_if(run: Run, command: Command, size: int) -> Iterator[str]:
+    """Describe the run on so many ranks, and name the losses that depend on their number."""
+    yield from as_if(run, size)
+    if command.allow is None:
+        with open_batches(run, 0) as batches:
+            data = next(batches)
+        for step in run.steps:
+            yield from MeanCheck(run, step, data).lines(0)
 
 
 @contextlib.contextmanager

@@ -31,8 +31,8 @@ from hvdgan.training.stopping import Stopping
 
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
-_SHORT = 100
-"""steps of a stage whose losses are not looked at: to trace them once more would take longer than the stage"""
+_SHORT = 1000
+"""steps of a stage whose losses are not looked at: to trace them twice more would take too large a share of its time"""
 
 
 class Reached(NamedTuple):

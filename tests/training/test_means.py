@@ -78,19 +78,30 @@ def test_nothing_of_the_run_changes(recipe):
 
 
 PATH = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", ROOT / "tests" / "training")))
-FLAGS = "--data digits --image-size 8 --global-batch-size 8 --steps 100 --sample-every 0 --checkpoint-every 60".split()
+FLAGS = "--data digits --image-size 8 --global-batch-size 8 --steps 1000 --sample-every 0 --checkpoint-every 60".split()
 
 
 def test_a_run_says_so_once_at_its_first_checkpoint_and_not_if_that_is_allowed(tmp_path):
     for name, more in (("run", []), ("allowed", ["--allow", "batch-dependent-loss"])):
-        train(tmp_path, "--recipe", "test_means:Late", *FLAGS, "--run-dir", name, *more, PYTHONPATH=PATH)
+        train(
+            tmp_path,
+            "--recipe",
+            "test_means:Late",
+            *FLAGS,
+            "--max-steps",
+            "70",
+            "--run-dir",
+            name,
+            *more,
+            PYTHONPATH=PATH,
+        )
     said = [(tmp_path / name / "events.jsonl").read_text().splitlines() for name in ("run", "allowed")]
     cautions = [[each["text"] for each in map(json.loads, lines) if each["kind"] == "warning"] for lines in said]
     assert [len(some) for some in cautions] == [1, 0] and "update judge: the loss is no mean" in cautions[0][0]
 
 
 def test_a_dry_run_says_so(capsys):
-    assert main(["--recipe", "test_means:Deviation", *FLAGS, "--dry-run"]) == 0
+    assert main(["--recipe", "test_means:Deviation", *FLAGS, "--dry-run", "--as-if-ranks", "2"]) == 0
     assert capsys.readouterr().out.count("the loss is no mean over samples") == 1
 
 
@@ -119,5 +130,5 @@ def test_no_recipe_of_hvdgan_and_no_example_is_an_alarm(name, tmp_path, monkeypa
     else:
         write_showers(tmp_path / "showers.npz")
         words = [*data_flags(name, tmp_path), *flags(name)]
-    assert main(["--recipe", name, *words, "--global-batch-size", "16", "--dry-run"]) == 0
+    assert main(["--recipe", name, *words, "--global-batch-size", "16", "--dry-run", "--as-if-ranks", "2"]) == 0
     assert "no mean over samples" not in capsys.readouterr().out
