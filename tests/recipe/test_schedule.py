@@ -16,6 +16,7 @@ from hvdgan.sample import main as sample
 from hvdgan.train import main
 from plain_loop import AtOnce, assert_equal, plain_loop
 from saved import measured, state
+from schedules import Shown
 from tiny import Tiny, TinyOptions
 
 STEPS, EPOCH = 60, (30, 7)
@@ -167,3 +168,9 @@ class Misread(Weighted):
 def test_schedules_without_effect_and_names_that_are_unknown_are_refused(recipe, settings, complaint):
     with pytest.raises(UserError, match=complaint):
         tiny_run(recipe, WeightedOptions(), **settings)
+
+
+def test_the_stages_that_the_page_shows_train():
+    run = tiny_run(Shown)
+    weights = [stage_step(run)(step, step, data_of(run))[0]["judge/weight"] for step in (0, 499)]
+    np.testing.assert_allclose(weights, [10.0, 1.0], rtol=1e-6)
