@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from building import data_of, stage_step, tiny_run, values_of
+from hvdgan.runs.events import Caution
 from hvdgan.train import main
 from hvdgan.training.means import MeanCheck
 from launching import ROOT, train
@@ -96,7 +97,7 @@ def test_a_run_says_so_once_at_its_first_checkpoint_and_not_if_that_is_allowed(t
             PYTHONPATH=PATH,
         )
     said = [(tmp_path / name / "events.jsonl").read_text().splitlines() for name in ("run", "allowed")]
-    cautions = [[each["text"] for each in map(json.loads, lines) if each["kind"] == "warning"] for lines in said]
+    cautions = [[each["text"] for each in map(json.loads, lines) if each["event"] == Caution.kind] for lines in said]
     assert [len(some) for some in cautions] == [1, 0] and "update judge: the loss is no mean" in cautions[0][0]
 
 
