@@ -71,7 +71,7 @@ def _describe(command: Command, ranks: Ranks) -> None:
 
 
 def _as_if(run: Run, command: Command, size: int) -> Iterator[str]:
-    """Describe the run on so many ranks, and name the losses that depend on their number."""
+    """Describe the run on this number of ranks, and name the losses that depend on it."""
     yield from as_if(run, size)
     if command.allow is None:
         with open_batches(run, 0) as batches:
