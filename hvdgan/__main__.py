@@ -5,11 +5,11 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import difflib
-import os
 import runpy
 import sys
 
 from hvdgan import __version__
+from hvdgan.cli.app import exit_code
 
 COMMANDS = {
     "train": "train a GAN",
@@ -36,13 +36,13 @@ def main() -> int:
     if name in ("-h", "--help"):
         lines = (f"  hvdgan {each:10}{what}" for each, what in COMMANDS.items())
         end = "\nhvdgan COMMAND --help lists the flags of a command, hvdgan recipes the recipes."
-        _show("\n".join(["usage: hvdgan COMMAND ...\n", *lines, end]))
+        exit_code(lambda: print("usage: hvdgan COMMAND ...\n", *lines, end, sep="\n"))
     elif name == "--version":
         print(__version__)
     elif name == "recipes":
         from hvdgan.cli.recipe_source import list_of_recipes  # here, since the other commands may have no packages
 
-        _show(list_of_recipes())
+        exit_code(lambda: print(list_of_recipes()))
     elif name not in COMMANDS:
         problem = f"{name}: no such command" if name else "no command"
         meant = difflib.get_close_matches(name, [*COMMANDS, "recipes"], 1)
@@ -53,14 +53,6 @@ def main() -> int:
         sys.argv[1:] = words
         runpy.run_module(f"hvdgan.{name}", run_name="__main__", alter_sys=True)
     return 0
-
-
-def _show(text: str) -> None:
-    """Print a text, of which a pipe may take a part, as `| head` does."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
 
 
 if __name__ == "__main__":

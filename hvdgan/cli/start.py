@@ -65,12 +65,11 @@ def stop_when_asked(module: str) -> None:
 
 
 def _stop(number: int, _: object) -> None:
-    from hvdgan.launching.launched import launched
+    from hvdgan.launching.launched import launched, stopped_early
 
     if launched()[2] == 0:
-        text = f"hvdgan: stopped before the first step ({signal.Signals(number).name}); nothing was written\n"
         with contextlib.suppress(OSError):
-            os.write(2, text.encode())
+            os.write(2, f"{stopped_early(number)}\n".encode())
     # 75, so that a job returns to the queue; 130 as of any interrupted command.
     os._exit(130 if number == signal.SIGINT else 75)
 

@@ -43,22 +43,23 @@ def all_at_once(opened: Callable[[Config, str], Samples], config: Config, name: 
     first, *others = found.values()
     if not others:
         raise first
-    likely = {**found, "--data": None} if "--data" in found else found
-    words = [_words(flag, f"{config.data}:{name}" if each is None else each.likely) for flag, each in likely.items()]
-    raise UserError(f"{'; also, '.join(map(str, found.values()))}. To make all clear, for example: {' '.join(words)}")
+    values = {flag: getattr(config.arrays, _field(flag)) for flag in found if flag != "--data"}
+    values = {**({"--data": f"{config.data}:{name}"} if "--data" in found else {}), **values}
+    flags = " ".join({f"{flag.partition(' ')[0]} {shlex.quote(value)}": None for flag, value in values.items()})
+    raise UserError(f"{'; also, '.join(map(str, found.values()))}. To make all clear, for example: {flags}")
 
 
-def _words(flag: str, value: str) -> str:
-    return f"{flag}{'' if flag.endswith('=') else ' '}{shlex.quote(value)}"
+def _field(flag: str) -> str:
+    """The setting of arrays that a flag sets."""
+    return flag.partition(" ")[0].removeprefix("--").replace("-", "_")
 
 
 def _with(error: Unclear, config: Config, name: str) -> tuple[Config, str]:
     """The settings and the name with the likely value."""
     if error.flag == "--data":
         return config, error.likely
-    flag, _, of = error.flag.removeprefix("--").replace("-", "_").partition(" ")
-    value = error.likely
+    field, of, value = _field(error.flag), error.flag.partition(" ")[2], error.likely
     if of:
-        value = ";".join(filter(None, [getattr(config.arrays, flag), f"{of}{value}"]))
-    changes: dict[str, Any] = {flag: value}
+        value = ";".join(filter(None, [getattr(config.arrays, field), f"{of}{value}"]))
+    changes: dict[str, Any] = {field: value}
     return dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, **changes)), name

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -53,6 +54,11 @@ def tasks_of_nodes(text: str) -> list[int]:
     """The numbers of tasks of Slurm's nodes: 4(x2),3 means two of four tasks each and one of three."""
     parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
     return [int(tasks) for tasks, nodes in parts for _ in range(int(nodes or 1))]
+
+
+def stopped_early(number: int) -> str:
+    """What is said of a run that a signal has ended before there was anything to save."""
+    return f"hvdgan: stopped before the first step ({signal.Signals(number).name}); nothing was written"
 
 
 def unlaunched() -> dict[str, str]:

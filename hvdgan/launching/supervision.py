@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from hvdgan.errors import UserError
+from hvdgan.launching.launched import stopped_early
 from hvdgan.launching.starters import Starter
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]")
@@ -106,7 +107,7 @@ class Supervised:
         """The exit code, and a line, of what was asked to stop before there were ranks that could save."""
         first, *others = map(signal.Signals, self._signals)
         if not self.why_stopped:
-            line = f"hvdgan: stopped before the first step ({first.name}); nothing was written"
+            line = stopped_early(first)
             self._said.note(line.encode())
             print(line, file=sys.stderr, flush=True)
         # A second signal is of someone who does not want the run to be resumed.

@@ -49,8 +49,10 @@ class Sampler:
     @property
     def doubt(self) -> str:
         """What is wrong with the range of the pictures that were drawn last; empty: nothing."""
-        is_byte, real = max(-self.low, self.high) > _FAR, self.real["images"] if self._recipe.data.is_pictures else None
-        if real is None or not (is_byte or (0 <= self.low <= self.high <= 1 and real.min() < _DARK)):
+        if not self._recipe.data.is_pictures:
+            return ""
+        is_far = max(-self.low, self.high) > _FAR
+        if not is_far and not (0 <= self.low <= self.high <= 1 and self.real["images"].min() < _DARK):
             return ""
         return (
             f"warning: sample() returns pictures from {self.low:.3g} to {self.high:.3g}; expected [-1, 1], as networks "

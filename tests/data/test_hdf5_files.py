@@ -260,16 +260,17 @@ def test_all_that_is_unclear_is_refused_at_once_with_flags_that_open_the_file(tm
     fields = np.random.default_rng(0).gamma(0.3, 50, (6, 16, 16, 16)).astype(np.float32)
     with h5py.File(tmp_path / "scans.h5", "w") as file:
         numbers = {"ids": np.arange(6), "scan/density": fields, "scan/dose": fields[:, 0, 0, 0]}
-        for name, array in {**numbers, "scan/mask": np.arange(len(fields.flat)).reshape(fields.shape) % 3}.items():
+        classes = np.arange(len(fields.flat)).reshape(fields.shape) % 3
+        for name, array in {**numbers, "scan/mask": classes, "scan/organs": classes}.items():
             file[name] = array
-    data, further = str(tmp_path / "scans.h5"), {"arrays": ("mask",), "conditions": ("dose",)}
+    data, further = str(tmp_path / "scans.h5"), {"arrays": ("mask", "organs"), "conditions": ("dose",)}
     with pytest.raises(UserError) as caught:
         arrays(data, values=None, **further)
     flags = shlex.split(str(caught.value).partition(" for example: ")[2])
     given = dict(zip(flags[::2], flags[1::2], strict=True))
     assert given.pop("--data") == f"{data}:scan/density"
-    expected = {"--axes": "DHW", "--values": "log1p+standard", "--axes-of": "mask=DHW", "--values-of": "mask=onehot:3"}
-    assert given == expected
+    expected = {"--axes": "DHW", "--values": "log1p+standard", "--axes-of": "mask=DHW;organs=DHW"}
+    assert given == {**expected, "--values-of": "mask=onehot:3;organs=onehot:3"}
     settings = {flag.removeprefix("--").replace("-", "_"): value for flag, value in given.items()}
     source = arrays(f"{data}:scan/density", **settings, **further)
     assert source.arrays["mask"].shape == (6, 16, 16, 16, 1) and source.conditions.shape == (6, 1)

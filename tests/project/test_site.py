@@ -12,6 +12,7 @@ import pytest
 
 import hvdgan.api
 import hvdgan.recipe
+from hvdgan import __main__ as commands
 from hvdgan.diagnostics.speed import Bench
 from hvdgan.errors import UserError
 from hvdgan.training.command import parse
@@ -64,7 +65,7 @@ COMMANDS = [
     line
     for name in USED
     for line in (ROOT / "docs" / f"{name}.md").read_text().splitlines()
-    if line.startswith("hvdgan ")
+    if re.match(rf"hvdgan ({'|'.join(commands.COMMANDS)}) ", line)
 ]
 
 
