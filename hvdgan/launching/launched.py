@@ -57,7 +57,7 @@ def tasks_of_nodes(text: str) -> list[int]:
 
 
 def stopped_early(number: int) -> str:
-    """What is said of a run that a signal has ended before there was anything to save."""
+    """The line about a run that a signal has ended before there was anything to save."""
     return f"hvdgan: stopped before the first step ({signal.Signals(number).name}); nothing was written"
 
 
