@@ -1,4 +1,7 @@
-"""The command hvdgan.train, end to end, in processes of its own."""
+"""The command hvdgan.train, end to end, in processes of its own.
+
+Modules: training.start_line
+"""
 
 import contextlib
 import json
