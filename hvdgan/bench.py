@@ -37,7 +37,7 @@ several stages the first is measured, or those of --stages A=40,B=40, whose firs
 # The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
 _NOT_HERE |= {"--time-budget", "--best-metric", "--log-every", "--sample-every", "--checkpoint-every", "--eval-every"}
-_NOT_HERE |= {"--check-ranks-every", "--report", "--pipeline.threads"}
+_NOT_HERE |= {"--check-ranks-every", "--eval-samples", "--report", "--pipeline.threads"}
 
 
 def _counts(_: type, tokens: Sequence[Token]) -> tuple[int, ...]:

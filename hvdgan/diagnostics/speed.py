@@ -94,7 +94,7 @@ class Bench:
         more = every if variant.kind == "copies" else 0
         words = [*self.words, "--global-batch-size", str(variant.global_batch_size), "--run-dir", str(run_dir)]
         words += ["--log-every", str(every), *"--sample-every 0 --checkpoint-every 0 --eval-every 0".split()]
-        words += [*"--check-ranks-every 0 --report never".split(), "--pipeline.threads", str(share)]
+        words += [*"--eval-samples 0 --check-ranks-every 0 --report never".split(), "--pipeline.threads", str(share)]
         if not any(word.startswith("--stages") for word in words):
             words += ["--max-steps", str((_RECORDS + 1) * every + more)]
         variables = {}

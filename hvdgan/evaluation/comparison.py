@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 from hvdgan.data import BadFile, Samples
 from hvdgan.distributed.affinity import cores_of_rank
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.errors import RunError, UserError
-from hvdgan.errors.shared_errors import agree
+from hvdgan.errors import RunError, UserError, in_one_line
+from hvdgan.errors.shared_errors import agree, from_root
 from hvdgan.evaluation.distances import FEWEST, distances, names
 from hvdgan.evaluation.feature_extractors import open_features, recipe_features
 from hvdgan.evaluation.held_out import Refuse
@@ -23,12 +23,53 @@ from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.nets import Nets
 from hvdgan.settings.config import Config
-from hvdgan.settings.evaluation import FeatureConfig
+from hvdgan.settings.evaluation import PLAIN_MEASURE, FeatureConfig
 
 Say = Callable[[str], None]
 Sources = tuple[Samples, Samples | None]
 """mapped samples to train on, and held-out ones or None"""
 _LARGEST_BATCH = 64
+_BY_DEFAULT = 512
+_SHARE = 0.02
+"""part of a run's time that comparisons by default may take"""
+_SECONDS = 1.5e-7
+"""time that a number of a sample takes on a core, as long as no comparison has been measured"""
+
+
+class Pace:
+    """Lets the comparisons of a run take at most 2 % of its time; every rank gets the same answers.
+
+    What is computed once, such as the sums over the real samples, does not count.
+    """
+
+    def __init__(self, seconds: float, count: int, ranks: Ranks) -> None:
+        self._next, self._count, self._ranks = seconds, count, ranks
+        """time that the next comparison takes, as the last one has shown, and the number of its samples"""
+        self._begin, self._spent, self._was_said = time.perf_counter(), 0.0, False
+
+    def add(self, seconds: float) -> None:
+        """Add the time of a comparison."""
+        self._next, self._spent = seconds, self._spent + seconds
+
+    def allows(self, where: str, seen: int, say: Say) -> bool:
+        """Check if there is time for a comparison, `seen` samples after the start, or say once why not."""
+        mine = self._spent, self._next, time.perf_counter() - self._begin
+        spent, seconds, passed = from_root(lambda: mine, self._ranks, "the time of a comparison")
+        if not spent and self._count > _SHARE * seen:  # to generate a sample takes less than to train on one
+            why = f"{self._count} samples are more than 2 % of the {seen:,} trained on since the start"
+        elif spent + seconds > _SHARE * passed:
+            why = f"with it they would take {spent + seconds:.1f} s, more than 2 % of {passed:.1f} s since the start"
+        else:
+            return True
+        if not self._was_said:
+            say(f"{where}: no comparison with real samples: {why}; --eval-samples {self._count} makes each")
+        self._was_said = True
+        return False
+
+    def end(self, where: str, failure: Exception, say: Say) -> None:
+        """Allow no comparison any more, because one has failed."""
+        self._next, self._was_said = math.inf, True
+        say(f"warning: {where}: samples are no longer compared with real ones: {in_one_line(failure)}")
 
 
 class Comparison:
@@ -42,6 +83,10 @@ class Comparison:
         self.names = {f"eval/{name}" for name in names(plan)}
         """names of the distances, as metrics.jsonl has them"""
         self._real: Tally | None = None
+        self.pace: Pace | None = None
+        """when to compare, if nobody has said it"""
+        self.measure = PLAIN_MEASURE if plan.features.name == "none" else None
+        """metric of the best checkpoint, unless another one is named"""
         self._counts = dict[str, int]()
         """numbers of the samples measured, and of those among them that are compared one by one"""
         if min(chosen.count, reals.count) < FEWEST:
@@ -68,11 +113,10 @@ class Comparison:
         what: dict[str, Any] = {"name": features.name, "SHA-256": features.digest, "number": features.dimension}
         agree(what, self._ranks, "the features of evaluations")
 
-    def trace(self, refuse: Refuse, where: str) -> set[str]:
-        """Trace what generates the samples, so that a mistake is found at the start; returns the distances' names."""
+    def trace(self, refuse: Refuse, where: str) -> None:
+        """Trace what generates the samples, so that a mistake is found before they are compared."""
         if isinstance(self._chosen, GeneratedSet):
             refuse(self._chosen.traced, f"{where}: generate()")
-        return self.names
 
     def remarks(self) -> Iterator[str]:
         """Lines to log at the start: figures named fid that are not the published one, and too few samples."""
@@ -90,13 +134,16 @@ class Comparison:
 
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this."""
-        # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning.
-        with threadpool_limits(cores_of_rank(self._ranks), user_api="blas"):
+        # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning, which
+        # takes longer than the small products without features.
+        threads = cores_of_rank(self._ranks) if self._plan.features.dimension else 1
+        with threadpool_limits(threads, user_api="blas"):
             return self._compared(say)
 
     def _compared(self, say: Say) -> dict[str, float]:
-        begin, is_first = time.perf_counter(), self._real is None
+        is_first = self._real is None
         real = self._real_tally(say)
+        begin = time.perf_counter()
         if real.fields.count < FEWEST:
             raise RunError(
                 f"--data {self.reals.source.name}: {real.fields.count} of the {self.reals.count} samples to compare "
@@ -107,11 +154,14 @@ class Comparison:
         self._counts = {"samples": made.fields.count, "real_samples": real.fields.count}
         self._counts |= {"kept_samples": made.kept_count, "kept_real_samples": real.kept_count}
         found = distances(made, real, self._ranks)
+        seconds = time.perf_counter() - begin
+        if self.pace:
+            self.pace.add(seconds)
         for line in self._about_classes(found) if is_first else ():
             say(line)
         say(
             f"{made.fields.count:,} samples compared with {real.fields.count:,} real ones in "
-            f"{time.perf_counter() - begin:.1f} s (features: {self._plan.features.name})"
+            f"{seconds:.1f} s (features: {self._plan.features.name})"
         )
         return {f"eval/{name}": value for name, value in found.items()}
 
@@ -206,21 +256,27 @@ class Comparison:
 def comparison_in_training(
     config: Config, recipe: Recipe, nets: Nets, sources: Sources, ranks: Ranks, *, threads: int, folder: Path
 ) -> Comparison | None:
-    """The comparison of a run that trains; None without --eval-samples. Contains no collective."""
-    settings = config.evaluation
+    """The comparison of a run that trains; None if there is none. Contains no collective."""
+    settings, by_default = config.evaluation, config.evaluation.eval_samples is None
     if not settings.eval_samples:
         given = {"features": settings.eval_features, "real-samples": settings.eval_real_samples}
         for name, value in given.items():
             if value not in ("none", None):
                 raise UserError(f"--eval-{name} {value}: no samples are compared; add --eval-samples, such as 10000")
+    if settings.eval_samples == 0 or (by_default and recipe.domains):
         return None
     batch_size = min(_LARGEST_BATCH, -(-config.global_batch_size // ranks.size))
-    reading, count, real_count = Reading(batch_size, threads), settings.eval_samples, settings.eval_real_samples
-    real_count = count if real_count is None else real_count
+    reading, count = Reading(batch_size, threads), settings.eval_samples or _BY_DEFAULT
+    real_count = count if settings.eval_real_samples is None else settings.eval_real_samples
     reals = real_set(recipe, sources, reading, count=real_count, mirrored=config.mirrored_axes)
+    if by_default and reals.count < FEWEST:
+        return None
     chosen = GeneratedSet(recipe, nets, reals.source, reading, seed=config.seed, count=count)
     plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
-    return Comparison(chosen, reals, plan, folder, ranks)
+    comparison = Comparison(chosen, reals, plan, None if by_default else folder, ranks)
+    if by_default:
+        comparison.pace = Pace(_SECONDS * count * math.prod(recipe.data.shape) / ranks.size, count, ranks)
+    return comparison
 
 
 def weights_facts(config: Config, recipe: Recipe, *, averaged: bool) -> dict[str, Any]:

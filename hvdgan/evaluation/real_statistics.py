@@ -89,7 +89,7 @@ def real_tally(
 
     def look() -> list[Any] | None:
         nonlocal key, kept
-        key = _key(reals, plan)
+        key = _key(reals, plan) if file else None  # it looks at all files of the data
         if file and key:
             kept = _read(file, key)
         return [kept["edges"].tolist(), kept["origin"].tolist()] if kept else None

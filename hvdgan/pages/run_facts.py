@@ -11,6 +11,7 @@ from hvdgan.files import lock
 from hvdgan.runs import evaluation_log, events, metrics
 from hvdgan.runs.folder import Facts, Folder
 from hvdgan.runs.metrics import mode_of
+from hvdgan.settings.evaluation import PLAIN_MEASURE
 
 _BEGUN = (metrics.FILE, "checkpoints")
 _SIGNS = ("config.json", events.FILE, *_BEGUN)
@@ -55,7 +56,8 @@ class RunFacts:
     @property
     def best(self) -> tuple[str, int, float] | None:
         """Name, step and value of --best-metric; None if there is none yet."""
-        name = self.setting("best_metric", str) or ""
+        is_plain = self.setting("eval_features", str) == "none"
+        name = self.setting("best_metric", str) or (PLAIN_MEASURE if is_plain else "")
         series = self.metrics.series.get(name)
         mode = self.setting("best_mode", str) or mode_of(name)
         return (name, *series.best(mode)) if series and series.count else None

@@ -144,7 +144,8 @@ class Config:
     report: Annotated[Literal["never", "end"], _OUTPUT] = "end"
     """whether rank 0 writes report.html, a page about the run, when the run has finished"""
     best_metric: Annotated[str | None, _OUTPUT] = None
-    """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept"""
+    """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept; default:
+    eval/sliced_wasserstein, if samples are compared without features"""
     best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None
     """min if the smallest value of --best-metric is the best, max if the largest; default: max if its name ends in
     psnr, ssim, precision, recall, density, coverage, accuracy or inception_score, else min"""

@@ -12,6 +12,8 @@ from hvdgan.settings.types import Count, CountOrNever, Fraction, NamedRecipe, Se
 # size of the file; another states size and MD5 of OpenAI's copy, which guided-diffusion measures with; none a SHA-256.
 INCEPTION_BYTES = 95_673_916
 INCEPTION_MD5 = "e6bb154e85f5d4331c22abcddb5dcf31"
+PLAIN_MEASURE = "eval/sliced_wasserstein"
+"""metric of the best checkpoint, if no other is named and samples are compared without features"""
 EVALUATION = Parameter(group=Group("Evaluation", sort_key=6))
 
 
@@ -33,11 +35,11 @@ class EvaluationConfig(FeatureConfig):
     """Settings of the evaluations of a run."""
 
     eval_every: Annotated[CountOrNever, EVALUATION] = 500
-    """steps between two evaluations; 0: only at the end"""
+    """steps between two evaluations, on held-out samples or of --eval-samples; 0: only at the end"""
     eval_held_out: Annotated[CountOrNever, EVALUATION] = 5000
     """number of held-out samples per evaluation, always the same ones; 0: all"""
-    eval_samples: Annotated[CountOrNever, EVALUATION] = 0
-    """samples that an evaluation compares with real ones; 0: none"""
+    eval_samples: Annotated[CountOrNever | None, EVALUATION] = None
+    """samples to compare with real ones; 0: none; default: 512 at each checkpoint, in at most 2 % of the time"""
     eval_real_samples: Annotated[CountOrNever | None, EVALUATION] = None
     """number of these real ones, each with --flip also mirrored; default: as --eval-samples; 0: all"""
 

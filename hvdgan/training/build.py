@@ -136,10 +136,10 @@ def trace(run: "Run") -> set[str]:
     run.sampler.trace()
     refuse = functools.partial(refuse_unrepeatable, state=run.state)
     evaluated = run.evaluator.trace(refuse) if run.evaluator else set()
-    if run.comparison:
-        distances = run.comparison.trace(refuse, recipe)
-        refuse_taken_names(run.recipe, evaluated, distances)
-        evaluated |= distances
+    if run.comparison and not run.comparison.pace:
+        trace_comparison(run)
+        refuse_taken_names(run.recipe, evaluated, run.comparison.names)
+        evaluated |= run.comparison.names
     for step in run.steps:
         until, found = step.stage.until, step.metrics | evaluated
         if until and until.metric not in found:
@@ -158,6 +158,13 @@ def trace(run: "Run") -> set[str]:
             "logits of augmented real pictures; add it to the metrics that the loss returns"
         )
     return evaluated.union(*(step.metrics for step in run.steps))
+
+
+def trace_comparison(run: "Run") -> None:
+    """Trace what generates the samples that are compared with real ones; no collective."""
+    if run.comparison:
+        refuse = functools.partial(refuse_unrepeatable, state=run.state)
+        run.comparison.trace(refuse, f"recipe {type(run.recipe).__name__}")
 
 
 @contextlib.contextmanager
@@ -314,6 +321,10 @@ def build(
         code=code,
     )
     names = _on_all(ranks, recipe_class, lambda: trace(run), "the traces")
+    if comparison and comparison.pace:
+        if names & comparison.names:  # what the recipe measures has the name of a distance
+            run = dataclasses.replace(run, comparison=None)
+        names |= comparison.names
     if config.best_metric is not None and config.best_metric not in names:
         raise UserError(f"--best-metric {config.best_metric}: the run has {', '.join(sorted(names))}")
     agree_on_frozen(run.frozen, ranks)

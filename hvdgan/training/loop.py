@@ -19,7 +19,7 @@ from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.stage_plan import Position, is_due
 from hvdgan.runs import evaluation_log
-from hvdgan.training.build import Run
+from hvdgan.training.build import Run, trace_comparison
 from hvdgan.training.digests import check_layer_state, check_ranks
 from hvdgan.training.grids import Grids
 from hvdgan.training.means import MeanCheck
@@ -142,12 +142,15 @@ class Loop:
         run, config, last = self._run, self._run.config, done == self._run.last_step
         stage_ends = at.stage_step + 1 == run.plan.steps_of(at.index)
         early = config.sample_every > 0 and done in _EARLY_GRIDS
+        comparison, every = run.comparison, config.evaluation.eval_every
+        paced = bool(comparison and comparison.pace)
         save, commit_every = last or stop or stage_ends or is_due(done, config.checkpoint_every), self._commits.every
         return Due(
             check=is_due(done, config.check_ranks_every),
             log=last or is_due(done, config.log_every),
             memory=last or stage_ends,
-            evaluate=bool(run.evaluator or run.comparison) and (last or is_due(done, config.evaluation.eval_every)),
+            evaluate=bool(run.evaluator) and (last or is_due(done, every)),
+            compare=bool(comparison) and (last or is_due(done, config.checkpoint_every if paced else every)),
             sample=last or is_due(done, config.sample_every) or early,
             save=save,
             # After the last step there is no commit: a rank that is lost then is replaced, and the step is redone.
@@ -166,7 +169,7 @@ class Loop:
         if due.memory:
             self._record.say(used_by(at.stage, run.ranks))
 
-        uses_networks = due.evaluate or due.sample or due.save or due.commit
+        uses_networks = due.evaluate or due.compare or due.sample or due.save or due.commit
         if uses_networks or at.stage_step == 0 or done == self._resume_point.step + 1:
             check_layer_state(run.ranks, run.state, done, at.stage.name)
         if not uses_networks:
@@ -176,12 +179,17 @@ class Loop:
         # fails, the run is saved first.
         everyones = run.rank_state.gather()
         with run.rank_state.averaged(everyones):
-            failure = self._evaluate(done, at) if due.evaluate else None
+            failure = self._tried(self._evaluate, done, at) if due.evaluate else None
+            if due.compare and not failure:
+                failure = self._tried(self._compare, done, at)
+                if failure and run.comparison and run.comparison.pace:  # nobody has asked for it
+                    run.comparison.pace.end(f"step {done}", failure, self._record.say)
+                    failure = None
             if due.sample and not failure:
                 failure = self._draw(done)
 
         # The best networks are saved although nothing else is; the run neither stops here nor ends a stage.
-        only_best = due.evaluate and not due.save and saving.has_new_best(done)
+        only_best = (due.evaluate or due.compare) and not due.save and saving.has_new_best(done)
         if due.save or only_best:
             self._say_no_means(done)
             self._means.clear()
@@ -194,22 +202,33 @@ class Loop:
             saving.commit(done, everyones, self.observations.state())
             self._commits.leave_if_hosts_changed()
 
-    def _evaluate(self, done: int, at: Position) -> Exception | None:
-        """Run the evaluations; returns a failure that every rank has alike."""
-        run = self._run
+    def _tried(self, work: Callable[[int, Position], None], done: int, at: Position) -> Exception | None:
+        """Do an evaluation; returns a failure that every rank has alike."""
         try:
-            if run.evaluator:
-                self._note(done, at, run.evaluator(), run.evaluator.bad_files, "held out")
-            if run.comparison:
-                values = run.comparison(self._record.say)
-                self._note(done, at, values, run.comparison.bad_files, "generated")
-                self._append(done, values, run.comparison.facts())
+            work(done, at)
         except Exception as error:
             # The other ranks do not know of an error that was not exchanged, and wait for this rank.
-            if isinstance(error, RunError) or run.ranks.size == 1:
+            if isinstance(error, RunError) or self._run.ranks.size == 1:
                 return error
             raise
         return None
+
+    def _evaluate(self, done: int, at: Position) -> None:
+        evaluator = self._run.evaluator
+        assert evaluator
+        self._note(done, at, evaluator(), evaluator.bad_files, "held out")
+
+    def _compare(self, done: int, at: Position) -> None:
+        run, comparison = self._run, self._run.comparison
+        assert comparison
+        if comparison.pace:
+            seen = (done - self._resume_point.step) * run.config.global_batch_size
+            if not comparison.pace.allows(f"step {done}", seen, self._record.say):
+                return
+            trace_comparison(run)
+        values = comparison(self._record.say)
+        self._note(done, at, values, comparison.bad_files, "generated")
+        self._append(done, values, comparison.facts())
 
     def _note(self, done: int, at: Position, values: dict[str, float], bad_files: Sequence[BadFile], what: str) -> None:
         self.observations.add_evaluation(values, bad_files)
@@ -243,6 +262,7 @@ class Due(NamedTuple):
     log: bool
     memory: bool
     evaluate: bool
+    compare: bool
     sample: bool
     save: bool
     commit: bool

@@ -122,7 +122,10 @@ class Saving:
     ) -> None:
         self._run, self._resume_point, self._record, self._commits = run, resume_point, record, commits
         config, progress = run.config, resume_point.progress
-        self._best = Best.of(config.best_metric, config.best_mode, progress.get("best"))
+        metric, mode = config.best_metric, config.best_mode
+        if metric is None and run.comparison:
+            metric, mode = run.comparison.measure, None
+        self._best = Best.of(metric, mode, progress.get("best"))
         self._warned = False
         self._measured: dict[str, float] = dict(progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None

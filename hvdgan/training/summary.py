@@ -365,11 +365,13 @@ def _evaluations(run: Run) -> Iterator[str]:
         of_all, why = (f" of {total:,}", " (--eval-held-out)") if count < total else ("", "")
         each = f" of {' and '.join(run.recipe.domains)} each" if run.recipe.domains else ""
         what.append(f"{count:,}{of_all} held-out images{each}{why}")
-    if run.comparison:
+    if run.comparison and not run.comparison.pace:
         what.append(str(run.comparison))
     if what:
         every = run.config.evaluation.eval_every
         yield f"evaluations {f'every {every:,} steps' if every else 'at the end'}: {'; '.join(what)}"
+    if run.comparison and run.comparison.pace:
+        yield f"evaluations at checkpoints, in at most 2 % of the time: {run.comparison}"
 
 
 def changed_flags(config: Config, options: Any) -> list[str]:
