@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvdgan.data import BadFile
 from hvdgan.data.batches import Batches
 from hvdgan.errors import RunError
-from hvdgan.errors.shared_errors import agree
+from hvdgan.errors.shared_errors import agree, on_all
 from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.stage_plan import Position, is_due
@@ -225,7 +225,7 @@ class Loop:
             seen = (done - self._resume_point.step) * run.config.global_batch_size
             if not comparison.pace.allows(f"step {done}", seen, self._record.say):
                 return
-            trace_comparison(run)
+            on_all(lambda: trace_comparison(run), run.ranks, "the trace of samples")
         values = comparison(self._record.say)
         self._note(done, at, values, comparison.bad_files, "generated")
         self._append(done, values, comparison.facts())
