@@ -12,6 +12,7 @@ from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.run_status import status_of
 from hvdgan.pages.template import EmbeddedImage, fill, load
 from hvdgan.runs.metrics import OF_SPEED, mode_of
+from hvdgan.settings.evaluation import PLAIN_MEASURE
 
 _MOST_CHARTS = 16
 _NO_CHARTS = {"bad_files", *OF_SPEED} - {"images_per_sec"}
@@ -98,6 +99,7 @@ def _metric(runs: Runs, sort_by: str | None) -> str:
     chosen = [run.setting("best_metric", str) for run in runs.values()]
     wanted = [
         *(name for name in chosen if any(name in each for each in names)),  # one may have died before it had any
+        *(name for name in ("eval/fid", PLAIN_MEASURE) if name in shared),
         *(name for name in shared if name.startswith("eval/")),
         *(name for name in shared if name.endswith("/loss")),
     ]
