@@ -23,7 +23,7 @@ from hvdgan.evaluation.tally import Plan, Tally, tally_of
 from hvdgan.recipe import Recipe
 from hvdgan.recipe.nets import Nets
 from hvdgan.settings.config import Config
-from hvdgan.settings.evaluation import PLAIN_MEASURE, FeatureConfig
+from hvdgan.settings.evaluation import FeatureConfig
 
 Say = Callable[[str], None]
 Sources = tuple[Samples, Samples | None]
@@ -45,15 +45,17 @@ class Pace:
     def __init__(self, seconds: float, count: int, ranks: Ranks) -> None:
         self._next, self._count, self._ranks = seconds, count, ranks
         """time that the next comparison takes, as the last one has shown, and the number of its samples"""
-        self._begin, self._spent, self._was_said = time.perf_counter(), 0.0, False
+        self._begin, self._was_said = time.perf_counter(), False
+        self.spent = 0.0
+        """time of the comparisons so far"""
 
     def add(self, seconds: float) -> None:
         """Add the time of a comparison."""
-        self._next, self._spent = seconds, self._spent + seconds
+        self._next, self.spent = seconds, self.spent + seconds
 
     def allows(self, where: str, seen: int, say: Say) -> bool:
         """Check if there is time for a comparison, `seen` samples after the start, or say once why not."""
-        mine = self._spent, self._next, time.perf_counter() - self._begin
+        mine = self.spent, self._next, time.perf_counter() - self._begin
         spent, seconds, passed = from_root(lambda: mine, self._ranks, "the time of a comparison")
         if not spent and self._count > _SHARE * seen:  # to generate a sample takes less than to train on one
             why = f"{self._count} samples are more than 2 % of the {seen:,} trained on since the start"
@@ -85,8 +87,6 @@ class Comparison:
         self._real: Tally | None = None
         self.pace: Pace | None = None
         """when to compare, if nobody has said it"""
-        self.measure = PLAIN_MEASURE if plan.features.name == "none" else None
-        """metric of the best checkpoint, unless another one is named"""
         self._counts = dict[str, int]()
         """numbers of the samples measured, and of those among them that are compared one by one"""
         if min(chosen.count, reals.count) < FEWEST:
@@ -134,7 +134,7 @@ class Comparison:
 
     def __call__(self, say: Say) -> dict[str, float]:
         """Return the distances by their names in metrics.jsonl, and log how they were found; every rank calls this."""
-        # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning, which
+        # NumPy's library would start a thread for each core of the host in every rank, and they wait by spinning. This
         # takes longer than the small products without features.
         threads = cores_of_rank(self._ranks) if self._plan.features.dimension else 1
         with threadpool_limits(threads, user_api="blas"):

@@ -137,7 +137,7 @@ def trace(run: "Run") -> set[str]:
     refuse = functools.partial(refuse_unrepeatable, state=run.state)
     evaluated = run.evaluator.trace(refuse) if run.evaluator else set()
     if run.comparison and not run.comparison.pace:
-        trace_comparison(run)
+        run.comparison.trace(refuse, recipe)
         refuse_taken_names(run.recipe, evaluated, run.comparison.names)
         evaluated |= run.comparison.names
     for step in run.steps:
@@ -158,13 +158,6 @@ def trace(run: "Run") -> set[str]:
             "logits of augmented real pictures; add it to the metrics that the loss returns"
         )
     return evaluated.union(*(step.metrics for step in run.steps))
-
-
-def trace_comparison(run: "Run") -> None:
-    """Trace what generates the samples that are compared with real ones; no collective."""
-    if run.comparison:
-        refuse = functools.partial(refuse_unrepeatable, state=run.state)
-        run.comparison.trace(refuse, f"recipe {type(run.recipe).__name__}")
 
 
 @contextlib.contextmanager
@@ -324,7 +317,8 @@ def build(
     if comparison and comparison.pace:
         if names & comparison.names:  # what the recipe measures has the name of a distance
             run = dataclasses.replace(run, comparison=None)
-        names |= comparison.names
+        else:
+            names |= comparison.names
     if config.best_metric is not None and config.best_metric not in names:
         raise UserError(f"--best-metric {config.best_metric}: the run has {', '.join(sorted(names))}")
     agree_on_frozen(run.frozen, ranks)

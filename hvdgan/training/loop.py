@@ -19,13 +19,14 @@ from hvdgan.evaluation.comparison import weights_facts
 from hvdgan.networks import cpu_or_gpu
 from hvdgan.recipe.stage_plan import Position, is_due
 from hvdgan.runs import evaluation_log
-from hvdgan.training.build import Run, trace_comparison
+from hvdgan.training.build import Run
 from hvdgan.training.digests import check_layer_state, check_ranks
 from hvdgan.training.grids import Grids
 from hvdgan.training.means import MeanCheck
 from hvdgan.training.memory import MemoryGuard, used_by
 from hvdgan.training.observations import Observations
 from hvdgan.training.record import Record
+from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.saving import Commits, ResumePoint, Saving
 from hvdgan.training.stopping import Stopping
 
@@ -225,7 +226,9 @@ class Loop:
             seen = (done - self._resume_point.step) * run.config.global_batch_size
             if not comparison.pace.allows(f"step {done}", seen, self._record.say):
                 return
-            on_all(lambda: trace_comparison(run), run.ranks, "the trace of samples")
+            if not comparison.pace.spent:
+                refuse, where = functools.partial(refuse_unrepeatable, state=run.state), f"recipe {run.config.recipe}"
+                on_all(lambda: comparison.trace(refuse, where), run.ranks, "the trace of samples")
         values = comparison(self._record.say)
         self._note(done, at, values, comparison.bad_files, "generated")
         self._append(done, values, comparison.facts())

@@ -15,6 +15,7 @@ from hvdgan.errors import RunError, shared_errors
 from hvdgan.files.lock import Lock
 from hvdgan.runs.events import Checkpoint
 from hvdgan.runs.metrics import mode_of
+from hvdgan.settings.evaluation import PLAIN_MEASURE
 from hvdgan.training.build import Run
 from hvdgan.training.changes import named_steps
 from hvdgan.training.rank_state import Everyones
@@ -122,10 +123,9 @@ class Saving:
     ) -> None:
         self._run, self._resume_point, self._record, self._commits = run, resume_point, record, commits
         config, progress = run.config, resume_point.progress
-        metric, mode = config.best_metric, config.best_mode
-        if metric is None and run.comparison:
-            metric, mode = run.comparison.measure, None
-        self._best = Best.of(metric, mode, progress.get("best"))
+        is_plain = run.comparison and config.evaluation.eval_features == "none"
+        metric = config.best_metric or (PLAIN_MEASURE if is_plain else None)
+        self._best = Best.of(metric, config.best_metric and config.best_mode, progress.get("best"))
         self._warned = False
         self._measured: dict[str, float] = dict(progress.get("measured", {}))
         self._evaluated: tuple[int, float] | None = None
