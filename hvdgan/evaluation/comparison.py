@@ -37,10 +37,7 @@ _SECONDS = 1.5e-7
 
 
 class Pace:
-    """Lets the comparisons of a run take at most 2 % of its time; every rank gets the same answers.
-
-    What is computed once, such as the sums over the real samples, does not count.
-    """
+    """Lets the comparisons of a run take at most 2 % of its time; every rank gets the same answers."""
 
     def __init__(self, seconds: float, count: int, ranks: Ranks) -> None:
         self._next, self._count, self._ranks = seconds, count, ranks
@@ -49,9 +46,9 @@ class Pace:
         self.spent = 0.0
         """time of the comparisons so far"""
 
-    def add(self, seconds: float) -> None:
-        """Add the time of a comparison."""
-        self._next, self.spent = seconds, self.spent + seconds
+    def add(self, seconds: float, later: float) -> None:
+        """Add the time of a comparison, and how long the next one takes, which has the sums over the real samples."""
+        self._next, self.spent = later, self.spent + seconds
 
     def allows(self, where: str, seen: int, say: Say) -> bool:
         """Check if there is time for a comparison, `seen` samples after the start, or say once why not."""
@@ -141,9 +138,9 @@ class Comparison:
             return self._compared(say)
 
     def _compared(self, say: Say) -> dict[str, float]:
-        is_first = self._real is None
+        is_first, begin = self._real is None, time.perf_counter()
         real = self._real_tally(say)
-        begin = time.perf_counter()
+        begin_of_made = time.perf_counter()
         if real.fields.count < FEWEST:
             raise RunError(
                 f"--data {self.reals.source.name}: {real.fields.count} of the {self.reals.count} samples to compare "
@@ -154,9 +151,9 @@ class Comparison:
         self._counts = {"samples": made.fields.count, "real_samples": real.fields.count}
         self._counts |= {"kept_samples": made.kept_count, "kept_real_samples": real.kept_count}
         found = distances(made, real, self._ranks)
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin_of_made
         if self.pace:
-            self.pace.add(seconds)
+            self.pace.add(time.perf_counter() - begin, seconds)
         for line in self._about_classes(found) if is_first else ():
             say(line)
         say(
@@ -275,7 +272,8 @@ def comparison_in_training(
     plan = plan_for(settings, recipe, nets, (chosen, reals), batch_size)
     comparison = Comparison(chosen, reals, plan, None if by_default else folder, ranks)
     if by_default:
-        comparison.pace = Pace(_SECONDS * count * math.prod(recipe.data.shape) / ranks.size, count, ranks)
+        numbers = (count + reals.count) * math.prod(recipe.data.shape)
+        comparison.pace = Pace(_SECONDS * numbers / ranks.size, count, ranks)
     return comparison
 
 

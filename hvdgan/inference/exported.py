@@ -57,9 +57,11 @@ def of_samples(trained: TrainedNetworks, folder: str) -> dict[str, Pair]:
 
 def of_networks(trained: TrainedNetworks, folder: str) -> dict[str, Pair]:
     """The outputs of each network for random inputs."""
-    random, found = np.random.default_rng(0), dict[str, Pair]()
+    random, found, size = np.random.default_rng(0), dict[str, Pair](), trained.recipe.data.shape
     for name, network in trained.state.networks.items():
-        given = [random.normal(size=(_COUNT, *each.shape[1:])).astype(np.float32) for each in network.inputs]
+        # A network for pictures of any size gets those of the data.
+        shapes = [[axis or known for axis, known in zip(each.shape[1:], size, strict=False)] for each in network.inputs]
+        given = [random.normal(size=(_COUNT, *shape)).astype(np.float32) for shape in shapes]
         network.export(f"{folder}/{name}", verbose=False)
         outputs = (network(given), tf.saved_model.load(f"{folder}/{name}").serve(given))
         for number, pair in enumerate(zip(*map(keras.tree.flatten, outputs), strict=True)):

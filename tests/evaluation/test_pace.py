@@ -63,7 +63,7 @@ def test_the_time_is_at_most_a_fiftieth_and_what_is_skipped_is_said_once(monkeyp
         return pace.allows("here", samples, said.append)
 
     assert [allows(1000.0, 25_599), allows(49.9), allows(50.0)] == [False, False, True]
-    pace.add(1.5)
+    pace.add(2.0, 1.0)
     assert [allows(149.0), allows(150.0, 0)] == [False, True] and len(said) == 1
     pace.end("there", RunError("broken"), said.append)
     assert not allows(1e9) and said[1:] == ["warning: there: samples are no longer compared with real ones: broken"]
