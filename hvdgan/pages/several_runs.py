@@ -108,7 +108,9 @@ def _metrics(runs: Runs) -> list[str]:
     """Return the metrics of the charts: evaluations first, then losses, speed last."""
     names = dict.fromkeys(name for run in runs.values() for name in run.metrics.series)
     wanted = [name for name in names if name not in _NO_CHARTS]
-    return sorted(wanted, key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
+    late = ("/learning_rate", "/gradient_norm")
+    order = {name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")) for name in wanted}
+    return sorted(wanted, key=lambda name: (*order[name], name.endswith(late)))
 
 
 def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
@@ -118,7 +120,9 @@ def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, list) and value:
+        return ", ".join(map(_shown, value))
+    return "not set" if value in (None, [], {}) else value if isinstance(value, str) else json.dumps(value)
 
 
 def _pictures(runs: Runs) -> list[tuple[str, int, EmbeddedImage]]:
