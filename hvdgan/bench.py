@@ -32,8 +32,8 @@ from hvdgan.training.command import parse
 
 _HELP = """Measure a run: images/s, the parts of a step's time, and how it scales over ranks.
 
-All other flags are those of hvdgan train, such as --recipe dcgan --image-size 64 --data synthetic. Of a recipe with
-several stages the first is measured, or those of --stages A=40,B=40, whose first steps do not count."""
+All other flags are those of hvdgan train, such as --recipe dcgan --image-size 64 --data synthetic. If a recipe has
+several stages, the first is measured, or those of --stages A=40,B=40. Their first steps do not count."""
 # The benchmark sets these itself, or they would write files.
 _NOT_HERE = {"--global-batch-size", "--run-dir", "--resume", "--init-from", "--max-steps", "--dry-run", "--expect-size"}
 _NOT_HERE |= {"--time-budget", "--best-metric", "--log-every", "--sample-every", "--checkpoint-every", "--eval-every"}
@@ -57,15 +57,15 @@ class Request:
     local_batch_size: Count = 16
     """images per step and rank; for --scaling strong, those of the largest number of ranks"""
     steps: Count = 30
-    """steps to measure in each launch, after a third of their number that does not count"""
+    """steps to measure in each launch; a third as many run before them and do not count"""
     repeats: Count = 3
     """number of times that all launches are repeated, in turn"""
     scaling: Literal["weak", "strong", "both"] = "both"
     """weak: constant batch per rank; strong: constant global batch"""
     controller: Literal["gloo", "mpi"] | None = None
-    """how the ranks meet: gloo by horovodrun, mpi by mpirun; default: mpi where it is there"""
+    """how the ranks meet: gloo by horovodrun, mpi by mpirun; default: mpi, if it is there"""
     hosts: Words = ()
-    """HOST:SLOTS,... as in hvdgan launch -H; all hosts must see the working folder; there are no copies then"""
+    """HOST:SLOTS,... as in hvdgan launch -H; all must see the working folder; no independent copies are measured"""
     timeout: Positive = 1800.0
     """time limit of one launch (seconds)"""
     json: Path | None = None

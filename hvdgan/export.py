@@ -36,7 +36,7 @@ class Request(NamedRecipe):
     network: Annotated[str | None, Parameter(name="--only")] = None
     """name of one of the recipe's networks, such as generator; default: what sample() computes, as a SavedModel"""
     out: Path
-    """file to write, .keras or .npz (all weights by their names in checkpoints), or a folder for a SavedModel"""
+    """file to write: .keras, or .npz (all weights under their names in checkpoints); or a folder for a SavedModel"""
     format: Format | None = None
     """keras, savedmodel or npz; default: by the suffix of --out"""
     weights: Weights = "averaged"

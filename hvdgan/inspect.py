@@ -22,7 +22,7 @@ from hvdgan.runs.folder import Folder
 
 _HELP = """Show what a checkpoint holds, verify it, or compare it with another; needs neither its recipe nor TensorFlow.
 
-RUN is a run folder, whose checkpoints are all verified and the newest shown, or a checkpoint file."""
+RUN is a checkpoint file, or a run folder: then all checkpoints are verified, and the newest is shown."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,9 @@ Python and the run folder under the same path, and let ssh in without a password
   hvdgan launch -np 4 train --recipe dcgan --global-batch-size 256
   hvdgan launch -H node1:4,node2:4 train --recipe dcgan --global-batch-size 512
 
-SIGTERM, SIGUSR2 or Ctrl-C: the ranks save and stop, exit code 75; a second signal ends them at once. If a rank fails,
-all end, and the exit code is that of the failure. Ranks on other hosts get no variables of the environment but those
-of Python, TensorFlow, Horovod, MPI, NCCL, CUDA and hvdgan, because ssh's command line shows them to others."""
+At SIGTERM, SIGUSR2 or Ctrl-C the ranks save and stop with exit code 75. A second signal ends them at once. If a rank
+fails, all end, and the exit code is that of the failure. Ranks on other hosts get only the environment variables of
+Python, TensorFlow, Horovod, MPI, NCCL, CUDA and hvdgan, because other users can see the command line of ssh."""
 # horovodrun's ssh waits for ever for a host that is cut off.
 _SSH = """#!/bin/sh
 exec {ssh} -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=30 "$@"
@@ -104,7 +104,7 @@ def _parser() -> _Parser:
     add("-m", metavar="MODULE", help="module to run instead of a command of hvdgan")
     add("--print", action="store_true", help="print the command and do nothing")
     add("--help", action="store_true", help="this text")
-    title = "How they meet (default: over MPI where Horovod and mpirun are there for it, otherwise over Gloo)"
+    title = "How they meet (default: over MPI, if Horovod was built with it and mpirun is there; otherwise over Gloo)"
     add = (group := parser.add_argument_group(title)).add_argument
     way = group.add_mutually_exclusive_group().add_argument
     kinds = {

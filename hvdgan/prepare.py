@@ -28,10 +28,9 @@ from hvdgan.settings.types import Count, CountOrNever, Fit, Fraction, ImageSize,
 
 _HELP = """Pack samples into HDF5 files, which hvdgan train reads with --data, faster than most other data.
 
-SRC is all that hvdgan train takes with --data, and the flags mean the same. Pictures get their size here; the numbers
-of arrays stay as they are, and a run applies the maps unless it gives its own. DST is the new folder. If the command is
-killed, the same command resumes it. The files have the same bytes for any number of processes. Under mpirun each rank
-but the first is a process, on one machine or on several that share SRC and DST."""
+The flags mean the same as for hvdgan train. Pictures get their size here. The numbers of arrays stay as they are; a run
+applies the maps, or its own. If the command is killed, the same command resumes it. The files have the same bytes for
+any number of processes. Under mpirun each rank but the first is a process; all machines must see SRC and DST."""
 _NAMED = 5
 
 
@@ -42,23 +41,23 @@ class Request:
     image_size: ImageSize = None
     """height and width of pictures (pixels), one number or HEIGHT,WIDTH; needed for files of pictures"""
     fit: Fit | None = None
-    """how pictures of another aspect ratio get that size: crop (at the centre), pad (black borders) or stretch"""
+    """what to do with pictures of another aspect ratio: crop (at the centre), pad (black borders) or stretch"""
     shards: Count = 64
-    """number of files; a few per process"""
+    """number of files, at least a few per process"""
     compression: Literal["gzip", "none"] = "none"
-    """gzip makes files smaller, and reading slower; both are exact"""
+    """gzip makes files smaller and reading slower; no number changes"""
     channels: Literal[1, 3] | None = None
     """1 (grey) or 3 (RGB); default: those of an array, 3 for everything else"""
     pairs: bool = False
-    """pack an input with each sample, as a recipe of pairs takes them"""
+    """pack an input with each sample, for recipes of pairs"""
     data_options: Words = ()
-    """arguments of data of your own, as KEY=VALUE,KEY=VALUE"""
+    """arguments of your own source in SRC, if it is a class or a function: KEY=VALUE,KEY=VALUE"""
     arrays: Annotated[StoredConfig, Parameter(name="*")] = StoredConfig()  # noqa: RUF009
     tfrecord: Annotated[TFRecordConfig, Parameter(name="*")] = TFRecordConfig()  # noqa: RUF009
     max_bad_fraction: Fraction = 0.01
     """largest fraction of samples that may be unreadable or hold NaN; above it the command stops"""
     workers: CountOrNever = 0
-    """number of processes; 0: one per core that this process may use; under a launcher the ranks"""
+    """number of processes; 0: one per core that this process may use; under a launcher the ranks are the processes"""
     verify: Path | None = None
     """check all samples in this folder of packed files, and pack nothing"""
 
@@ -68,8 +67,8 @@ def main(words: list[str]) -> int | None:
     """Pack samples, or verify packed ones; the exit code is 1 for failure or damage, 130 if interrupted."""
 
     def command(
-        src: str | None = None,
-        dst: Path | None = None,
+        src: Annotated[str | None, Parameter(help="data, as in --data of hvdgan train")] = None,
+        dst: Annotated[Path | None, Parameter(help="new folder for the packed files")] = None,
         /,
         *,
         request: Annotated[Request, Parameter(name="*")] = Request(),
@@ -81,7 +80,7 @@ def main(words: list[str]) -> int | None:
         else:
             _verify(request.verify)
 
-    run_app(command, words, name="prepare", help_text=_HELP)
+    run_app(command, words, name="prepare", help_text=_HELP, usage="hvdgan prepare [OPTIONS] SRC DST")
     return 0
 
 

@@ -37,7 +37,7 @@ class Request(NamedRecipe):
     samples: Count = 64
     """number of samples"""
     members: Count = 1
-    """samples in a row from each input of the data, each with its own noise: an ensemble; --samples counts them all"""
+    """samples in a row from each input of the data, an ensemble by different noise; --samples counts all of them"""
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     standing_statistics: Count | None = None

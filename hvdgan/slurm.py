@@ -90,7 +90,7 @@ class Job:
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
     """largest number of times that the job returns to the queue to resume the run"""
     launcher: Annotated[Literal["srun", "mpi", "gloo", "elastic"], _RUNS] = "srun"
-    """srun needs Horovod built with MPI; mpi (by mpirun), gloo (by horovodrun) and elastic connect the nodes by ssh"""
+    """srun, if Horovod is built with MPI; or, over ssh between the nodes, mpi (mpirun), gloo (horovodrun) or elastic"""
     mpi: Annotated[Word, _RUNS] = "pmix"
     """srun's interface to the MPI that Horovod was built with; srun --mpi=list shows the possible ones"""
     min_np: Annotated[Count, _RUNS] = 1
@@ -98,17 +98,17 @@ class Job:
     seeds: Annotated[str | None, Parameter(converter=_seeds), _RUNS] = None
     """seeds, one run each, as an array of jobs: 0-4, or 0-15%4 for at most 4 at a time"""
     array: Annotated[Line | None, _RUNS] = None
-    """file of the settings of several runs (.toml, .yaml or .json), a task of an array of jobs each: a list of tables,
+    """file of the settings of several runs (.toml, .yaml or .json), each a task of an array of jobs: a list of tables,
     in TOML [[runs]], or one table whose lists give a run for each combination"""
     runs: Annotated[Line | None, _RUNS] = None
-    """folder for the run folders seed-0 and so on of --seeds, or run-0 and so on of --array; default: runs/seeds, or
+    """folder of the run folders: seed-0 and so on of --seeds, run-0 and so on of --array; default: runs/seeds, or
     runs/sweep"""
     container: Annotated[Line | None, _RUNS] = None
     """container image in which the ranks run, with TensorFlow, Horovod and hvdgan's other dependencies"""
     runtime: Annotated[Literal["apptainer", "pyxis"], _RUNS] = "apptainer"
     """program that runs the container; pyxis is srun's plugin for enroot"""
     mounts: Annotated[Line, _RUNS] = ""
-    """folders that the container can see beside the one in which the job is submitted, comma-separated"""
+    """folders that the container sees, besides the one in which the job is submitted; comma-separated"""
     stage_data: Annotated[Line, _RUNS] = ""
     """file or folder that is copied to each node's own disk and replaces --data"""
     python: Annotated[Line, _RUNS] = sys.executable

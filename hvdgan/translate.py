@@ -21,8 +21,8 @@ from hvdgan.settings.types import NamedRecipe, Seed, Weights
 
 _HELP = """Translate pictures into another domain, each under its own name.
 
-RUN_DIR is a run folder of cyclegan, pix2pix or a recipe of your own with translate(), whose newest checkpoint is used,
-or a checkpoint file. A picture keeps its size."""
+RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint file. The recipe is cyclegan, pix2pix or your
+own with translate(). A picture keeps its size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Request(NamedRecipe):
     """Pictures to translate; the fields are the flags."""
 
     data: Path
-    """folder of pictures, of any size; for a recipe of pairs, of inputs"""
+    """folder of pictures of any size; for a recipe of pairs, a folder of inputs"""
     out: Path
     """folder to write: for each picture a .png of its name, in folders as in --data"""
     domain: str | None = None
@@ -38,7 +38,7 @@ class Request(NamedRecipe):
     weights: Weights = "averaged"
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     seed: Seed = 0
-    """seed of the recipe's draws; picture i of a seed gets the same whatever the others are"""
+    """seed of the recipe's draws; those of picture i do not depend on the other pictures"""
     overwrite: bool = False
     """write over existing files"""
 

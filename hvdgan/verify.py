@@ -36,8 +36,8 @@ _HELP = """Prove hvdgan's promises for your own GAN and data, by five short runs
   hvdgan verify --recipe my_gan:MyGAN --data photos --image-size 64
   hvdgan verify runs/photos
 
-All other flags are those of hvdgan train; a run folder stands for the settings of its run. Each stage takes the few
-steps in which all of its updates run, from new weights. The exit code is 1 if a promise does not hold."""
+All other flags are those of hvdgan train. A run folder has the settings of its run. Each stage takes the few steps in
+which all of its updates run, from new weights. The exit code is 1 if a promise does not hold."""
 Facts = dict[str, Any]
 _TRIAL = "hvdgan.diagnostics.trial"
 _CLAIMS = {

@@ -153,10 +153,12 @@ def app_of(
     saved: Mapping[str, Any] | None = None,
     source: str = "",
     shown: Collection[str] | None = None,
+    usage: str | None = None,
 ) -> "App":
     """Make the parser of a function whose parameters are the flags.
 
-    Flags override the values `saved`, which come from `source`; --help has the flags `shown`, or all.
+    Flags override the values `saved`, which come from `source`. --help has the flags `shown`, or all, below
+    the line `usage`, or one with the names of the parameters.
     """
     # Here, since the commands that start ranks need nothing but the standard library.
     from cyclopts import App, Parameter
@@ -164,6 +166,7 @@ def app_of(
 
     app = App(
         name=f"hvdgan {name}",
+        usage=usage,
         version_flags=(),
         help_format="plaintext",
         help_formatter=HelpPage(help_text, shown),

@@ -35,7 +35,7 @@ class DataSpec:
         conditions: names of the numbers in batch.conditions.
         values: maps between the data's numbers and those that networks see; None: nothing is known.
         layout: shapes of a sample and of its input in the data; None: `shape` and `input_shape`.
-        constants: those fields, uncropped, float32; None: there are none, or the data have not been opened.
+        constants: the fields that all samples share, uncropped, float32; None: there are none, or no data are open.
         pixels: True if the data are 8-bit pictures, also as uint8 arrays with the map range:0,255; False if they are
             other arrays; None: their map and shape decide.
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.

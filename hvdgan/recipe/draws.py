@@ -73,7 +73,7 @@ class Random:
         return self._part(tf.raw_ops.StatelessRandomUniformV2, key, shape)
 
     def integers(self, key: str, shape: Sequence[int], high: int) -> tf.Tensor:
-        """Draw whole numbers from 0 to high - 1, (B, *shape) int32, from uniform(key, shape): give the two other keys.
+        """Draw whole numbers from 0 to high - 1, (B, *shape) int32; it calls uniform(key, shape): use the key once.
 
         Args:
             key: name of the numbers: within an update the same key gives the same numbers, another key others.

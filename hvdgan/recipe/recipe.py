@@ -34,7 +34,7 @@ class Recipe:
     ema: ClassVar[Sequence[str]] = ()
     """names of the networks whose weights are averaged over time (--ema-decay, --ema-half-life), for samples"""
     may_change: ClassVar[Sequence[str]] = ()
-    """names of the options that a resumed run may change, besides those that only give the last stage its steps"""
+    """names of the options that a resumed run may change, besides the option that sets the steps of the last stage"""
     paired: ClassVar[bool] = False
     """whether each image comes with an input image (batch.inputs), as in the translation of one into the other"""
     domains: ClassVar[Sequence[str]] = ()
@@ -42,8 +42,8 @@ class Recipe:
     shows_data: ClassVar[bool] = False
     """whether sample() starts from images of the data, not from latents alone; else it must not read them"""
     pack: int = 1
-    """number of samples that a loss sees as one, as PacGAN's discriminator does (Lin et al. 2018): a rank's samples, or
-    those of a micro-batch, are a multiple of it; a property if an option says how many"""
+    """number of samples that a loss sees as one, as in PacGAN (Lin et al. 2018); it must divide the samples of a rank
+    and of a micro-batch, and may be a property that reads an option"""
     truncates: ClassVar[bool] = False
     """whether sample() uses batch.truncation (hvdgan sample --truncation)"""
     translates_multiples_of: ClassVar[int | None] = None
@@ -149,7 +149,7 @@ class Recipe:
         raise NotImplementedError
 
     def generate(self, nets: Any, batch: Batch) -> tf.Tensor | dict[str, tf.Tensor]:
-        """Make samples to compare with real ones (--eval-samples); those of sample(), unless that adds others to them.
+        """Make samples to compare with real ones (--eval-samples), if sample() returns more than these.
 
         The batch is as in sample(); its images are held-out ones, if there are some.
 

@@ -43,18 +43,18 @@ class Calo3DOptions:
     latent_size: Count = 64
     """length of a latent vector; in the paper 254"""
     energy: str = "energy"
-    """name of the condition that is the energy of the particle; the others are angles, or other numbers"""
+    """name of the condition that is the energy of the particle; other conditions are angles or other numbers"""
     real_fake_weight: Positive = 3.0
     """weight of the loss of real against generated showers"""
     energy_weight: NonNegative = 0.1
     """weight of the error of the energy that the discriminator estimates, in percent"""
     angle_weight: NonNegative = 25.0
-    """weight of the error of the angle that the discriminator estimates, in the unit of the condition; the value is for
-    radians"""
+    """weight of the error of the angle that the discriminator estimates, in the unit of the condition; the default is
+    for radians"""
     deposits_weight: NonNegative = 0.1
     """weight of the error of the sum of deposits, in percent"""
     profile_weight: NonNegative = 4.0
-    """weight of the errors of the mean shares of layers, rows and columns in the deposits; 0 as in the paper"""
+    """weight of the errors of the mean shares of layers, rows and columns in the deposits; in the paper 0"""
     r1_weight: NonNegative = 0.03
     """weight of the R1 penalty on the discriminator's gradient; 0: off"""
     r1_every: Count = 8

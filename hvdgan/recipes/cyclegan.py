@@ -44,7 +44,7 @@ class CycleGANOptions:
     blocks: CountOrNever = 0
     """residual blocks of a generator; 0: 9 for pictures of 256 pixels and more, else 6"""
     d_layers: CountOrNever = 0
-    """halvings in a discriminator, 3 for patches of 70 x 70 pixels; 0: 3, or 2 below 71 pixels, or 1 below 35 pixels"""
+    """halvings in a discriminator, 3 for patches of 70 x 70 pixels; 0: 3, but 2 below 71 pixels and 1 below 35"""
     cycle_weight: NonNegative = 10.0
     """weight of the cycle losses"""
     identity_weight: NonNegative = 0.5

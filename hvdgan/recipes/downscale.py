@@ -54,7 +54,7 @@ class DownscaleOptions:
     learning_rate: Positive = 1e-3
     """Adam's step size for both networks"""
     lr_decay: Literal["constant", "linear", "cosine"] = "cosine"
-    """how the step size falls to 0 over the stage; constant: not at all, for runs that get more steps later"""
+    """curve by which the step size falls to 0 in the stage; constant: it stays, for runs that get more steps later"""
     beta_1: Decay = 0.5
     """Adam's decay of the gradients' mean"""
     beta_2: Decay = 0.9

@@ -47,9 +47,9 @@ class Pix2PixOptions:
     dropout: Decay = 0.5
     """fraction of the decoder's first three layers that is dropped, in training and in sampling; 0: none"""
     outputs: str = "images=l1:100"
-    """losses of the generator's outputs, NAME=LOSS:WEIGHT,...; NAME images, half, quarter; LOSS l1, mse, bce"""
+    """losses of the outputs, NAME=LOSS:WEIGHT,...; NAME is images, half or quarter, and LOSS l1, mse or bce"""
     d_layers: CountOrNever = 0
-    """halvings in the discriminator, 3 for patches of 70 x 70 pixels; 0: 3, or 2 at 64 pixels, or 1 at 32 pixels"""
+    """halvings in the discriminator, 3 for patches of 70 x 70 pixels; 0: 3, but 2 at 64 pixels and 1 at 32"""
     learning_rate: Positive = 2e-4
     """Adam's step size for both networks"""
     beta_1: Decay = 0.5

@@ -18,7 +18,7 @@ class ProgressiveOptions:
     fade_steps: Count = 10_000
     """steps in which a size fades in"""
     size_steps: Count = 10_000
-    """steps of each size after that, but the last"""
+    """steps of each size after it has faded in, except the last size"""
     steps: Count = 20_000
     """steps of the last size"""
     nf: Count = 32

@@ -25,7 +25,7 @@ class SRGANOptions:
     blocks: Count = 16
     """residual blocks of the generator"""
     features: str = ""
-    """file (.keras) of the frozen network of pictures in [-1, 1] whose features the content loss compares"""
+    """file (.keras) of a frozen network of pictures in [-1, 1]; the content loss compares its features"""
     content_weight: NonNegative = 1.0
     """weight of the content loss: the squared error of features, or of pixels without a feature network"""
     adversarial_weight: NonNegative = 1e-3

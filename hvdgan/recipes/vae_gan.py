@@ -27,7 +27,7 @@ class VAEGANOptions:
     equilibrium: Positive = 0.68
     """target of the discriminator's loss on real images and on generated images"""
     margin: Positive = 0.4
-    """margin around the equilibrium: with a loss below it the discriminator waits, with a loss above it the decoder"""
+    """margin around the equilibrium: below it the discriminator is not trained, above it the decoder is not trained"""
     learning_rate: Positive = 3e-4
     """Adam's step size for all networks"""
     beta_1: Decay = 0.5

@@ -43,7 +43,7 @@ class PipelineConfig:
     prefetch: Count = 2
     """batches that are prepared ahead of the step"""
     cache: Annotated[Literal["none", "memory"], Parameter(name=("--pipeline.cache", "--cache"))] = "none"
-    """where decoded images are kept: not at all, or in the memory of each rank"""
+    """memory: keep decoded images in the memory of each rank; none: decode them in every epoch"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,37 +59,38 @@ class Config:
     peer_timeout: Annotated[NonNegative, _RUN] = 120.0
     """silence of a rank after which all ranks end (seconds); 0: no limit, and --stall-timeout is off too"""
     stall_timeout: Annotated[NonNegative, _RUN] = 600.0
-    """time without progress after which a hung rank ends the run (seconds), more than the longest step; 0: never"""
+    """time without progress after which a hung rank ends the run (seconds); longer than the longest step; 0: never"""
 
     data: Annotated[str, DATA] = "digits"
     """digits, synthetic, a folder or zip of images, arrays (.npy, .npz, FILE:NAME), 'x*.tfrecord', keras:mnist, or
     your own as my_module:source"""
     other_data: Annotated[Words, DATA] = ()
-    """data of the second and each further domain, for recipes of several domains; --data that is repeated means this.
-    By default --data holds all of them, under the names of the domains"""
+    """data of the second and each further domain, for recipes with domains; a second --data does the same. By default
+    --data holds all domains, each under its name"""
     data_options: Annotated[Words, DATA] = ()
-    """arguments of that source, if it is a class or a function, as KEY=VALUE,KEY=VALUE"""
+    """arguments of your own source in --data, if it is a class or a function: KEY=VALUE,KEY=VALUE"""
     image_size: Annotated[ImageSize, DATA] = None
-    """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: those of an array, else 32"""
+    """height and width of 8-bit pictures (pixels), one number or HEIGHT,WIDTH; default: the size of an array, or 32"""
     fit: Annotated[Fit | None, DATA] = None
-    """how pictures of another aspect ratio get that size: crop (at the centre), pad (black borders) or stretch"""
+    """what to do with pictures of another aspect ratio: crop (at the centre), pad (black borders) or stretch"""
     channels: Annotated[Literal[1, 3] | None, DATA] = None
-    """channels of the images: 1 (grey) or 3 (RGB); default: 1 for digits, those of an array, else 3"""
+    """channels of the images: 1 (grey) or 3 (RGB); default: those of an array, 1 for digits, or 3"""
     max_bad_fraction: Annotated[Fraction, DATA] = 0.01
     """largest fraction of files that may be unreadable; above it the run stops"""
     tfrecord: Annotated[TFRecordConfig, Parameter(name="*"), DATA] = TFRecordConfig()  # noqa: RUF009
     arrays: Annotated[ArrayConfig, Parameter(name="*")] = ArrayConfig()  # noqa: RUF009
 
     ema_decay: Annotated[Decay | None, _TRAINING] = None
-    """decay per step of the weights' moving average, for samples; 0: no average; default: 0.995, or the half-life"""
+    """decay per step t of the weights' moving average, which samples use, at first (1 + t) / (10 + t); 0: no average;
+    default: 0.995, if there is no --ema-half-life"""
     ema_half_life: Annotated[Positive | None, _TRAINING] = None
-    """half-life of that average (images), in place of --ema-decay; at first 0.05 times the images seen, if less"""
+    """half-life of this average (images), in place of --ema-decay; at first shorter, 0.05 times the images seen"""
     global_batch_size: Annotated[Count, _TRAINING] = 64
     """images per step of all ranks together; the number of ranks must divide it"""
     max_steps: Annotated[Count | None, _TRAINING] = None
     """step at which the run stops, counted over all stages"""
     stages: Annotated[str | None, _TRAINING] = None
-    """stages to run, as NAME=STEPS,NAME=STEPS, in any order, also more than once; default: those of the recipe"""
+    """stages to run, NAME=STEPS,NAME=STEPS, in any order; one may occur twice; default: those of the recipe"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
     """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
@@ -98,11 +99,11 @@ class Config:
     """number format: float32, mixed_bfloat16 or bf16, mixed_float16 or fp16 (with a dynamic loss scale); weights stay
     float32"""
     gpu_memory_limit: Annotated[Count | None, _TRAINING] = None
-    """GPU memory that a rank takes at its start, and no more (MiB); default: what the run needs, as it needs it"""
+    """GPU memory of a rank, all taken at its start (MiB); default: a rank takes more when it needs more"""
     share_gpu: Annotated[bool, _TRAINING] = False
-    """let several ranks compute on one GPU, for debugging: they share its memory, and reduce over the host's"""
+    """let several ranks compute on one GPU, for debugging: they share its memory, and reduce in the host's memory"""
     compression: Annotated[Literal["none", "fp16"], _TRAINING] = "none"
-    """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest"""
+    """format in which gradients are all-reduced: fp16 halves the bytes, but rounds, and may lose the smallest ones"""
     lr_scaling: Annotated[Literal["none", "linear", "sqrt"], _TRAINING] = "none"
     """factor of the learning rates: 1 (none), global batch / base batch (linear), or the root of that (sqrt)"""
     lr_base_batch_size: Annotated[Count, _TRAINING] = 64
@@ -115,18 +116,18 @@ class Config:
     flip: Annotated[bool, DATA] = False
     """mirror images left to right with probability 1/2"""
     diff_augment: Annotated[tuple[Kind, ...], _TRAINING, Parameter(converter=read_kinds, n_tokens=1)] = ()
-    """differentiable augmentations of all images that the discriminator sees, comma-separated"""
+    """differentiable augmentations of all images that the discriminator sees: color,translation,cutout"""
 
     ada: Annotated[Fraction | None, _TRAINING] = None
-    """adaptive augmentation of pictures (Karras et al. 2020): its target, the mean sign of the discriminator's logits
-    of real pictures, above which it is used more; 0.6 in the paper; default: none"""
+    """target of adaptive augmentation of pictures (Karras et al. 2020), 0.6 in the paper: while the mean sign of the
+    discriminator's logits of real pictures is above it, more pictures are augmented; default: no augmentation"""
     ada_images: Annotated[Count, _TRAINING] = 500_000
-    """images in which the probability of --ada can grow from 0 to 1"""
+    """number of images in which the probability of --ada can grow from 0 to 1"""
 
     deterministic: Annotated[bool, _TRAINING] = False
     """use only operations that give the same bits every time; slower on GPUs, not needed on CPUs"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
-    """number of non-finite updates in a row, all of them skipped, after which the run stops"""
+    """number of non-finite updates in a row after which the run stops; each of them is skipped"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000
     """steps between two checks that the ranks' weights are equal; 0: never"""
 

@@ -23,10 +23,10 @@ class TFRecordConfig:
     input: Annotated[str | None, Parameter(name="--tfrecord-input"), DATA] = None
     """feature that holds the input of a pair in a TFRecord; default: the left half of the image"""
     shape: Annotated[str | None, Parameter(name="--tfrecord-shape"), DATA] = None
-    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded; with
-    --tfrecord-dtype the shape of an array, channels last: C; H,W; H,W,C or D,H,W,C"""
+    """height,width,channels or channels,height,width of images that are raw bytes; default: images are encoded. With
+    --tfrecord-dtype: shape of the array, channels last: C; H,W; H,W,C or D,H,W,C"""
     dtype: Annotated[str | None, Parameter(name="--tfrecord-dtype"), DATA] = None
-    """type of the numbers of an array, such as float32 or int16, in a list of floats or integers or as raw bytes"""
+    """type of the numbers of an array, such as float32 or int16; they are a list of floats or integers, or raw bytes"""
     input_shape: Annotated[str | None, Parameter(name="--tfrecord-input-shape"), DATA] = None
     """shape of the array that --tfrecord-input names, as in --tfrecord-shape; default: that of the sample"""
 
@@ -40,11 +40,11 @@ class StoredConfig:
     log1p, log10, sqrt, power:0.85, asinh:SCALE, logit:MARGIN, joined by +; or CHANNEL=MAP;CHANNEL=MAP; default: for
     floats within [0, 1] or [-1, 1], their range"""
     missing: Annotated[str | None, _ARRAYS] = None
-    """number that networks see in place of missing ones (NaN), as fill:NUMBER, such as fill:0; default: a sample with
-    one is left out"""
+    """number that networks see in place of missing ones (NaN): fill:NUMBER, such as fill:0; default: samples with
+    missing numbers are left out"""
     axes: Annotated[str | None, _ARRAYS] = None
     """axes of a sample in the array: C (vectors), W, WC, CW (sequences), HW, HWC, CHW, DHW, DHWC or CDHW; default: C,
-    HW, HWC or DHWC by their number"""
+    HW, HWC or DHWC for 1, 2, 3 or 4 axes"""
     inputs: Annotated[str | None, _ARRAYS] = None
     """array that holds the inputs of a recipe of pairs, of any shape; default: inputs"""
     input_values: Annotated[str | None, _ARRAYS] = None
@@ -52,20 +52,20 @@ class StoredConfig:
     input_axes: Annotated[str | None, _ARRAYS] = None
     """axes of an input, as in --axes"""
     arrays: Annotated[Words, _ARRAYS] = ()
-    """further arrays beside the samples, of any shapes, such as map,mask: batch.arrays"""
+    """further arrays of each sample, of any shape, such as map,mask; losses read them from batch.arrays"""
     values_of: Annotated[str | None, _ARRAYS] = None
-    """maps of their numbers, as NAME=MAP;NAME=MAP with a map as in --values, or onehot:CLASSES; default: none, for
-    numbers within [-1, 1]"""
+    """maps of the numbers of --arrays, NAME=MAP;NAME=MAP, each as in --values or onehot:CLASSES; default: none, if the
+    numbers lie within [-1, 1]"""
     axes_of: Annotated[str | None, _ARRAYS] = None
-    """their axes, as NAME=AXES;NAME=AXES with axes as in --axes"""
+    """axes of --arrays, NAME=AXES;NAME=AXES, each as in --axes"""
     constants: Annotated[str | None, _ARRAYS] = None
-    """array of fields that all samples share, such as the height of the ground: of a sample's height and width"""
+    """array of fields that all samples share, such as the height of the ground; as high and wide as a sample"""
     constant_values: Annotated[str | None, _ARRAYS] = None
-    """map of their numbers, as in --values"""
+    """map of the numbers of --constants, as in --values"""
     conditions: Annotated[Words, _ARRAYS] = ()
-    """arrays beside the samples, or columns of --condition-table, with numbers that describe each sample"""
+    """arrays, or columns of --condition-table, with numbers that describe each sample"""
     condition_table: Annotated[Path | None, _ARRAYS] = None
-    """CSV with a header and a row per sample, in which a column of any name holds the samples' paths, with or without
+    """CSV with a header and a row per sample; one column, of any name, holds the samples' paths, with or without
     folders and suffix"""
     condition_order: Annotated[Literal["names", "rows"] | None, _ARRAYS] = None
     """names: each row belongs to the sample that it names; rows: the rows are in the order of the samples; default:
@@ -79,7 +79,7 @@ class ArrayConfig(StoredConfig):
     """The same, with the part of each sample that networks see."""
 
     crop: Annotated[Lengths, _ARRAYS] = ()
-    """height,width or depth,height,width of the part of each sample that networks see: random in training, the centre
-    in evaluations and grids; default: all of it"""
+    """height,width or depth,height,width of the part of each sample that networks see: a random part in training, the
+    centre in evaluations and grids; default: the whole sample"""
     flip_axes: Annotated[Words, _ARRAYS] = ()
     """axes along which each sample is mirrored with probability 1/2, anew in each step: depth, height, width"""

@@ -14,7 +14,7 @@ class NamedRecipe:
     """The flag of each command that loads the recipe of a run."""
 
     recipe: str | None = None
-    """recipe, if its file is not here, has changed, or is installed; default: as the run says"""
+    """recipe, needed if its file is not here, has changed, or is installed; default: that of the run"""
 
 
 def _whole(_: type, tokens: Sequence[Token]) -> int:

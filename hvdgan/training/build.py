@@ -132,6 +132,7 @@ def trace(run: "Run") -> set[str]:
             scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
             refuse_unrepeatable(traced, where, run.state, scopes)
             switch_off_remapper_if_it_fails(each[-1] for each, _ in operations(traced.graph))
+    run.ranks.activity.doing("tracing samples and evaluations")
     run.sampler.trace()
     refuse = functools.partial(refuse_unrepeatable, state=run.state)
     evaluated = run.evaluator.trace(refuse) if run.evaluator else set()
@@ -264,6 +265,7 @@ def build(
             f"--eval-samples {config.evaluation.eval_samples}: samples are compared with those of one data set, and "
             f"the recipe has the domains {', '.join(recipe_class.domains)}; leave the flag out, its evaluate() measures"
         )
+    ranks.activity.doing("opening the data")
     source, held_out, evaluated = open_domains(
         config,
         recipe_class.domains,
@@ -280,6 +282,7 @@ def build(
         check_flips(config.mirrored_axes, flag, each.layout.seen, others)
         check_augmentations(config.diff_augment, each.layout.seen)
     spec = spec_of(source, recipe_class.domains)
+    ranks.activity.doing("building the networks")
     make = functools.partial(make_trainable, config, recipe_class, options, spec, ranks)
     made = _on_all(ranks, recipe_class, make, "the recipe")
     recipe, state = made.recipe, made.state

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HELP = {"--help", "-h", "--help-all"}
 _COMMAND = Group("Command", sort_key=10)
-_SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it resumes.
+_SHORT = """Train a GAN, or resume its run, alone or under horovodrun, mpirun or srun.
 
   hvdgan train --data photos --image-size 64 --run-dir runs/photos
   hvdgan launch -np 4 train --config examples/stylegan2.toml
@@ -32,7 +32,7 @@ _SHORT = """Train a GAN, alone or under horovodrun, mpirun or srun; repeated, it
 --help-all lists all flags; --recipe NAME --help has those of another recipe."""
 _LONG = """Train a GAN, alone or under horovodrun, mpirun or srun.
 
-Flags override the values of --config, which override the defaults; --no-NAME switches off what --NAME switches on."""
+Flags override the values of --config, which override the defaults. --no-NAME switches off what --NAME switches on."""
 _BASICS = (
     *("recipe", "run_dir", "config", "data", "image_size", "fit", "global_batch_size", "precision"),
     *("flip", "diff_augment", "seed", "max_steps", "checkpoint_every", "resume", "eval_samples", "dry_run"),
@@ -60,15 +60,15 @@ class Request:
     dry_run: bool = False
     """print the networks, stages and ranks; write nothing"""
     as_if_ranks: Count | None = None
-    """with --dry-run: also what this many ranks would have to do, and whether they could"""
+    """with --dry-run: also show what this number of ranks would do, and refuse what they could not"""
     allow: Literal["batch-dependent-loss"] | None = None
-    """what is not warned of: a loss that is no mean over samples"""
+    """warning to switch off, of a loss that is no mean over samples"""
     print_config: bool = False
     """print all settings as TOML, for --config, and do nothing else"""
     expect_size: Count | None = None
     """number of ranks; refuse to start with any other"""
     time_budget: Positive | None = None
-    """time from the start of the process until the run is saved and ends with exit code 75 (minutes)"""
+    """time after which the run is saved and ends with exit code 75, from the start of the process (minutes)"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, unwritable
 from hvdgan.recipe import recipe_errors
 from hvdgan.runs.events import End, Event
+from hvdgan.training import start_line
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
@@ -62,7 +63,8 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
     """
     command, page = session.command, session.page
     known = saved_maps(command.config, command.resume.resume, ranks)
-    run = build(command.config, command.recipe, command.options, ranks, known)
+    with start_line.shown(ranks):
+        run = build(command.config, command.recipe, command.options, ranks, known)
     resume_point = restore(run, command.resume, session.commits)
     session.stopping.take_interrupts()
     first, guard = resume_point.step, MemoryGuard(run)

@@ -167,6 +167,7 @@ class StageStep:
     def _reduced(self, update: Update, compute: Callable[[Update], Computed]) -> Reduced:
         """Compute an update, and average its gradients over the ranks."""
         state, ranks = self._stage_state, self._ranks
+        ranks.activity.doing(f"tracing {self._where(update)}")
         # The forward pass moves statistics before it is known whether its loss is finite.
         before = values_of([v for name in update.owns for v in moved_in_calls(state.networks[name])])
         with self._scope(update):

@@ -1,4 +1,7 @@
-"""The command hvdgan.train, end to end, in processes of its own."""
+"""The command hvdgan.train, end to end, in processes of its own.
+
+Modules: training.start_line
+"""
 
 import contextlib
 import json
@@ -41,6 +44,12 @@ def test_a_terminal_shows_speed_and_losses_which_the_log_has_too(tmp_path, colum
     assert bars and max(map(len, bars)) <= columns
     assert re.match(rf"adversarial 300/300 100% \S+ left, [\d.]+ images/s fool [\d.]+ {judge} [\d.]+ ", bars[-1])
     assert not shown.decode().rpartition(" left, ")[2].split("\r")[1].strip()  # its last drawing is wiped out
+    start = shown.decode().partition("start 0/300")[0].split("\r")  # one line, which is wiped out in the end
+    assert not "".join(start[-3:]).strip()
+    doing = [text.rpartition(" (")[0] for text in start if " (" in text]
+    assert [text for text in doing if "update" in text] == [
+        f"tracing stage adversarial, update {name}" for name in ("judge", "fool")
+    ]
     log = (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
     lines = re.findall(r" step (\d+)/300 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, ", log)
     assert lines == ["50", "100", "150", "200", "250", "300"]

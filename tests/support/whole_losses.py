@@ -82,7 +82,7 @@ class Whole(Recipe):
         return nets.head(tf.concat([features, seen], 1))[:, 0]
 
     def relativistic(self, nets, batch, made, real, fake, real_score, fake_score):
-        return losses.relativistic_average(real_score, fake_score, batch.mean)
+        return 4.0 * losses.relativistic_average(real_score, fake_score, batch.mean)
 
     def root(self, nets, batch, made, real, fake, *scores):
         return tf.sqrt(batch.mean(tf.reduce_mean((made - batch.images) ** 2, (1, 2, 3)))) + tf.sqrt(

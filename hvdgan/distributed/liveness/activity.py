@@ -34,6 +34,8 @@ class Activity:
         self._moves = 0
         self.wait: Callable[[int], None] = lambda reached: None
         """a function that waits until all ranks have reached a number of meeting points, while a monitor runs"""
+        self.doing: Callable[[str], object] = lambda what: None
+        """a function that shows what this rank begins to do, in words, while someone looks"""
 
     @contextlib.contextmanager
     def at(self, point: str) -> Iterator[None]:
