@@ -132,7 +132,8 @@ def _starts(run: RunFacts) -> Rows:
 
 def _changes(before: Start, after: Start) -> list[str]:
     """Return the settings of a start that are not as before, and lines about versions, ranks and devices."""
-    old, new = (dict(word.partition("=")[::2] for word in start.changed) for start in (before, after))
+    words = [[word.partition("=") for word in start.changed] for start in (before, after)]
+    old, new = ({name: value or "on" for name, _, value in each} for each in words)
     differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     flags = [f"{name} {new.get(name, 'default')}, was {old.get(name, 'default')}" for name in differing]
     return [*flags, *(line for line in after.machine if line not in before.machine)]

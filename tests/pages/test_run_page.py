@@ -151,15 +151,19 @@ def test_commands_to_copy_and_links_lead_to_the_run(tmp_path):
 
 
 def test_starts_are_listed_with_what_is_not_as_before(tmp_path):
-    second = dataclasses.replace(started(4, 10), changed=["--learning-rate=0.01", "--flip"], ranks=4)
-    third = dataclasses.replace(second, step=6, changed=["--learning-rate=0.1"], machine=[*second.machine, "a GPU"])
+    second = dataclasses.replace(started(4, 10), changed=["--nf=8", "--learning-rate=0.01", "--flip"], ranks=4)
+    third = dataclasses.replace(
+        second, step=6, changed=["--nf=8", "--learning-rate=0.1"], machine=[*second.machine, "a GPU"]
+    )
     page = made(write(tmp_path, metrics=record(8, loss=1.0), told=[START, second, third]))
     table = page.partition("Starts (3)")[2].partition("</table>")[0]
     rows = [re.findall("<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("<tr>")[2:]]
     assert [row[1:3] for row in rows] == [["0", "2"], ["4", "4"], ["6", "4"]]
-    changes = [row[3] for row in rows]
-    assert changes[0] == "" and "--learning-rate 0.01, was default" in changes[1] and "--flip" in changes[1]
-    assert all(each in changes[2] for each in ("--learning-rate 0.1, was 0.01", "--flip default", "a GPU"))
+    assert [row[3] for row in rows] == [
+        "",
+        "--nf 8, was default; --learning-rate 0.01, was default; --flip on, was default",
+        "--learning-rate 0.1, was 0.01; --flip default, was on; a GPU",
+    ]
 
 
 @pytest.fixture
