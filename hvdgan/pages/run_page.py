@@ -102,20 +102,18 @@ def _command(start: Start) -> str:
 
 def _commands(run: RunFacts, status: RunStatus) -> Rows:
     """Return what a user may do next, each in words and as a command."""
-    start, given = run.journal.start, run.setting("run_dir", str)
-    is_given = given is not None and Path(given).resolve() == run.folder.path.resolve()
-    folder = shlex.quote(given if is_given else str(run.folder.path))
+    start, given, path = run.journal.start, run.setting("run_dir", str) or "", str(run.folder.path)
+    folder = shlex.quote(given if os.path.abspath(given) == os.path.abspath(path) else path)
     networks = [each.name for each in start.networks if not each.is_frozen] if start else []
-    network = shlex.quote("generator" if "generator" in networks else next(iter(networks), ""))
+    network = "generator" if "generator" in networks else shlex.quote(networks[0]) if networks else ""
     rows = [[status.resume or "It was started by", _command(start)]] if start else []
     if status.state == "running":
         rows.append(["Save and stop it", f"touch {folder}/stop"])
     if run.newest is not None:
         rows.append(["Draw samples", f"hvdgan sample {folder} --out samples.png"])
         rows.append(["Measure its quality", f"hvdgan evaluate {folder}"])
-        if networks:
-            words = f"hvdgan export {folder} --only {network} --out {network}.keras"
-            rows.append(["Export it for Keras", words])
+        export = f"hvdgan export {folder} --only {network} --out {network}.keras"
+        rows += [["Export it for Keras", export]] * bool(network)
     return [*rows, ["Renew this page", f"hvdgan report {folder}"]]
 
 

@@ -108,9 +108,8 @@ def _metrics(runs: Runs) -> list[str]:
     """Return the metrics of the charts: evaluations first, then losses, speed last."""
     names = dict.fromkeys(name for run in runs.values() for name in run.metrics.series)
     wanted = [name for name in names if name not in _NO_CHARTS]
-    late = ("/learning_rate", "/gradient_norm")
-    order = {name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")) for name in wanted}
-    return sorted(wanted, key=lambda name: (*order[name], name.endswith(late)))
+    wanted.sort(key=lambda name: name.endswith(("/learning_rate", "/gradient_norm")))
+    return sorted(wanted, key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
 
 
 def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:

@@ -24,16 +24,9 @@ Panel = tuple[str, Callable[[Any, Any], None]]
 
 
 def fields_panel(
-    title: str,
-    fields: np.ndarray,
-    limits: tuple[float, float],
-    value_map: ValueMap | None = None,
-    columns: int | None = None,
+    title: str, fields: np.ndarray, limits: tuple[float, float], value_map: ValueMap | None = None, columns: int = 0
 ) -> Panel:
-    """Fields (N, H, W) of one scale in a grid, each with its aspect; the map spreads the colours over the numbers.
-
-    columns: number of columns of the grid; default: as many as make it about square.
-    """
+    """Fields (N, H, W) of one scale in a grid, each with its aspect; the map spreads the colours over the numbers."""
 
     def draw(figure: Any, place: Any) -> None:
         place.set_axis_off()
@@ -90,8 +83,8 @@ def save_panels(path: Path, panels: Sequence[Panel]) -> None:
         figure.savefig(partial, metadata={"Software": None})
 
 
-def _mosaic(fields: np.ndarray, columns: int | None = None) -> np.ma.MaskedArray:
-    """Fields side by side, with a gap of one number without colour between two."""
+def _mosaic(fields: np.ndarray, columns: int = 0) -> np.ma.MaskedArray:
+    """Fields in columns, 0: in a square about, with a gap of one number without colour between two."""
     count, height, width = fields.shape
     columns = columns or max(1, round(math.sqrt(count * height / width)))
     rows = math.ceil(count / columns)

@@ -297,8 +297,7 @@ class Journal:
 
     told: list[Event] = dataclasses.field(default_factory=list)
     waited: list[float] = dataclasses.field(default_factory=list)
-    started: list[tuple[str, "Start | Recovery"]] = dataclasses.field(default_factory=list)
-    """starts and recoveries with their dates and times"""
+    started: list[tuple[str, "Start | Recovery"]] = dataclasses.field(default_factory=list)  # with date and time
     began: str = ""
     until: str = ""
 

@@ -13,7 +13,7 @@ from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
 from hvdgan.training.means import MeanCheck
-from hvdgan.training.page import page_of_run
+from hvdgan.training.page import Page
 from hvdgan.training.session import Session, open_batches, train, watch
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import as_if, describe
@@ -28,7 +28,7 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
     limit_memory(config.gpu_memory_limit, shared=config.share_gpu)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with page_of_run(config.report) as page:
+    with Page(config.report) as page:
         if joining.is_elastic() and not command.dry_run:
             from hvdgan.training.elastic import train_elastic  # only elastic runs need it
 

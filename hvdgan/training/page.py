@@ -1,14 +1,12 @@
 """The page of a run that is being trained: a process of its own writes it, for which no step waits."""
 
-import contextlib
-import resource
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from hvdgan.launching.launched import unlaunched
 
@@ -22,14 +20,13 @@ _LOW = ("nice", "-n", "10")
 
 
 class Page:
-    """The page of a run. Rank 0 alone writes it, once the folder `run_dir` is known."""
+    """The page of a run, which rank 0 writes while the block runs, once the folder `run_dir` is known, and after it."""
 
     def __init__(self, when: When) -> None:
         self.run_dir: Path | None = None
         self.is_finished = False
         """whether the run has reached its last step"""
-        self._when = when
-        self._writer, self._next, self._failure = threading.Thread(), 0.0, ""
+        self._when, self._writer, self._next, self._failure = when, threading.Thread(), 0.0, ""
 
     def renew(self) -> str:
         """Begin to write the page anew, if it is time; returns why the try before has failed, once, or nothing."""
@@ -41,50 +38,36 @@ class Page:
         return failure
 
     def _renew(self, run_dir: Path) -> None:
-        before = _seconds_of_children()
-        self._failure = write_page(run_dir, None, *_LOW)
-        self._next = time.monotonic() + (_seconds_of_children() - before) / _SHARE
+        before = os.times()
+        self._failure, after = write_page(run_dir, None, *_LOW), os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        self._next = time.monotonic() + used / _SHARE
 
-    def write_last(self) -> None:
-        """Write the page of a run that has ended, and name it, or the command that makes it, on the terminal."""
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Write the page of a run that has ended, and name it on the terminal."""
         if self.run_dir is None or self._when == "never":
             return
         page, command = self.run_dir / FILE, f"hvdgan report {self.run_dir}"
         patience = PATIENCE if self.is_finished else SHORT_PATIENCE
         if self._writer.ident:
             self._writer.join(patience)  # else its page, in which the run still runs, might replace the last one
-        if isinstance(sys.exception(), KeyboardInterrupt):  # the user wants it to end now
-            text = f"{command} makes a page about this run"
-        elif failure := write_page(self.run_dir, patience):
+        if failure := write_page(self.run_dir, patience):
             text = f"warning: {page} is not up to date: {failure}; {command} is another try"
         else:
             text = f"report in {page}"
         print(f"hvdgan: {text}", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def page_of_run(when: When) -> Iterator[Page]:
-    """Let rank 0 write the page of a run within the block, and after it, when the run folder is unlocked."""
-    page = Page(when)
-    try:
-        yield page
-    finally:
-        page.write_last()
-
-
 def write_page(run_dir: Path, patience: float | None, *before: str) -> str:
     """Write the page by a command that may have words before it; returns what has gone wrong, or nothing."""
     words, null = [*before, sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())], subprocess.DEVNULL
+    how: dict[str, Any] = {"stdin": null, "stdout": null, "stderr": subprocess.PIPE, "env": unlaunched()}
     try:
-        done = subprocess.run(
-            words, env=unlaunched(), stdin=null, stdout=null, stderr=subprocess.PIPE, timeout=patience, check=False
-        )
+        done = subprocess.run(words, timeout=patience, check=False, **how)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     said = done.stderr.decode(errors="replace").splitlines() or [f"exit code {done.returncode}"]
     return said[-1].removeprefix("hvdgan: ") if done.returncode else ""
-
-
-def _seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

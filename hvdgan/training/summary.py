@@ -58,8 +58,8 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     if run.ranks.launcher == "none" and (tasks := allocated() or 1) > 1:
         lines.append(f"one process in a Slurm allocation of {tasks} tasks; srun, or hvdgan launch, starts all")
     if run.config.report != "never":
-        when = "after the first checkpoint, then anew" if run.config.report == "checkpoints" else "at the end"
-        lines.append(f"page about the run: {run.run_dir / FILE}, written {when}")
+        when = "after checkpoints and at the end" if run.config.report == "checkpoints" else "at the end"
+        lines.append(f"page about the run, written {when}: {run.run_dir / FILE}")
     lines += resume_point.remarks
     if run.evaluator and (remark := run.evaluator.remark(resume_point.progress.get("evaluated"))):
         lines.append(remark)

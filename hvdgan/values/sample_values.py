@@ -132,9 +132,9 @@ def of_pixels(channels: int, *, paired: bool) -> SampleValues:
 def _named(value_map: ValueMap) -> str:
     """Names and units of the channels, unless they are mere numbers without a unit."""
     units = value_map.units or ("",) * len(value_map.channels)
-    names = ["channel " * name.isdecimal() + name for name in value_map.channels]
-    named = [f"{name} [{unit}]" if unit else name for name, unit in zip(names, units, strict=True)]
-    return "" if all(name.isdecimal() for name in value_map.channels) and not any(units) else f" ({', '.join(named)})"
+    names = [f"{name} [{unit}]" if unit else name for name, unit in zip(value_map.channels, units, strict=True)]
+    named = ", ".join("channel " * each.partition(" ")[0].isdecimal() + each for each in names)
+    return "" if all(name.isdecimal() for name in names) else f" ({named})"
 
 
 def of_json(values: dict[str, Any]) -> SampleValues:

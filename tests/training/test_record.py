@@ -3,6 +3,7 @@ Modules: training.grids, training.page"""
 
 import re
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_a_page_is_written_for_a_hundredth_of_the_time_and_a_failure_is_named_on
 ):
     clock, failures, used = iter(range(100)), iter(["the disk is full", "", ""]), iter([0.0, seconds] * 3)
     monkeypatch.setattr(page, "write_page", lambda *_: next(failures))
-    monkeypatch.setattr(page, "_seconds_of_children", lambda: next(used))
+    monkeypatch.setattr(page.os, "times", lambda: SimpleNamespace(children_user=next(used), children_system=0.0))
     monkeypatch.setattr(page.time, "monotonic", lambda: next(clock))
     mine, said = page.Page("checkpoints"), []
     mine.run_dir = tmp_path
