@@ -55,7 +55,7 @@ def main(
     if len(paths) == 1:
         if request.sort_by or request.sort_mode:
             raise UserError("--sort-by, --sort-mode: there is one run; name several, or a folder of runs")
-        text = run_page.make(run_facts.read(paths[0]))
+        text = run_page.make(run_facts.read(paths[0]), out.parent)
     else:
         text = several_runs.make(paths, request.sort_by, request.sort_mode)
     outputs.write_text(out, text, shared=True)  # a run renews its page itself

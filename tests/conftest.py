@@ -84,7 +84,7 @@ def float32():
 def no_reports(request, monkeypatch):
     """A run of this process does not start hvdgan.report; launching.train() asks for no report."""
     if request.node.get_closest_marker("reports") is None:
-        monkeypatch.setattr("hvdgan.training.execution.write_page", lambda _: True)
+        monkeypatch.setattr("hvdgan.training.page.write_page", lambda *_: "")
 
 
 @pytest.fixture

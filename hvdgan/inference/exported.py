@@ -63,7 +63,8 @@ def of_networks(trained: TrainedNetworks, folder: str) -> dict[str, Pair]:
         shapes = [[axis or known for axis, known in zip(each.shape[1:], size, strict=False)] for each in network.inputs]
         given = [random.normal(size=(_COUNT, *shape)).astype(np.float32) for shape in shapes]
         network.export(f"{folder}/{name}", verbose=False)
-        outputs = (network(given), tf.saved_model.load(f"{folder}/{name}").serve(given))
+        args = given[0] if len(given) == 1 else given
+        outputs = (network(args), tf.saved_model.load(f"{folder}/{name}").serve(args))
         for number, pair in enumerate(zip(*map(keras.tree.flatten, outputs), strict=True)):
             found[f"{name}/{number}"] = pair[0].numpy(), pair[1].numpy()
     return found

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from bokeh.core.json_encoder import serialize_json
 from bokeh.document import Document
-from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, DataRange1d, HoverTool, Range1d, Span
+from bokeh.models import BoxZoomTool, ColumnDataSource, CrosshairTool, DataRange1d, Range1d, Span
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 from markupsafe import Markup
@@ -20,7 +20,6 @@ COLOURS = 8
 _DASHES = ("solid", "dashed", "dotted", "dashdot")
 _ALL_POINTS = 50_000
 """points of all curves of a page, of about 11 bytes each"""
-_LABEL = 60
 _LOOK: dict[str, Any] = {"height": 220, "sizing_mode": "stretch_width", "window_axis": "x", "min_border_left": 52}
 _LOOK |= {"tools": [], "toolbar_location": None, "outline_line_color": None}
 _LOOK |= {"background_fill_color": None, "border_fill_color": None}
@@ -116,7 +115,8 @@ class Charts:
         strip = plot.vstrip(x0="first", x1="last", source=self._shaded, line_width=0, level="underlay")
         strip.tags = ["band"]
         for dash, source in self.marks.items():
-            plot.vspan(x="step", source=source, line_width=1, line_dash=dash, level="underlay").tags = ["mark"]
+            # Above the grid, which lies at round steps, as checkpoints do.
+            plot.vspan(x="step", source=source, line_width=1, line_dash=dash, level="glyph").tags = ["mark"]
         drawn = [
             plot.line("step", "shown", source=self._source(*curve), line_width=1.6, line_dash=line.dash)
             for line, curve in zip(lines, curves, strict=True)
@@ -126,8 +126,6 @@ class Charts:
             if len(steps) <= 30:
                 dots = plot.scatter("step", "shown", source=renderer.data_source, size=5, line_width=0)
                 dots.tags = ["dots", line.colour % COLOURS]
-            tips = [(line.label[:_LABEL], "@value"), ("step", "@at{0,0}")]
-            plot.add_tools(HoverTool(renderers=[renderer], mode="vline", line_policy="nearest", tooltips=tips))
         if best:
             source = ColumnDataSource({"step": [best[0]], "shown": [best[1]]})
             circle = plot.scatter("step", "shown", source=source, size=12, fill_alpha=0, line_width=2)

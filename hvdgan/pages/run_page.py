@@ -1,16 +1,21 @@
 """The page of one run, from the contents of its folder."""
 
 import json
+import os
+import shlex
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
 from hvdgan.pages.run_facts import RunFacts
-from hvdgan.pages.run_status import duration, status_of
+from hvdgan.pages.run_status import RunStatus, duration, status_of
 from hvdgan.pages.template import EmbeddedImage, fill, load
+from hvdgan.runs import events
 from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, UpdateFacts
-from hvdgan.runs.metrics import OF_SPEED, PARTS, Series
+from hvdgan.runs.metrics import FILE, OF_SPEED, PARTS, Series
 
 _MOST_GRIDS = 20
 ALL_GRIDS = 100_000_000
@@ -22,15 +27,21 @@ _TIMES = {
     "wait_seconds_max": "the rank that waits longest for data",
     "compute_seconds_median": "computing, the median of the ranks",
     "compute_seconds_max": "the rank that computes longest",
+    "reduce_seconds": PARTS["reduce_seconds"],
     "between_seconds": "after the step",
 }
 _SEEN = 0.01
 """part of a step from which on a time is worth a line"""
+_FILES = (events.LOG, "config.json", FILE, events.FILE, "checkpoints", "samples")
 Rows = list[list[str]]
 
 
-def make(run: RunFacts) -> str:
-    """Make the page of a run; pictures that cannot be decoded are added to the remarks of its folder."""
+def make(run: RunFacts, place: Path | None = None) -> str:
+    """Make the page of a run; pictures that cannot be decoded are added to the remarks of its folder.
+
+    `place` is the folder of the page, from which its links lead to the files of the run; default: the run folder.
+    """
+    way, status = os.path.relpath(run.folder.path.resolve(), (place or run.folder.path).resolve()), status_of(run)
     metrics, journal, start = run.metrics, run.journal, run.journal.start
     charts = Charts(
         len(metrics.series),
@@ -52,8 +63,10 @@ def make(run: RunFacts) -> str:
         run=run,
         heading=run.folder.path.resolve().name,
         start=start,
-        status=status_of(run),
-        command=_command(start) if start else "",
+        status=status,
+        commands=_commands(run, status),
+        files=[(name, quote(f"{way}/{name}")) for name in _FILES if (run.folder.path / name).exists()],
+        starts=_starts(run),
         facts=_facts(run),
         said=[*journal.lost, *(each.text for each in journal.of(Caution))],
         frames=frames,
@@ -82,7 +95,46 @@ def make(run: RunFacts) -> str:
 def _command(start: Start) -> str:
     """Return the command of a start, with its launcher if that needs only the number of ranks."""
     launched = start.launcher in ("horovodrun", "mpirun") and start.hosts == 1 and not start.is_elastic
-    return f"{start.launcher} -np {start.ranks} {start.command}" if launched else start.command
+    command = start.command.removeprefix("hvdgan ")
+    starter = start.launcher if command == start.command else "hvdgan launch"
+    return f"{starter} -np {start.ranks} {command}" if launched else start.command
+
+
+def _commands(run: RunFacts, status: RunStatus) -> Rows:
+    """Return what a user may do next, each in words and as a command."""
+    start, given, path = run.journal.start, run.setting("run_dir", str) or "", str(run.folder.path)
+    folder = shlex.quote(given if os.path.abspath(given) == os.path.abspath(path) else path)
+    networks = [each.name for each in start.networks if not each.is_frozen] if start else []
+    network = "generator" if "generator" in networks else shlex.quote(networks[0]) if networks else ""
+    rows = [[status.resume or "It was started by", _command(start)]] if start else []
+    if status.state == "running":
+        rows.append(["Save and stop it", f"touch {folder}/stop"])
+    if run.newest is not None:
+        rows.append(["Draw samples", f"hvdgan sample {folder} --out samples.png"])
+        rows.append(["Measure its quality", f"hvdgan evaluate {folder}"])
+        export = f"hvdgan export {folder} --only {network} --out {network}.keras"
+        rows += [["Export it for Keras", export]] * bool(network)
+    return [*rows, ["Renew this page", f"hvdgan report {folder}"]]
+
+
+def _starts(run: RunFacts) -> Rows:
+    """Return the starts: time, step, ranks, and what is not as in the start before."""
+    rows, before = Rows(), None
+    for at, start in run.journal.started:
+        changes = ["resumed from memory"]
+        if isinstance(start, Start):
+            changes, before = _changes(before, start) if before else [], start
+        rows.append([at[:16], f"{start.step:,}", f"{start.ranks:,}", "; ".join(changes)])
+    return rows
+
+
+def _changes(before: Start, after: Start) -> list[str]:
+    """Return the settings of a start that are not as before, and lines about versions, ranks and devices."""
+    words = [[word.partition("=") for word in start.changed] for start in (before, after)]
+    old, new = ({name: value or "on" for name, _, value in each} for each in words)
+    differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    flags = [f"{name} {new.get(name, 'default')}, was {old.get(name, 'default')}" for name in differing]
+    return [*flags, *(line for line in after.machine if line not in before.machine)]
 
 
 def _facts(run: RunFacts) -> list[tuple[str, str]]:

@@ -110,6 +110,7 @@ def _metrics(runs: Runs) -> list[str]:
     """Return the metrics of the charts: evaluations first, then losses, speed last."""
     names = dict.fromkeys(name for run in runs.values() for name in run.metrics.series)
     wanted = [name for name in names if name not in _NO_CHARTS]
+    wanted.sort(key=lambda name: name.endswith(("/learning_rate", "/gradient_norm")))
     return sorted(wanted, key=lambda name: ("/" not in name, not name.startswith("eval/"), not name.endswith("/loss")))
 
 
@@ -120,7 +121,9 @@ def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, list) and value:
+        return ", ".join(map(_shown, value))
+    return "not set" if value in (None, [], {}) else value if isinstance(value, str) else json.dumps(value)
 
 
 def _pictures(runs: Runs) -> list[tuple[str, int, EmbeddedImage]]:

@@ -24,13 +24,15 @@ Panel = tuple[str, Callable[[Any, Any], None]]
 
 
 def fields_panel(
-    title: str, fields: np.ndarray, limits: tuple[float, float], value_map: ValueMap | None = None
+    title: str, fields: np.ndarray, limits: tuple[float, float], value_map: ValueMap | None = None, columns: int = 0
 ) -> Panel:
     """Fields (N, H, W) of one scale in a grid, each with its aspect; the map spreads the colours over the numbers."""
 
     def draw(figure: Any, place: Any) -> None:
         place.set_axis_off()
-        picture = place.imshow(_mosaic(fields), cmap="viridis", norm=_norm(limits, value_map), interpolation="nearest")
+        picture = place.imshow(
+            _mosaic(fields, columns), cmap="viridis", norm=_norm(limits, value_map), interpolation="nearest"
+        )
         ticks = picture.norm.inverse(np.linspace(0, 1, _TICKS))  # evenly spread over the colours
         figure.colorbar(picture, ax=place, shrink=0.8, ticks=ticks, format="%.3g")
 
@@ -81,10 +83,10 @@ def save_panels(path: Path, panels: Sequence[Panel]) -> None:
         figure.savefig(partial, metadata={"Software": None})
 
 
-def _mosaic(fields: np.ndarray) -> np.ma.MaskedArray:
-    """Fields side by side, with a gap of one number without colour between two."""
+def _mosaic(fields: np.ndarray, columns: int = 0) -> np.ma.MaskedArray:
+    """Fields in columns, 0: in a square about, with a gap of one number without colour between two."""
     count, height, width = fields.shape
-    columns = max(1, round(math.sqrt(count * height / width)))
+    columns = columns or max(1, round(math.sqrt(count * height / width)))
     rows = math.ceil(count / columns)
     framed = np.full((rows * columns, height + 1, width + 1), np.nan, np.float32)
     framed[:count, :height, :width] = fields
@@ -192,4 +194,5 @@ def _panels(samples: np.ndarray, like: np.ndarray, value_map: ValueMap) -> Itera
         else:
             for axis, along in enumerate(("depth", "height", "width"), 1):
                 middle = np.take(numbers[:_VOLUMES], numbers.shape[axis] // 2, axis=axis)
-                yield fields_panel(f"{title}, middle slice along {along}", middle, limits, one)
+                columns = math.ceil(math.sqrt(len(middle)))  # a volume has one place in the three panels
+                yield fields_panel(f"{title}, middle slice along {along}", middle, limits, one, columns)

@@ -297,6 +297,7 @@ class Journal:
 
     told: list[Event] = dataclasses.field(default_factory=list)
     waited: list[float] = dataclasses.field(default_factory=list)
+    started: list[tuple[str, "Start | Recovery"]] = dataclasses.field(default_factory=list)  # with date and time
     began: str = ""
     until: str = ""
 
@@ -370,6 +371,8 @@ def read(folder: Folder) -> Journal:
             journal.waited.append(event.waited)
         else:
             journal.told.append(event)
+        if isinstance(event, Start | Recovery):
+            journal.started.append((journal.until, event))
     return journal
 
 

@@ -16,7 +16,7 @@ _KEPT, _PENDING = 2000, 16_000
 PARTS = {
     "compute_seconds": "computing",
     "wait_seconds": "waiting for data",
-    "reduce_seconds": "waiting for other ranks",
+    "reduce_seconds": "all-reduces (exchange, and waiting for slower ranks)",
 }
 """parts of a step, whose smallest, median and largest time over the ranks are metrics, and what a rank does in them"""
 OVER_RANKS = ("min", "median", "max")

@@ -142,8 +142,8 @@ class Config:
     """steps between two checkpoints; 0: only at the end of a stage"""
     keep: Annotated[CountOrNever, _OUTPUT] = 3
     """number of newest checkpoints to keep, besides the best one and the last of each stage; 0: all"""
-    report: Annotated[Literal["never", "end"], _OUTPUT] = "end"
-    """whether rank 0 writes report.html, a page about the run, when the run has finished"""
+    report: Annotated[Literal["never", "end", "checkpoints"], _OUTPUT] = "checkpoints"
+    """times at which rank 0 writes report.html, a page about the run: at its end, or also after checkpoints"""
     best_metric: Annotated[str | None, _OUTPUT] = None
     """name of a metric in metrics.jsonl, such as eval/hole_psnr, whose best checkpoint is kept; default:
     eval/sliced_wasserstein, if samples are compared without features"""

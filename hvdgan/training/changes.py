@@ -80,7 +80,7 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
         elif key not in now:
             lines.append(f"warning: {key} was {before[key]!r}, and there is no such option any more")
         elif key in _WITH_WARNING or key in allowed:
-            lines.append(f"warning: {difference}")
+            lines.append(difference if key in allowed else f"warning: {difference}")
         elif _is_length_of_last(run, manifest, key):
             lines += _about_last_stage(run, key, difference, manifest["stage_index"])
         else:

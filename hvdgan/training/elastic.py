@@ -16,8 +16,9 @@ from hvdgan.training.build import folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Reached
+from hvdgan.training.page import Page
 from hvdgan.training.saving import Commits, HostsChanged
-from hvdgan.training.session import Page, Session, train, watch
+from hvdgan.training.session import Session, train, watch
 from hvdgan.training.stopping import Stopping
 
 _TRIES = 3

@@ -1,11 +1,6 @@
 """Executes a command of hvdgan train: its ranks join, and describe the run or train it."""
 
-import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Literal
 
 import tensorflow as tf
 
@@ -13,19 +8,15 @@ from hvdgan.distributed import joining
 from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.launching.launched import unlaunched
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
 from hvdgan.training.means import MeanCheck
-from hvdgan.training.session import Page, Session, open_batches, train, watch
+from hvdgan.training.page import Page
+from hvdgan.training.session import Session, open_batches, train, watch
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import as_if, describe
-
-When = Literal["never", "end"]
-PATIENCE = 120.0
-"""seconds that a finished run waits for its page; the other ranks have ended by then"""
 
 
 def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: bool) -> Reached | None:
@@ -37,7 +28,7 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
     limit_memory(config.gpu_memory_limit, shared=config.share_gpu)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    with page_at_end(config.report) as page:
+    with Page(config.report) as page:
         if joining.is_elastic() and not command.dry_run:
             from hvdgan.training.elastic import train_elastic  # only elastic runs need it
 
@@ -78,33 +69,3 @@ def _as_if(run: Run, command: Command, size: int) -> Iterator[str]:
             data = next(batches)
         for step in run.steps:
             yield from MeanCheck(run, step, data).lines(0)
-
-
-@contextlib.contextmanager
-def page_at_end(when: When) -> Iterator[Page]:
-    """Let rank 0 write the page of a run that has finished within the block, or name the command that makes one.
-
-    The block ends after the run folder is unlocked and the ranks have parted.
-    """
-    page = Page()
-    try:
-        yield page
-    finally:
-        if page.run_dir is not None and when != "never":
-            command = f"hvdgan report {page.run_dir}"
-            if not page.is_finished:
-                text = f"{command} makes a page about this run"
-            elif write_page(page.run_dir):
-                text = f"report in {page.run_dir / 'report.html'}"
-            else:
-                text = f"warning: no report was written; {command} is another try"
-            print(f"hvdgan: {text}", file=sys.stderr, flush=True)
-
-
-def write_page(run_dir: Path) -> bool:
-    """Write the page, whose errors appear on the terminal; returns whether it is there."""
-    words, null = [sys.executable, "-m", "hvdgan.report", str(run_dir.absolute())], subprocess.DEVNULL
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(words, env=unlaunched(), stdin=null, stdout=null, timeout=PATIENCE, check=False)
-        return done.returncode == 0
-    return False

@@ -25,6 +25,7 @@ from hvdgan.training.grids import Grids
 from hvdgan.training.means import MeanCheck
 from hvdgan.training.memory import MemoryGuard, used_by
 from hvdgan.training.observations import Observations
+from hvdgan.training.page import Page
 from hvdgan.training.record import Record
 from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.saving import Commits, ResumePoint, Saving
@@ -47,7 +48,7 @@ class Loop:
     """The steps of a run, and what is due after each. Every rank runs it; the writers inside act on rank 0 alone."""
 
     def __init__(
-        self, run: Run, resume_point: ResumePoint, *, record: Record, stopping: Stopping, commits: Commits
+        self, run: Run, resume_point: ResumePoint, *, record: Record, stopping: Stopping, commits: Commits, page: Page
     ) -> None:
         self._run, self._resume_point, self._record = run, resume_point, record
         self._stopping, self._commits = stopping, commits
@@ -57,7 +58,7 @@ class Loop:
         writer = ThreadPoolExecutor(1, "writer")
         wait = functools.partial(run.ranks.activity.result, writer.submit(threading.current_thread).result())
         self._grids = Grids(run.sampler, run.run_dir / "samples", record, writer, wait, is_root=run.ranks.is_root)
-        self._saving = Saving(run, resume_point, record, commits, writer, wait)
+        self._saving = Saving(run, resume_point, record, commits, page, writer, wait)
         self._means, self.warns_of_no_means = list[MeanCheck](), True
         """whether losses that are no means are looked for as a stage begins, and at the first checkpoint after that"""
         self._between_seconds = 0.0  # of the work between the last step and the next one

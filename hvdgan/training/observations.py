@@ -103,6 +103,9 @@ class Observations:
         self._bad_files.add(everyones_bad_files)
         speed = config.global_batch_size / values["step_seconds"]
         more = {"images_per_sec": speed, "bad_files": len(self._bad_files.known), **self._speeds.add(done, everyones)}
+        optimizers, owned = self._run.state.optimizers.items(), {*at.stage.owns}
+        rates = {f"{name}/learning_rate": each for name, each in optimizers if name.partition("/")[0] in owned}
+        more |= {name: float(each.learning_rate) for name, each in rates.items()}
         self._record.write(done, at.stage.name, at.stage_step + 1, {**more, **values})
         if done >= self._input_from:
             self._input_from = math.inf

@@ -18,6 +18,7 @@ from hvdgan.runs.metrics import mode_of
 from hvdgan.settings.evaluation import PLAIN_MEASURE
 from hvdgan.training.build import Run
 from hvdgan.training.changes import named_steps
+from hvdgan.training.page import Page
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.record import Record
 from hvdgan.training.train_state import copies_of
@@ -118,11 +119,13 @@ class Saving:
         resume_point: ResumePoint,
         record: Record,
         commits: Commits,
+        page: Page,
         executor: Executor,
         wait: Callable[[Future[Any]], Any],
     ) -> None:
         self._run, self._resume_point, self._record, self._commits = run, resume_point, record, commits
         config, progress = run.config, resume_point.progress
+        self._page = page
         is_plain = run.comparison and config.evaluation.eval_features == "none"
         metric = config.best_metric or (PLAIN_MEASURE if is_plain else None)
         self._best = Best.of(metric, config.best_metric and config.best_mode, progress.get("best"))
@@ -179,12 +182,14 @@ class Saving:
         self._commits.take(self._snapshot(done, everyones, progress))
 
     def report(self, *, wait: bool = False) -> None:
-        """Log, once, that the last write has failed, if it has ended."""
+        """If the last write has ended, renew the page of the run, or log that it has failed; once."""
         if self._writing and (wait or self._writing.done()):
             self.settle()
             if self._failure:
                 text = f"warning: {self._failure}; the run continues, and the next checkpoint is another try"
                 self._record.say(text)
+            elif failure := self._page.renew():
+                self._record.say(f"warning: {failure}; the run continues without a new page")
 
     def settle(self) -> None:
         """Wait for the last write, and log which old checkpoints it could not delete; does not raise."""

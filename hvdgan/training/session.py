@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -22,19 +21,12 @@ from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
 from hvdgan.training.loop import Loop, Reached
 from hvdgan.training.memory import OUT_OF_MEMORY, MemoryGuard
+from hvdgan.training.page import Page
 from hvdgan.training.record import Record
 from hvdgan.training.restore import restore, saved_maps
 from hvdgan.training.saving import Commits, HostsChanged
 from hvdgan.training.stopping import Stopping
 from hvdgan.training.summary import announce, end_of
-
-
-@dataclasses.dataclass
-class Page:
-    """The page of a run: its folder, on rank 0 once it is known, and whether the run has reached its last step."""
-
-    run_dir: Path | None = None
-    is_finished: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +78,7 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
             if page.is_finished:
                 return Reached(first, is_finished=True)
             record.open_loggers(session.loggers, run.settings(), session.stopping.ask)
-            loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits)
+            loop = Loop(run, resume_point, record=record, stopping=session.stopping, commits=session.commits, page=page)
             loop.warns_of_no_means &= command.allow is None
             with open_batches(run, resume_point.position) as batches:
                 reached = loop.do_steps(batches, guard)

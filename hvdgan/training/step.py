@@ -137,7 +137,7 @@ class StageStep:
         state.schedules.assign(stage, stage_step)
         at = functools.partial(state.schedules.at, stage=stage, stage_step=stage_step)
         compute = self._on_slice(due, step, data) if self.micro_batches == 1 else self._on_micro_batches(step, data)
-        metrics, finite, self._changed = Metrics(), Metrics(), {}
+        metrics, norms, finite, self._changed = Metrics(), Metrics(), Metrics(), {}
         # In a simultaneous step all updates are computed before one is applied, else each is applied before the next.
         for group in [due] if stage.together else [(update,) for update in due]:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
@@ -150,7 +150,7 @@ class StageStep:
                     measured["applied"] = tf.cast(applied, tf.float32)
                 if scale:
                     measured["loss_scale"] = scale.adapt(is_finite)
-                finite[update.name] = is_finite
+                finite[update.name], norms[f"{update.name}/gradient_norm"] = is_finite, norm
                 metrics |= {f"{update.name}/{name}": value for name, value in measured.items()}
                 self._changed |= dict.fromkeys(update.owns, update.name)
         if due:
@@ -161,6 +161,7 @@ class StageStep:
         move_averages(self._run_state, of_updates, to_device(step), config)
         if (seconds := ranks.waited()) is not None:
             metrics["reduce_seconds"] = seconds
+        metrics = {**norms, **metrics}  # after the controls, which combine all metrics of all ranks
         return metrics, tf.convert_to_tensor(list(finite.values()), tf.bool)  # one, so that the host reads once
 
     def _reduced(self, update: Update, compute: Callable[[Update], Computed]) -> Reduced:

@@ -37,6 +37,7 @@ from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
 from hvdgan.training.build import Run, check_batch, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
+from hvdgan.training.page import FILE
 from hvdgan.training.record import Record
 from hvdgan.training.saving import ResumePoint
 from hvdgan.training.step import StageStep
@@ -56,6 +57,9 @@ def announce(run: Run, resume_point: ResumePoint, record: Record) -> None:
     lines = _lines(run, start, folder)
     if run.ranks.launcher == "none" and (tasks := allocated() or 1) > 1:
         lines.append(f"one process in a Slurm allocation of {tasks} tasks; srun, or hvdgan launch, starts all")
+    if run.config.report != "never":
+        when = "after checkpoints and at the end" if run.config.report == "checkpoints" else "at the end"
+        lines.append(f"page about the run, written {when}: {run.run_dir / FILE}")
     lines += resume_point.remarks
     if run.evaluator and (remark := run.evaluator.remark(resume_point.progress.get("evaluated"))):
         lines.append(remark)

@@ -133,7 +133,8 @@ def _named(value_map: ValueMap) -> str:
     """Names and units of the channels, unless they are mere numbers without a unit."""
     units = value_map.units or ("",) * len(value_map.channels)
     names = [f"{name} [{unit}]" if unit else name for name, unit in zip(value_map.channels, units, strict=True)]
-    return "" if all(name.isdecimal() for name in names) else f" ({', '.join(names)})"
+    named = ", ".join("channel " * each.partition(" ")[0].isdecimal() + each for each in names)
+    return "" if all(name.isdecimal() for name in names) else f" ({named})"
 
 
 def of_json(values: dict[str, Any]) -> SampleValues:

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import browsing
@@ -10,6 +12,7 @@ import hostile_runs
 import run_folders
 import saved
 from hvdgan import report
+from run_folders import record
 
 pytestmark = browsing.MARKS
 STAGED = "--recipe tiny:Staged --image-size 8 --global-batch-size 8 --steps 8 --log-every 2 --sample-every 8".split()
@@ -51,6 +54,54 @@ def opened(browser, page, **view):
     browser.open(page, **view)
     drawn = "return document.documentElement.dataset.drawn || !document.getElementById('curves')"
     WebDriverWait(browser.driver, 60).until(lambda _: browser.run(drawn))
+
+
+FRAME = "const seen = () => document.querySelector('.frame:not([hidden]) figcaption').textContent;"
+
+
+def pressed(browser, key, selector="body"):
+    """The caption of the grid that is shown after a key, with the focus on an element."""
+    browser.run(f"{FRAME} document.querySelector('{selector}').focus()")
+    ActionChains(browser.driver).send_keys(key).perform()
+    return browser.run(f"{FRAME} return seen()")
+
+
+def test_arrow_keys_step_the_grids_from_anywhere_and_a_click_enlarges_one(browser, pages):
+    opened(browser, pages["finished"])
+    assert browser.run(f"{FRAME} return seen()") == "Generated, step 24"
+    assert pressed(browser, Keys.ARROW_LEFT) == "Generated, step 16"
+    assert pressed(browser, Keys.ARROW_RIGHT, ".csv") == "Generated, step 24"
+    assert pressed(browser, Keys.ARROW_LEFT, "[name=smooth]") == "Generated, step 24", "there the key is the control's"
+    browser.driver.find_element("css selector", ".frame:not([hidden]) .look").click()
+    large = "const one = document.querySelector('dialog'); return one.open && one.querySelector('p').textContent"
+    assert browser.run(large) == "Generated, step 24"
+    ActionChains(browser.driver).send_keys(Keys.ARROW_LEFT).perform()
+    assert browser.run(large) == "Generated, step 16"
+    width = "return document.querySelector('{}').getBoundingClientRect().width"
+    assert browser.run(width.format("dialog img")) > 1.5 * browser.run(width.format(".frame:not([hidden]) img"))
+    ActionChains(browser.driver).send_keys(Keys.ESCAPE).perform()
+    assert browser.run(large) is False
+
+
+def test_a_command_is_copied(browser, pages):
+    opened(browser, pages["finished"])
+    origin = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    browser.driver.execute_cdp_cmd("Browser.grantPermissions", origin)
+    browser.driver.find_element("css selector", "[aria-label='Copy: Draw samples']").click()
+    copied = browser.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert copied.startswith("hvdgan sample ") and copied.endswith(" --out samples.png")
+
+
+def test_a_phone_shows_that_a_table_is_cut_and_its_tick_labels_apart(browser, pages):
+    opened(browser, pages["finished"], width=390)
+    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    cut = "const cut = [...document.querySelectorAll('.table')].map((one) => [one.scrollWidth > one.clientWidth + 1, "
+    cut += "getComputedStyle(one, '::after').content !== 'none']);"
+    found = f"{cut} return cut.some(([is_cut]) => is_cut) && cut.every(([is_cut, is_said]) => is_cut === is_said)"
+    WebDriverWait(browser.driver, 20).until(lambda _: browser.run(found))
+    ticks = "const views = [...Bokeh.index].filter((one) => one.model.x_range); return views.map(({frame, model}) => "
+    ticks += "[model.below[0].ticker.desired_num_ticks, frame.bbox.width])"
+    assert all(most <= width / 70 for most, width in browser.run(ticks))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
@@ -98,6 +149,7 @@ def long(browser, tmp_path):
     run_folders.long_metrics(run / "metrics.jsonl", range(1, COUNT + 1))
     assert report.main([str(run)]) == 0
     opened(browser, run / "report.html")
+    browser.folder = run
     yield browser
     assert browser.console() == []
 
@@ -123,6 +175,60 @@ def test_the_pointer_zooms_all_charts(long):
     assert all(each == found[0] for each in found) and found[0][0] > 0.1 * COUNT
     long.run("document.querySelector('.options button').click()")
     assert end(long) == pytest.approx(1.01 * COUNT)
+
+
+FIT = f"""{CHARTS} {LINES} const [chart] = charts, {{start, end}} = chart.x_range;
+const near = lines(chart).flatMap((one) => {{
+  const [x, y] = ["step", "shown"].map((each) => one.data_source.get_array(each));
+  return [...y].filter((_, place) => x[place] >= start && x[place] <= end);
+}});
+return [chart.y_range.start, chart.y_range.end, Math.min(...near), Math.max(...near)]"""
+
+
+def test_after_a_zoom_the_y_axis_fits_what_is_seen(browser, tmp_path):
+    values = [record(step, **{"judge/loss": 100.0 if step < 500 else 1 + step / 1e4}) for step in range(1, 1001)]
+    run = run_folders.write(tmp_path / "run", metrics="".join(values), told=[run_folders.START])
+    assert report.main([str(run)]) == 0
+    opened(browser, run / "report.html")
+    settle(browser, ".log", False)
+    settle(browser, "[name=zoom]", True)
+    for kind, place in (("mousePressed", 0.7), ("mouseMoved", 0.75), ("mouseMoved", 0.9), ("mouseReleased", 0.9)):
+        pointer(browser, kind, place)
+    WebDriverWait(browser.driver, 20).until(lambda _: browser.run(FIT)[1] < 2)
+    low, high, least, most = browser.run(FIT)
+    assert low <= least < most <= high and high - low < 2 * (most - least)
+
+
+def test_one_tooltip_has_all_curves_of_a_chart(long):
+    pointer(long, "mouseMoved", 0.5)
+    WebDriverWait(long.driver, 20).until(lambda _: not long.run("return document.querySelector('.tip').hidden"))
+    assert long.run("return document.querySelectorAll('.tip, .bk-Tooltip').length") == 1
+    lines = long.run("return [...document.querySelectorAll('.tip p')].map((one) => one.textContent)")
+    step = int(lines[0].removeprefix("step ").replace(",", ""))
+    losses = (json.loads(line) for line in (long.folder / "metrics.jsonl").read_text().splitlines())
+    (shown,) = [each for each in losses if each["step"] == step]
+    for line, name in zip(lines[1:], ("fool/loss", "judge/loss"), strict=True):
+        assert line.startswith(name) and float(line.removeprefix(name)) == pytest.approx(shown[name], rel=1e-3)
+
+
+def test_curves_are_saved_as_csv(long, tmp_path):
+    place = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    long.driver.execute_cdp_cmd("Browser.setDownloadBehavior", place)
+    long.run("document.querySelector('.csv').click()")
+    file = tmp_path / "loss.csv"
+    WebDriverWait(long.driver, 20).until(lambda _: file.exists())
+    head, *rows = (line.split(",") for line in file.read_text().splitlines())
+    assert [each.strip('"') for each in head] == ["step", "fool/loss", "judge/loss"] and len(rows) == COUNT
+    assert [int(row[0]) for row in rows] == list(range(1, COUNT + 1))
+
+
+def test_a_resume_is_drawn_above_the_grid_and_below_the_curves(browser, pages):
+    opened(browser, pages["finished"])
+    kinds = "[one.center[0].level, one.renderers.map((each) => [each.tags[0], each.level])]"
+    for grid, renderers in browser.run(f"{CHARTS} return charts.map((one) => {kinds})"):
+        names = [name for name, _ in renderers]
+        assert grid == "underlay" and dict(renderers)["mark"] == dict(renderers)["line"] == "glyph"
+        assert names.index("mark") < names.index("line")
 
 
 def test_lines_are_smoothed_and_hidden_and_their_axis_is_logarithmic(long):

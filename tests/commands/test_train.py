@@ -110,7 +110,8 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, ca
     assert np.max(np.abs(np.asarray(one_grid, np.int16) - np.asarray(two_grid, np.int16))) <= 1
     assert inspect.main([str(tmp_path / "two")]) == 0
     shown, last = capsys.readouterr().out, records(tmp_path / "two")[-1]
-    parts = {"compute": "computing", "wait": "waiting for data", "reduce": "waiting for other ranks"}
+    of_reduce = "all-reduces (exchange, and waiting for slower ranks)"
+    parts = {"compute": "computing", "wait": "waiting for data", "reduce": of_reduce}
     for part, what in parts.items():
         least, median, most = (f"{1e3 * last[f'{part}_seconds_{how}']:.3g}" for how in ("min", "median", "max"))
         assert f"{what} for {least}, {median}, {most} ms a step (least, median, most)" in shown

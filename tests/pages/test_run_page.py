@@ -2,7 +2,10 @@
 Modules: pages.run_facts, pages.curves, pages.several_runs"""
 
 import dataclasses
+import html
 import re
+import shlex
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -10,9 +13,12 @@ import pytest
 import page_facts
 import saved
 from hvdgan import report
+from hvdgan.files.lock import lock
 from hvdgan.pages import run_facts, run_page
-from hvdgan.runs.events import SkippedUpdate
-from run_folders import START, grid, record, write
+from hvdgan.runs.events import NetworkFacts, SkippedUpdate
+from run_folders import START, checkpoint, grid, record, started, write
+
+NETWORK = NetworkFacts(name="critic", trainable=1, other=0, is_frozen=False)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +83,10 @@ def test_the_command_is_in_the_header(tmp_path):
         ({"ranks": 1, "launcher": "none"}, typed),
         ({"launcher": "horovodrun"}, f"horovodrun -np 2 {typed}"),
         ({"launcher": "horovodrun", "hosts": 2}, typed),
+        ({"command": "hvdgan train --x"}, "hvdgan launch -np 2 train --x"),
     ):
-        start = dataclasses.replace(START, command="python -m hvdgan.train --x 'a b'", **changes)
+        changes = {"command": "python -m hvdgan.train --x 'a b'", **changes}
+        start = dataclasses.replace(START, **changes)
         assert f"<code>{command}</code>" in made(write(tmp_path, told=[start])).partition("<main>")[0]
 
 
@@ -119,6 +127,43 @@ def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path, others):
     page = made(tmp_path)
     assert page_facts.charts(page)["eval/fid"][0][2].tolist() == [7.0, 6.0]
     assert "measured as the latest was, with features digits.keras, samples 100, real_samples 100, bins 2." in page
+
+
+def test_commands_to_copy_and_links_lead_to_the_run(tmp_path):
+    folder, page = tmp_path / "my run", tmp_path / "pages" / "page.html"
+    write(folder, metrics=record(1, loss=1.0), told=[dataclasses.replace(START, networks=[NETWORK])])
+    words = ["touch", "report"]
+    for is_saved in (False, True):
+        words += ["sample", "evaluate", "export"] * is_saved
+        if is_saved:
+            checkpoint(folder, 10)
+        with lock(folder):
+            assert report.main([str(folder), "--out", str(page)]) == 0
+        text = html.unescape(page.read_text())
+        header = text.partition("<main>")[0]
+        commands = [shlex.split(each) for each in re.findall("<code>(.*?)</code>", header)[1:]]
+        assert {command[command[0] == "hvdgan"] for command in commands} == {*words}
+        assert all(any(word.startswith(str(folder)) for word in command) for command in commands)
+        for address in re.findall('<a href="([^#].*?)"', header):
+            assert (page.parent / urllib.parse.unquote(address)).exists(), address
+        assert "log.txt" not in header and 'my%20run/metrics.jsonl"' in header
+    assert any(command[-1] == "critic.keras" for command in commands)
+
+
+def test_starts_are_listed_with_what_is_not_as_before(tmp_path):
+    second = dataclasses.replace(started(4, 10), changed=["--nf=8", "--learning-rate=0.01", "--flip"], ranks=4)
+    third = dataclasses.replace(
+        second, step=6, changed=["--nf=8", "--learning-rate=0.1"], machine=[*second.machine, "a GPU"]
+    )
+    page = made(write(tmp_path, metrics=record(8, loss=1.0), told=[START, second, third]))
+    table = page.partition("Starts (3)")[2].partition("</table>")[0]
+    rows = [re.findall("<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("<tr>")[2:]]
+    assert [row[1:3] for row in rows] == [["0", "2"], ["4", "4"], ["6", "4"]]
+    assert [row[3] for row in rows] == [
+        "",
+        "--nf 8, was default; --learning-rate 0.01, was default; --flip on, was default",
+        "--learning-rate 0.1, was 0.01; --flip default, was on; a GPU",
+    ]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from hvdgan.errors import RunError
 from hvdgan.recipe.stage_plan import Position
 from hvdgan.training.digests import check_ranks
 from hvdgan.training.loop import Loop
+from hvdgan.training.page import Page
 from hvdgan.training.record import Record
 from hvdgan.training.saving import Commits, ResumePoint
 from hvdgan.training.stopping import Stopping
@@ -36,7 +37,7 @@ def test_an_update_that_is_not_finite_on_one_rank_is_skipped_by_both_and_the_ran
     run, found = tiny_run(OnRank1, ranks=ranks, max_bad_steps=2), ResumePoint()
     record = Record(run.run_dir, is_root=False, start_step=0, total_steps=4)
     stopping = Stopping(ranks, tmp_path / "stop", None)
-    loop = Loop(run, found, record=record, stopping=stopping, commits=Commits())
+    loop = Loop(run, found, record=record, stopping=stopping, commits=Commits(), page=Page("never"))
     stage = run.plan.stages[0]
     batches = iter([data_of(run)] * 2)
     loop.step(batches, 0, Position(0, stage, 0))

@@ -3,6 +3,7 @@ Modules: recipe.display"""
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from hvdgan.recipe import DataSpec
@@ -42,6 +43,22 @@ def test_each_channel_has_a_panel_with_its_name_unit_and_scale(monkeypatch, tmp_
     for place, (_, (fields, limits, _)) in enumerate(panels):
         np.testing.assert_array_equal(fields, samples[..., place])
         assert limits == (real[..., place].min(), real[..., place].max())
+
+
+def test_a_volume_has_one_place_in_the_panels_of_all_its_slices(monkeypatch, tmp_path):
+    axes = []
+
+    def drawn(path, panels):
+        for _, draw in panels:
+            place = Figure().subplots()
+            draw(place.figure, place)
+            axes.append(place.images[0].get_array())
+
+    monkeypatch.setattr("hvdgan.recipe.display.save_panels", drawn)
+    samples = np.broadcast_to(np.arange(7, dtype=np.float32)[:, None, None, None, None], (7, 2, 9, 16, 1))
+    save_samples(tmp_path / "grid.png", {"images": samples}, spec_of((2, 9, 16, 1), "none"))
+    rows = [[list(dict.fromkeys(row.compressed())) for row in each[:: (len(each) + 1) // 3]] for each in axes]
+    assert rows == [[[0, 1, 2], [3, 4, 5], [6]]] * 3
 
 
 @pytest.mark.parametrize(("shape", "text"), [((3, 4, 5, 1), "range:0,2"), ((7,), "none"), ((9, 2), "none")])

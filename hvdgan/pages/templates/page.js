@@ -2,29 +2,73 @@
 const all = (selector, of = document) => [...of.querySelectorAll(selector)];
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const large = document.createElement("dialog"), closer = document.createElement("button");
+let enlarged = null;  // the figure of the grid that is large
+Object.assign(large, { className: "large", ariaLabel: "A grid, enlarged" });
+large.append(new Image(), document.createElement("p"), closer);
+closer.textContent = "close";
+document.body.append(large);
+large.addEventListener("click", () => large.close());
+const enlarge = (figure) => {
+  const { src, alt, className } = figure.querySelector("img");
+  enlarged = figure;
+  Object.assign(large.querySelector("img"), { src, alt, className });
+  large.querySelector("p").textContent = figure.querySelector("figcaption").textContent;
+};
+for (const button of all(".look"))
+  button.addEventListener("click", () => {
+    enlarge(button.closest("figure"));
+    large.showModal();
+  });
+
 for (const film of all(".film")) {
-  const frames = all(".frame", film), slider = film.querySelector("input"), [back, on] = all("button", film);
+  const frames = all(".frame", film), slider = film.querySelector("input"), [back, on, play] = all(".controls button", film);
+  let timer = 0;
   const show = (index) => {
     slider.value = Math.max(0, Math.min(frames.length - 1, index));
     frames.forEach((frame, number) => { frame.hidden = number !== Number(slider.value); });
+    if (large.open && frames.includes(enlarged)) enlarge(frames[slider.value]);
     slider.setAttribute("aria-valuetext", frames[slider.value].querySelector("figcaption").textContent);
     // A button with "disabled" would lose the focus, and with it the arrow keys.
     back.setAttribute("aria-disabled", Number(slider.value) === 0);
     on.setAttribute("aria-disabled", Number(slider.value) === frames.length - 1);
   };
-  slider.addEventListener("input", () => show(Number(slider.value)));
-  back.addEventListener("click", () => show(Number(slider.value) - 1));
-  on.addEventListener("click", () => show(Number(slider.value) + 1));
-  film.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (move && event.target !== slider) {
-      event.preventDefault();
-      show(Number(slider.value) + move);
-    }
+  const step = (move) => {
+    timer = clearInterval(timer);
+    play.textContent = "▶";
+    show(Number(slider.value) + move);
+  };
+  slider.addEventListener("input", () => step(0));
+  back.addEventListener("click", () => step(-1));
+  on.addEventListener("click", () => step(1));
+  play.addEventListener("click", () => {
+    if (timer) return step(0);
+    if (Number(slider.value) === frames.length - 1) show(0);
+    play.textContent = "❚❚";
+    timer = setInterval(() => (Number(slider.value) < frames.length - 1 ? show(Number(slider.value) + 1) : step(0)), 400);
+  });
+  document.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key], own = event.target.closest?.("[type=range], select, .cut");
+    if (!move || own || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    step(move);
   });
   film.querySelector(".controls").hidden = false;
   show(frames.length - 1);
 }
+
+for (const button of all(".copy")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(button.previousElementSibling.firstElementChild);
+    button.textContent = document.execCommand("copy") ? "copied" : "selected";
+  });
+}
+
+const cut = new ResizeObserver((entries) => {
+  for (const { target } of entries) target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
+});
+all(".table").forEach((table) => cut.observe(table));
 
 for (const button of all("thead button")) {
   const head = button.parentElement, table = head.closest("table");
@@ -56,7 +100,7 @@ async function draw({ document: saved, images, clock }) {
   const charts = views.roots.filter((view) => places[view.model.name]).map((view) => {
     const plot = view.model, figure = places[plot.name].closest("figure"), element = figure.querySelector(".plot");
     const tagged = (tag) => plot.renderers.filter((one) => one.tags[0] === tag);
-    return { view, plot, element, figure, lines: tagged("line"), tagged };
+    return { view, plot, element, figure, keys: all(".key", figure), lines: tagged("line"), tagged };
   });
   const columns = new Map();  // as they were saved, by their source
   for (const { data_source: source } of charts.flatMap(({ plot }) => plot.renderers))
@@ -97,6 +141,59 @@ async function draw({ document: saved, images, clock }) {
     const [, map] = axes[x ? x.value : "step"];
     range.setv({ start: -0.01 * map(end), end: 1.01 * map(end) });
   };
+  // The points of the visible lines at a place of a chart (pixels of the window), the nearest of each.
+  const nearest = ({ view, element, lines, keys }, { clientX, clientY }) => {
+    const box = view.el.getBoundingClientRect(), { bbox, x_scale: scale } = view.frame;
+    const [x, y] = [clientX - box.left, clientY - box.top];
+    if (x < bbox.left || x > bbox.right || y < bbox.top || y > bbox.bottom) return [];
+    const found = lines.flatMap((line, index) => {
+      const [at, steps, values] = ["step", "at", "value"].map((name) => line.data_source.get_array(name));
+      let best = -1, least = 30;  // pixels from which on a point is another one's
+      for (let place = 0; line.visible && place < at.length; place++) {
+        const away = Math.abs(scale.compute(at[place]) - x);
+        if (away < least && Number.isFinite(values[place])) [best, least] = [place, away];
+      }
+      return best < 0 ? [] : [{ key: keys[index], step: steps[best], value: values[best], away: least }];
+    });
+    const least = Math.min(...found.map((each) => each.away));
+    return found.filter((each) => each.away < least + 3);
+  };
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  document.body.append(tip);
+  const point = (chart, event) => {
+    const found = nearest(chart, event);
+    tip.hidden = found.length === 0;
+    if (tip.hidden) return;
+    const row = (...parts) => {
+      const line = document.createElement("p");
+      line.append(...parts);
+      return line;
+    };
+    const bold = (text) => Object.assign(document.createElement("b"), { textContent: text });
+    tip.replaceChildren(row(`step ${found[0].step.toLocaleString("en")}`), ...found.map(({ key, value }) =>
+      row(key.querySelector("i").cloneNode(), key.textContent, bold(String(Number(value.toPrecision(4)))))));
+    tip.style.top = `${Math.max(4, event.clientY - tip.offsetHeight - 12)}px`;
+    const right = event.clientX + 16, room = innerWidth - tip.offsetWidth - 4;
+    tip.style.left = `${right < room ? right : Math.max(4, event.clientX - tip.offsetWidth - 16)}px`;
+  };
+  const save = (title, keys, lines) => {
+    const table = new Map();  // of a row by its step
+    lines.forEach((line, index) => {
+      const { step, shown } = columns.get(line.data_source);
+      step.forEach((at, place) => {
+        if (!table.has(at)) table.set(at, Array(lines.length).fill(""));
+        if (Number.isFinite(shown[place])) table.get(at)[index] = shown[place];
+      });
+    });
+    const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+    const rows = [...table].sort(([a], [b]) => a - b).map(([step, values]) => [step, ...values]);
+    const text = [["step", ...keys.map((key) => quoted(key.textContent))], ...rows].map((row) => row.join(",")).join("\n");
+    const href = URL.createObjectURL(new Blob([`${text}\n`], { type: "text/csv" }));
+    Object.assign(document.createElement("a"), { href, download: `${title.replace(/[^\w.-]+/g, "_")}.csv` }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 1000);
+  };
   const paint = () => {
     const [ink, rule] = [css("--muted"), css("--rule")];
     for (const { plot, tagged } of charts) {
@@ -109,9 +206,15 @@ async function draw({ document: saved, images, clock }) {
       for (const { glyph, tags } of tagged("dots")) glyph.setv({ fill_color: css(`--c${tags[1]}`) });
     }
   };
-  for (const { plot, figure, lines, tagged } of charts) {
+  for (const chart of charts) {
+    const { plot, element, figure, keys, lines, tagged } = chart;
+    element.addEventListener("pointermove", (event) => point(chart, event));
+    for (const kind of ["pointerleave", "pointercancel"]) element.addEventListener(kind, () => { tip.hidden = true; });
+    const csv = figure.querySelector(".csv");
+    csv.hidden = false;
+    csv.addEventListener("click", () => save(figure.querySelector("h3").textContent, keys, lines));
     plot.below[0].formatter = model("NumeralTickFormatter", { format: "0,0[.]0" });
-    all(".key", figure).forEach((key, index) => {
+    keys.forEach((key, index) => {
       key.disabled = false;
       key.addEventListener("click", () => {
         const line = lines[index], visible = !line.visible;
@@ -133,6 +236,12 @@ async function draw({ document: saved, images, clock }) {
     }
     figure.addEventListener("dblclick", whole);
   }
+  const fit = () => {
+    for (const { plot, element } of charts) plot.below[0].ticker.desired_num_ticks = Math.min(6, Math.max(2, Math.round(element.clientWidth / 110)));
+  };
+  // A drag would fix the y axis of its own chart alone, which then fits no other part of the curve.
+  range.change.connect(() => queueMicrotask(() => { for (const { plot } of charts) plot.y_range.have_updated_interactively = false; }));
+  addEventListener("resize", fit);
   const drag = () => {
     for (const { plot } of charts) plot.toolbar.active_drag = zoom.checked ? plot.toolbar.tools.find((tool) => tool.type === "BoxZoomTool") : null;
   };
@@ -153,6 +262,7 @@ async function draw({ document: saved, images, clock }) {
     }
   });
   drag();
+  fit();
   place();
   paint();
   document.documentElement.dataset.drawn = charts.length;
