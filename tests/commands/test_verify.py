@@ -28,12 +28,13 @@ EXAMPLES = {
     **{f"my_losses:{name}": "--image-size 8" for name in ("MeanTeacher", "BYOL", "Codebook", "LearntWeights")},
 }
 LONG = pytest.mark.long
+pytestmark = pytest.mark.timeout(1000)  # stylegan2 traces for minutes on a busy machine
 
 
 def rows_of(folder, *words, code=0):
     """The rows of verify.json, each verdict with what it says, by the names of the checks."""
     before = {*folder.iterdir()}
-    done = run([sys.executable, "-m", "hvdgan.verify", *words], folder, forked=True)
+    done = run([sys.executable, "-m", "hvdgan.verify", *words], folder, forked=True, seconds=900)
     assert done.returncode == code, done.stdout + done.stderr
     assert {path.name for path in {*folder.iterdir()} - before} - {"__pycache__"} == {"verify.json"}
     results = json.loads((folder / "verify.json").read_text())

@@ -110,7 +110,7 @@ EXAMPLES = {
     "my_gan:MyGAN": "--image-size 8",
     "my_conv_gan:MyConvGAN": "--image-size 8 --width 2",
     "my_translator:MyTranslator": "--image-size 8 --width 2",
-    "my_table_gan:MyTableGAN": "--data data.npy --width 2 --values "
+    "my_table_gan:MyTableGAN": "--data data.npy --width 2 --pack 2 --values "
     + ";".join(f"{number}=none" for number in range(7)),
     "my_audio_gan:MyAudioGAN": "--data data.npy --axes WC --width 2",
     **{f"my_losses:{name}": "--image-size 8" for name in ("MeanTeacher", "BYOL", "Codebook", "LearntWeights")},
