@@ -82,11 +82,7 @@ class EqualisedConv(layers.Layer):
 
 @register
 class Resample(layers.Layer):
-    """Halve or double images (B, H, W, C) with the filter, each channel by itself; outside there are zeros.
-
-    Args:
-        up: True to double, False to halve.
-    """
+    """Halve images (B, H, W, C), or double them if `up`, with the filter on each channel, and zeros outside."""
 
     def __init__(self, *, up: bool = False, **keywords: Any) -> None:
         super().__init__(**keywords)
@@ -95,14 +91,9 @@ class Resample(layers.Layer):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if not self.up:
             return _blur(x, edge=1, stride=2)
-        batch, height, width = tf.unstack(tf.shape(x)[:3])
-        shape, padding = (batch, 2 * height, 2 * width, x.shape[-1]), [[0, 0], [1, 1], [1, 1], [0, 0]]
-        # The transpose of the halving: at each pixel it adds up a quarter of its weights.
-        return tf.nn.depthwise_conv2d_backprop_input(shape, 4.0 * _filters(x), x, (1, 2, 2, 1), padding)
-
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
-        batch, height, width, channels = input_shape
-        return batch, *(2 * size if self.up else size // 2 for size in (height, width)), channels
+        # The transpose of the halving, times 4, because at each pixel it adds up a quarter of its weights.
+        shape, edges = (tf.shape(x)[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), [[0, 0], [1, 1], [1, 1], [0, 0]]
+        return tf.nn.depthwise_conv2d_backprop_input(shape, 4.0 * _filters(x), x, (1, 2, 2, 1), edges)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "up": self.up}
