@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.networks import cpu_or_gpu
-from hvdgan.networks.layers import moved_in_calls, without_batch_statistics
+from hvdgan.networks.layers import joint_means_of, moved_in_calls, without_batch_statistics
 from hvdgan.recipe.stages import Update
 from hvdgan.training.build import Run
 from hvdgan.training.optimizers import values_of
-from hvdgan.training.repeatable import operations
+from hvdgan.training.repeatable import Handles, captured_by, operations
 from hvdgan.training.step import Data, StageStep, used
 
 MOST = 8
@@ -30,8 +30,8 @@ _ROUNDING_OF_GPUS = 0.02  # they multiply in TF32, whose mantissa has 10 bits
 class MeanCheck:
     """Compares the gradients of a stage's updates, of the first samples of this rank's slice of a batch.
 
-    Left out are updates that use batch.mean, batch.sum or batch.gather, that have reduce=False, that call Python, or
-    that cannot be computed of half the samples.
+    Left out are updates that use batch.mean, batch.sum or batch.gather, that move an average of all ranks, that have
+    reduce=False, that call Python, or that cannot be computed of half the samples.
     """
 
     def __init__(self, run: Run, step: StageStep, data: Data) -> None:
@@ -48,6 +48,7 @@ class MeanCheck:
         configs = [dataclasses.replace(config, global_batch_size=count, accumulate=parts) for parts in (1, 2)]
         self._steps = [StageStep(run.recipe, state, step.stage, Ranks(), each) for each in configs if count]
         self._functions = dict[tuple[str, int], Any]()
+        self._averages = {id(each.value.handle) for net in step.networks.values() for each in joint_means_of(net)}
         self._rounding = _ROUNDING[config.precision]
         if cpu_or_gpu.chosen().own_memory:
             self._rounding = max(self._rounding, _ROUNDING_OF_GPUS)
@@ -104,9 +105,17 @@ class MeanCheck:
             if (update.name, which) not in self._functions:
                 function = tf.function(compute, autograph=False).get_concrete_function(*arguments)
                 self._functions[update.name, which] = function
-                if any("PyFunc" in chain[-1].type for chain, _ in operations(function.graph)):
-                    raise NotImplementedError  # its Python code may keep a state
+                if any(
+                    self._is_beyond(chain[-1], handles)
+                    for chain, handles in operations(function.graph, captured_by(function))
+                ):
+                    raise NotImplementedError
             return self._functions[update.name, which](*arguments)
         finally:
             for variable, value in kept:
                 variable.assign(value)
+
+    def _is_beyond(self, operation: tf.Operation, handles: Handles) -> bool:
+        """Whether it may keep a state of its own in Python, or assigns an average, which is of all samples."""
+        assigned = operation.inputs[0] if operation.type.startswith("Assign") else None
+        return "PyFunc" in operation.type or id(handles.get(id(assigned))) in self._averages

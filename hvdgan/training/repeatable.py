@@ -44,6 +44,11 @@ def operations(
             yield from operations(inner, _handles_in(inner, operation, handles), (*chain, operation))
 
 
+def captured_by(function: "tf.types.experimental.ConcreteFunction") -> Handles:
+    """The handles of the variables that a traced function uses."""
+    return {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+
+
 def _handles_in(inner: tf.Graph, caller: tf.Operation, handles: Handles) -> Handles:
     # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
     pairs = zip(reversed(caller.inputs), reversed(inner.inputs), strict=False)
@@ -117,7 +122,7 @@ def refuse_unrepeatable(
     saved = {id(variable.value.handle) for variable in (*state.tensors().values(), *kept)}
     frozen = {id(variable.value.handle) for network in state.frozen.values() for variable in network.variables}
     _note_outside(function, state, saved | frozen)
-    outside = {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
+    outside = captured_by(function)
     untrained = _untrained(function, state) if scopes else set()
     of_python, untrained_reads = [], []
     for chain, handles in operations(function.graph, outside):
