@@ -29,6 +29,7 @@ another rounding. In these networks this is rare, and costs 5e-5 at a learning r
 sngan, stylegan2, vae_gan and pix2pix differ by 1e-4 to 2e-2 if only the order of summation changes."""
 STAGES = {
     "completion": "--stages completion={0},discriminator={0},joint={0}",
+    "r3gan": "--stages burn_in={0},rest={0}",
     "srgan": "--stages pixel={0},adversarial={0}",
 }
 """flags for the steps of recipes of several stages"""

@@ -81,6 +81,25 @@ class EqualisedConv(layers.Layer):
 
 
 @register
+class Resample(layers.Layer):
+    """Halve images (B, H, W, C), or double them if `up`, with the filter on each channel, and zeros outside."""
+
+    def __init__(self, *, up: bool = False, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.up = up
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        if not self.up:
+            return _blur(x, edge=1, stride=2)
+        # The transpose of the halving, times 4, because at each pixel it adds up a quarter of its weights.
+        shape, edges = (tf.shape(x)[0], 2 * x.shape[1], 2 * x.shape[2], x.shape[3]), [[0, 0], [1, 1], [1, 1], [0, 0]]
+        return tf.nn.depthwise_conv2d_backprop_input(shape, 4.0 * _filters(x), x, (1, 2, 2, 1), edges)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "up": self.up}
+
+
+@register
 class MinibatchStddev(layers.Layer):
     """Add a channel to images or volumes: the standard deviation over a group, averaged over pixels and channels.
 
@@ -169,6 +188,10 @@ def _turned(kernel: tf.Tensor) -> tf.Tensor:
 
 def _blur(images: tf.Tensor, edge: int, stride: int = 1) -> tf.Tensor:
     """Each channel under the filter along both axes, with an edge of zeros, `edge` pixels wide."""
-    filters = np.tile(np.outer(FILTER, FILTER)[..., None, None], (1, 1, images.shape[-1], 1))
     padding = [[0, 0], [edge, edge], [edge, edge], [0, 0]]
-    return tf.nn.depthwise_conv2d(images, tf.constant(filters, images.dtype), (1, stride, stride, 1), padding)
+    return tf.nn.depthwise_conv2d(images, _filters(images), (1, stride, stride, 1), padding)
+
+
+def _filters(images: tf.Tensor) -> tf.Tensor:
+    """The filter along both axes, for each channel."""
+    return tf.constant(np.tile(np.outer(FILTER, FILTER)[..., None, None], (1, 1, images.shape[-1], 1)), images.dtype)

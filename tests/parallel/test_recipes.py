@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from building import assert_equal_gradients, changed, data_of, start_equally, tiny_run, trained, values_of
+from building import assert_equal_gradients, changed, data_of, filled, start_equally, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
 from shared_layers import CoGAN, InsideAnother, TwoOptimizers
 from small import long_but, settings, small, write_showers
@@ -26,7 +26,7 @@ def built(ranks):
 
 def _built(folder, name, ranks, **others):
     recipe, options = small(name)
-    return tiny_run(recipe, options, ranks, **settings(name, folder), **others)
+    return filled(tiny_run(recipe, options, ranks, **settings(name, folder), **others))
 
 
 def assert_owned(run, index, before, after):

@@ -9,6 +9,7 @@ from hvdgan.networks.completion import completion_network, context_discriminator
 from hvdgan.networks.cyclegan import patch_discriminator, resnet_generator
 from hvdgan.networks.dcgan import dcgan_discriminator, dcgan_generator
 from hvdgan.networks.pix2pix import unet_generator
+from hvdgan.networks.r3gan import r3gan_discriminator, r3gan_generator
 from hvdgan.networks.sngan import sngan_discriminator, sngan_generator
 from hvdgan.networks.srgan import picture_discriminator, super_resolution
 from hvdgan.networks.vae_gan import vae_decoder, vae_discriminator, vae_encoder
@@ -40,6 +41,7 @@ def test_every_size_has_its_networks(name, size, channels):
 
 
 OF_64, OF_256 = ({"image_size": size, "channels": 3, "nf": 64} for size in (64, 256))
+R3GAN_256 = {**OF_256, "nf": 96, "blocks": 2, "group_width": 16}
 PUBLISHED = {
     # The reference implementation has no output biases.
     dcgan_generator: ({**OF_64, "latent_size": 100}, 3_576_704 + 3),
@@ -52,6 +54,9 @@ PUBLISHED = {
     # Table 4; a convolution has 9 * in * out + out, a shortcut in * out + out, a BatchNorm 2 * in.
     sngan_generator: ({"image_size": 32, "channels": 3, "nf": 64, "latent_size": 128}, 4_276_739),
     sngan_discriminator: ({"image_size": 32, "channels": 3, "nf": 64}, 1_053_825),
+    # Table 2 has 23.058 and 23.010 million.
+    r3gan_generator: ({**R3GAN_256, "latent_size": 64}, 23_057_952),
+    r3gan_discriminator: (R3GAN_256, 23_009_568),
     # 1,549,462 with one slope per PReLU and biases in front of BatchNorm.
     super_resolution: ({"factor": 4, "channels": 3, "nf": 64, "blocks": 16}, 1_548_547),
     picture_discriminator: ({"image_size": 96, "channels": 3, "nf": 64}, 23_563_649),

@@ -90,6 +90,15 @@ def trained(run: Run, steps: int = 20, stage: int = 0) -> dict[str, np.ndarray]:
     return values_of(run)
 
 
+def filled(run: Run) -> Run:
+    """Fill kernels that begin with zeros, as the last of r3gan's blocks, which let no gradient through."""
+    for network in run.state.networks.values():
+        for variable in network.trainable_variables:
+            if variable.name == "kernel" and not variable.numpy().any():
+                variable.assign(0.3 * tf.random.stateless_normal(variable.shape, (0, 1)))
+    return run
+
+
 def start_equally(*runs: Run) -> None:
     """Give all runs the variables of the first, and new optimizers."""
     fresh = values_of(runs[0])

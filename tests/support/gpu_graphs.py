@@ -118,7 +118,8 @@ class _Walk:
     def _one(self, operation: tf.Operation, given: list[bool]) -> list[bool]:
         """The memory of an operation's results."""
         if operation.type in _CALLS:
-            return self.through(*_functions(operation, "f"), given)
+            # A second gradient of a function that XLA compiles appends outputs, which its earlier calls do not have.
+            return self.through(*_functions(operation, "f"), given)[: len(operation.outputs)]
         if operation.type in _BRANCHES:
             self._need(operation, given[:1])
             return self._branches(operation, given[1:])

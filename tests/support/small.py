@@ -23,6 +23,7 @@ _OPTIONS = {
     "downscale": {"nf": 2, "blocks": 1, "noise_channels": 2, "steps": 3, "n_critic": 1},
     "pix2pix": {"nf": 2, "steps": 3, "outputs": "images=l1:100,half=mse:10"},
     "progressive": {"nf": 2, "latent_size": 4, "fade_steps": 3, "size_steps": 3, "steps": 3},
+    "r3gan": {"nf": 2, "blocks": 1, "latent_size": 4, "burn_in_steps": 3, "steps": 3},
     "sngan": {"nf": 2, "steps": 3, "d_updates": 1},
     "srgan": {"nf": 2, "blocks": 1, "pixel_steps": 3, "steps": 3},
     "stylegan2": {
