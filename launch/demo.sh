@@ -9,7 +9,7 @@ run_dir="${RUN_DIR:-runs/demo}"
 if [[ -x .venv/bin/python ]]; then export VIRTUAL_ENV="$PWD/.venv" PATH="$PWD/.venv/bin:$PATH"; fi
 
 launch/single_node.sh ${CONTROLLER:+"--$CONTROLLER"} -np "${RANKS:-2}" -- \
-  --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 1600 --run-dir "$run_dir" "$@"
+  --recipe dcgan --data digits --nf 32 --learning-rate 5e-4 --steps 900 --run-dir "$run_dir" "$@"
 
 samples=("$run_dir"/samples/step-*.png)
 echo

@@ -120,7 +120,7 @@ class Grids:
         self._sampler, self._folder, self._record = sampler, folder, record
         self._executor, self._wait, self._is_root = executor, wait, is_root
         self._writing: Future[None] | None = None
-        self._is_new = True
+        self._is_new = self._is_unseen = True
 
     def write_real(self, done: int) -> None:
         """Write the grid of real images of a run that begins after `done` steps."""
@@ -152,6 +152,9 @@ class Grids:
             was_drawn = path.exists()
             self._sampler.save(path, samples)
             self._record.picture(done, what, path, repeated=was_drawn)
+            if what == "samples" and done and self._is_unseen:
+                self._is_unseen = False
+                self._record.say(f"samples after {done:,} steps: {path}")
 
 
 def _readable(source: Samples) -> dict[str, np.ndarray]:

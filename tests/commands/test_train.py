@@ -53,6 +53,9 @@ def test_a_terminal_shows_speed_and_losses_which_the_log_has_too(tmp_path, colum
     log = (tmp_path / "runs" / "tiny.Tiny" / "log.txt").read_text()
     lines = re.findall(r" step (\d+)/300 adversarial fool/loss [\d.]+ judge/loss [\d.]+ [\d.]+ images/s, ", log)
     assert lines == ["50", "100", "150", "200", "250", "300"]
+    assert re.findall(r" samples after (\d+) steps: (\S+)", log) == [
+        ("100", "runs/tiny.Tiny/samples/step-00000100.png")
+    ]
 
 
 def test_a_full_disk_under_the_log_of_a_job_is_no_failure_of_the_run(tmp_path):
