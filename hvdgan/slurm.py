@@ -145,7 +145,7 @@ class Job:
 
     def check_run(self, command: "Command") -> None:
         """Refuse a run that could not be divided among the job's ranks; those of an elastic job may be fewer."""
-        from hvdgan.training.build import check_batch
+        from hvdgan.training.batch_sizes import check_batch
 
         if self.launcher != "elastic":
             check_batch(command.config, command.recipe, self.nodes * self.ranks_per_node)

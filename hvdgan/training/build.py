@@ -30,11 +30,12 @@ from hvdgan.recipe.augment import check_augmentations, check_flips
 from hvdgan.recipe.contract import check_methods, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import ArraysByName
 from hvdgan.recipe.loading import digests_of_files
-from hvdgan.recipe.recipe_errors import Mistake, check, described
+from hvdgan.recipe.recipe_errors import Mistake, check
 from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import EMA_DECAY, Config, to_json
+from hvdgan.training.batch_sizes import check_micro_batches, check_packs
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
 from hvdgan.training.optimizers import check_optimizers
@@ -377,35 +378,3 @@ def _on_all(ranks: Ranks, recipe: type[Recipe], work: Callable[[], T], name: str
 
     # A file that the recipe reads may be missing on one host only.
     return shared_errors.on_all(checked, ranks, name, names_rank=True)
-
-
-def check_batch(config: Config, recipe: Recipe | type[Recipe], size: int) -> Ranks:
-    """Refuse a global batch that this many ranks cannot share; returns the first of them."""
-    ranks = Ranks(size=size)
-    check_micro_batches(ranks, config)
-    check_packs(ranks, config, recipe)
-    return ranks
-
-
-def check_packs(ranks: Ranks, config: Config, recipe: Recipe | type[Recipe]) -> None:
-    """Refuse a slice of the global batch that the recipe's losses cannot cut into packs."""
-    fits = isinstance(recipe.pack, int) and recipe.pack > 0
-    check(fits, f"pack is {described(recipe.pack)}; it must be a number of samples, as in pack = 4")
-    first, past = ranks.slice_of(config.global_batch_size)
-    if (count := (past - first) // config.accumulate) % recipe.pack:
-        unit = ranks.size * config.accumulate * recipe.pack
-        where = "rank's" if config.accumulate == 1 else "micro-batch's"
-        raise UserError(
-            f"--global-batch-size {config.global_batch_size}: a {where} {count} samples cannot be cut into packs of "
-            f"{recipe.pack}; take a multiple of {unit}"
-        )
-
-
-def check_micro_batches(ranks: Ranks, config: Config) -> None:
-    """Refuse a slice of the global batch that --accumulate cannot cut."""
-    first, past = ranks.slice_of(config.global_batch_size)
-    if (past - first) % config.accumulate:
-        raise UserError(
-            f"--accumulate {config.accumulate}: a rank's {past - first} images of each global batch of "
-            f"{config.global_batch_size} cannot be cut into {config.accumulate} equal micro-batches"
-        )

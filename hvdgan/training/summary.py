@@ -35,7 +35,8 @@ from hvdgan.runs.events import End, NetworkFacts, Recovery, StageFacts, Start, U
 from hvdgan.settings.config import Config, to_json
 from hvdgan.settings.file import as_words
 from hvdgan.training.averages import RAMP_UP
-from hvdgan.training.build import Run, check_batch, make_trainable
+from hvdgan.training.batch_sizes import check_batch
+from hvdgan.training.build import Run, make_trainable
 from hvdgan.training.changes import named_steps, stage_steps
 from hvdgan.training.page import FILE
 from hvdgan.training.record import Record
