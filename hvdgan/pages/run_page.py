@@ -110,7 +110,8 @@ def _commands(run: RunFacts, status: RunStatus) -> Rows:
     if status.state == "running":
         rows.append(["Save and stop it", f"touch {folder}/stop"])
     if run.newest is not None:
-        rows.append(["Draw samples", f"hvdgan sample {folder} --out samples.png"])
+        conditions = (f" --condition {shlex.quote(f'{name}=NUMBER')}" for name in run.setting("conditions", list) or ())
+        rows.append(["Draw samples", f"hvdgan sample {folder} --out samples.png{''.join(conditions)}"])
         rows.append(["Measure its quality", f"hvdgan evaluate {folder}"])
         export = f"hvdgan export {folder} --only {network} --out {network}.keras"
         rows += [["Export it for Keras", export]] * bool(network)

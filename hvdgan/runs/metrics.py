@@ -198,16 +198,22 @@ class Metrics:
         return steps[measured], seconds[measured]
 
     def add_evaluations(self, evaluations: Sequence[Facts]) -> None:
-        """Add the curves of metrics that hvdgan evaluate has measured, if all was measured as the latest was."""
+        """Add the curves of metrics that hvdgan evaluate has measured, if all was measured as the latest was.
+
+        If the run has measured such a metric itself, the name of the curve has the number of samples, too.
+        """
         found: dict[str, dict[int, float]] = {}
         measured_with = [", ".join(f"{key} {each[key]}" for key in _COMPARED if key in each) for each in evaluations]
         if len(set(measured_with)) > 1:
             self.compared = measured_with[-1]
         for record, how in zip(evaluations, measured_with, strict=True):
             for name, value in record.items():
-                is_new = name.startswith("eval/") and name not in self.series
-                if is_new and how == measured_with[-1] and isinstance(value, float):
-                    found.setdefault(name, {})[record["step"]] = value
+                if not (name.startswith("eval/") and how == measured_with[-1] and isinstance(value, float)):
+                    continue
+                of_run = self.series.get(name, Series(name)).curve()[1]
+                if value not in of_run:
+                    shown = f"{name}, {record['samples']:,} samples" if name in self.series else name
+                    found.setdefault(shown, {})[record["step"]] = value
         for name, values in found.items():
             self.series[name] = Series(name)
             self.series[name].add(np.array([*values], np.int64), np.array([*values.values()], np.float64))

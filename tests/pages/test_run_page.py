@@ -3,6 +3,7 @@ Modules: pages.run_facts, pages.curves, pages.several_runs"""
 
 import dataclasses
 import html
+import json
 import re
 import shlex
 import urllib.parse
@@ -129,6 +130,15 @@ def test_evaluations_that_cannot_be_compared_are_not_joined(tmp_path, others):
     assert "measured as the latest was, with features digits.keras, samples 100, real_samples 100, bins 2." in page
 
 
+def test_what_is_measured_afterwards_stands_with_what_the_run_has_measured(tmp_path):
+    own = [{"step": step, "eval/fid": 9.0 - step, "samples": 512} for step in (1, 2)]
+    lines = "".join(record(each["step"], **{"eval/fid": each["eval/fid"]}) for each in own)
+    write(tmp_path, metrics=lines, evaluations=[*own, {"step": 2, "eval/fid": 5.0, "samples": 50_000}])
+    charts = page_facts.charts(made(tmp_path))
+    assert charts["eval/fid"][0][2].tolist() == [8.0, 7.0]
+    assert charts["eval/fid, 50,000 samples"][0][2].tolist() == [5.0]
+
+
 def test_commands_to_copy_and_links_lead_to_the_run(tmp_path):
     folder, page = tmp_path / "my run", tmp_path / "pages" / "page.html"
     write(folder, metrics=record(1, loss=1.0), told=[dataclasses.replace(START, networks=[NETWORK])])
@@ -148,6 +158,8 @@ def test_commands_to_copy_and_links_lead_to_the_run(tmp_path):
             assert (page.parent / urllib.parse.unquote(address)).exists(), address
         assert "log.txt" not in header and 'my%20run/metrics.jsonl"' in header
     assert any(command[-1] == "critic.keras" for command in commands)
+    (folder / "config.json").write_text(json.dumps({"conditions": ["scan/dose"]}))
+    assert "--out samples.png --condition scan/dose=NUMBER<" in made(folder)
 
 
 def test_starts_are_listed_with_what_is_not_as_before(tmp_path):

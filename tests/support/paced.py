@@ -19,7 +19,7 @@ def _brake(step) -> np.int64:
 
 
 def _stop(step) -> np.int64:
-    if step >= 0:  # grids of samples draw, too
+    if np.ndim(step) == 0 and step >= 0:  # samples are drawn, too
         os.kill(os.getpid(), signal.SIGUSR2)
     return np.int64(0)
 
