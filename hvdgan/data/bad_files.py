@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -98,7 +99,9 @@ def refuse_if_too_many(
     """Raise an error, which names the first broken files, if more of the `total` files are broken than allowed."""
     if len(bad_files) / total <= max_bad_fraction:
         return
+    enough = math.ceil(100 * len(bad_files) / total) / 100
     raise error(
         f"{flag}{name}: {len(bad_files)} of {total} samples cannot be read: {in_words(bad_files)}; "
-        f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g})"
+        f"repair or remove them, or allow them with --max-bad-fraction (now {max_bad_fraction:g}), "
+        f"such as {enough:g}"
     )

@@ -91,7 +91,7 @@ def test_too_many_broken_images_stop_the_run(capfd):
     # Other threads, which read ahead, may have found more by then.
     counted = re.match(r"--data numbered: (\d+) of 100 samples cannot be read: found earlier\.png", message)
     assert counted and 13 <= int(counted[1]) <= 40
-    assert "--max-bad-fraction (now 0.12)" in message and "\n" not in message
+    assert "--max-bad-fraction (now 0.12), such as 0.1" in message and "\n" not in message
     assert "Traceback" not in capfd.readouterr().err
     with batches_of(numbered(5, broken=range(5))) as batches, pytest.raises(RunError, match="none of its 5 samples"):
         next(batches)
