@@ -64,7 +64,8 @@ def of_networks(trained: TrainedNetworks, folder: str) -> dict[str, Pair]:
         given = [random.normal(size=(_COUNT, *shape)).astype(np.float32) for shape in shapes]
         network.export(f"{folder}/{name}", verbose=False)
         args = given[0] if len(given) == 1 else given
-        outputs = (network(args), tf.saved_model.load(f"{folder}/{name}").serve(args))
+        loaded = tf.saved_model.load(f"{folder}/{name}")  # it owns the variables
+        outputs = network(args), loaded.serve(args)
         for number, pair in enumerate(zip(*map(keras.tree.flatten, outputs), strict=True)):
             found[f"{name}/{number}"] = pair[0].numpy(), pair[1].numpy()
     return found
