@@ -61,7 +61,7 @@ class Pace:
         else:
             return True
         if not self._was_said:
-            say(f"{where}: no comparison with real samples: {why}; --eval-samples {self._count} makes each")
+            say(f"{where}: no comparison with real samples: {why}; --eval-samples {self._count} always compares")
         self._was_said = True
         return False
 

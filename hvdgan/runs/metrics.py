@@ -210,10 +210,12 @@ class Metrics:
             for name, value in record.items():
                 if not (name.startswith("eval/") and how == measured_with[-1] and isinstance(value, float)):
                     continue
-                of_run = self.series.get(name, Series(name)).curve()[1]
-                if value not in of_run:
-                    shown = f"{name}, {record['samples']:,} samples" if name in self.series else name
-                    found.setdefault(shown, {})[record["step"]] = value
+                shown, of_run = name, self.series.get(name)
+                if of_run:
+                    if value in of_run.curve()[1] or not isinstance(record.get("samples"), int):
+                        continue
+                    shown = f"{name}, {record['samples']:,} samples"
+                found.setdefault(shown, {})[record["step"]] = value
         for name, values in found.items():
             self.series[name] = Series(name)
             self.series[name].add(np.array([*values], np.int64), np.array([*values.values()], np.float64))
