@@ -342,7 +342,7 @@ def _check_memory(source: Samples, peers: Peers) -> None:
     if free is None or needed <= _MEMORY_FRACTION * free:
         return
     raise UserError(
-        f"--cache memory: {len(source):,} samples of {source.layout.shape} {source.stored_dtype} take "
+        f"--pipeline.cache memory: {len(source):,} samples of {source.layout.shape} {source.stored_dtype} take "
         f"{needed / 1e9:.3g} GB for the {peers.local_size} rank(s) of {os.uname().nodename}, where {free / 1e9:.3g} GB "
         f"are free and at most {_MEMORY_FRACTION:.0%} of that may be used; pack the data with hvdgan prepare instead"
     )

@@ -91,7 +91,7 @@ def input_speed(everyones: Sequence[Sequence[float]], config: Config, *, threads
         return InputSpeed(is_bottleneck=False, text=spent)
     remedies = [] if prepared else ["pack the data once (hvdgan prepare)"]
     if config.pipeline.cache == "none":
-        remedies.append("cache decoded images (--cache memory)")
+        remedies.append("cache decoded images (--pipeline.cache memory)")
     remedies.append(f"if there are idle cores, read with more threads (--pipeline.threads, now {threads})")
     read, computed = (config.global_batch_size / max(seconds, 1e-9) for seconds in (total, total - waited))
     text = (
