@@ -9,7 +9,7 @@
 #   sbatch --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --cpus-per-task=8 --wrap benchmarks/gpu.sh
 #
 #   --out DIR            new folder for the results, logs and runs (default: gpu-TIME)
-#   --only PART,...      parts to run: build, arithmetic, demo, equality, resume, tests, speed, bench, recipes (default:
+#   --only PART,...      parts to run: build, arithmetic, demo, first_steps, equality, resume, tests, speed, bench, recipes (default:
 #                        all); if one of the first two fails the others are not run
 #   --recipe NAME,...    recipes to train in the part recipes (default: all)
 #   --precision NAME,... precisions: float32, mixed_bfloat16, mixed_float16 (default: all)

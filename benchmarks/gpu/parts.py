@@ -27,6 +27,13 @@ EQUAL = {"dcgan": ["--norm", "none", "--learning-rate", "1e-4"], "wgan_gp": ["--
 Adam's first step has the sign of the gradient, so a weight whose gradient is nearly zero may take the other way after
 another rounding. In these networks this is rare, and costs 5e-5 at a learning rate of 1e-4; DCGAN with BatchNorm,
 sngan, stylegan2, vae_gan and pix2pix differ by 1e-4 to 2e-2 if only the order of summation changes."""
+FIRST = {
+    "dcgan": "--nf 16 --global-batch-size 32",
+    "sngan": "--nf 4 --global-batch-size 16",
+    "stylegan2": "--nf 8 --latent-size 64 --global-batch-size 16 --path-length-weight 2",
+    "calo3d": "--nf 2 --global-batch-size 8",
+}
+"""flags of the recipes whose first steps are compared"""
 STAGES = {
     "completion": "--stages completion={0},discriminator={0},joint={0}",
     "r3gan": "--stages burn_in={0},rest={0}",
@@ -127,6 +134,40 @@ def equality(setting: Setting) -> Iterator[Check]:
         done = setting.launch("equality-tests", "pytest", words, 2, **FLOAT32)
         complaint = "" if done.text.count(" passed") == 2 else "not both ranks ran the tests"
         yield judged(f"tests/parallel on two ranks: {', '.join(names)}", done, complaint=complaint)
+
+
+def first_steps(setting: Setting) -> Iterator[Check]:
+    """Compare the losses and the norms of the gradients of the first step on the GPU with those on the CPU.
+
+    Both begin with the same weights, images and noise, so nothing but rounding is between them. The same run with the
+    CPU's other kernels tells how much rounding is to be expected.
+    """
+    for recipe in (name for name in FIRST if name in setting.recipes):
+        words = f"--recipe {recipe} {FIRST[recipe]} --max-steps 3 --log-every 1 --report never --eval-samples 0"
+        data = _showers(setting, small=True) if recipe == "calo3d" else "--data digits"
+        found: dict[str, dict[str, float]] = {}
+        places = {"gpu": FLOAT32, "cpu": {"CUDA_VISIBLE_DEVICES": ""}}
+        for place, more in {**places, "other": {**places["cpu"], "TF_ENABLE_ONEDNN_OPTS": "0"}}.items():
+            run_dir = setting.out / "runs" / f"first-{recipe}-{place}"
+            flags = [*words.split(), *data.split(), "--sample-every", "0", "--run-dir", str(run_dir)]
+            done = setting.run(f"first-{recipe}-{place}", [sys.executable, "-m", "hvdgan.train", *flags], **more)
+            if done.code != 0:
+                break
+            found[place] = {k: v for k, v in records(run_dir)[0].items() if k.endswith(("/loss", "/gradient_norm"))}
+        if done.code != 0:
+            yield judged(f"{recipe}: first step", done)
+            continue
+        apart = {
+            place: {name: abs(found[place][name] - true) / abs(true) for name, true in found["cpu"].items() if true}
+            for place in ("gpu", "other")
+        }
+        worst, yardstick = (max(each.values()) for each in apart.values())
+        said = f"losses and gradients differ by up to {worst:.2g}, with other kernels of the CPU by {yardstick:.2g}"
+        table = [
+            f"{name}: {found['cpu'][name]:.9g} {value:.2g} {apart['other'][name]:.2g}"
+            for name, value in apart["gpu"].items()
+        ]
+        yield judged(f"{recipe}: first step", done, said, "" if worst <= BOUND else said, table)
 
 
 def _compared(name: str, one: tuple[Done, Path], other: tuple[Done, Path]) -> Check:
@@ -246,26 +287,29 @@ def table_of(done: Done, head: str) -> list[str]:
 
 def recipes(setting: Setting) -> Iterator[Check]:
     """Train every recipe in every precision, and DCGAN on all ranks with each option: finite losses, rate, memory."""
-    showers = setting.out / "runs" / "showers.npz"
-    showers.parent.mkdir(parents=True, exist_ok=True)
     for precision in setting.precisions:
         for recipe in setting.recipes:
             data = f"--data digits --image-size {32 if setting.small else 64}"
-            if recipe == "calo3d":
-                size = "--num 64 --size 8" if setting.small else "--num 2000 --size 32"
-                make = [sys.executable, ROOT / "examples" / "data" / "showers.py", "--out", showers, *size.split()]
-                if not showers.exists() and (made := setting.run("showers", make)).code != 0:
-                    yield judged("showers", made)
-                    continue
-                data = f"--data {showers}:ECAL --axes DHW --conditions energy,theta --values power:0.85"
+            data = _showers(setting, small=setting.small) if recipe == "calo3d" else data
             extra = "--path-length-weight 2" if recipe == "stylegan2" else ""
             words = f"--recipe {recipe} {data} {extra} --global-batch-size {8 if setting.small else 64}"
             yield _trained(setting, f"{recipe}, {precision}", recipe, f"{words} --precision {precision}")
-        for option in OPTIONS:
+        for option in OPTIONS if "dcgan" in setting.recipes else ():
             size, images = (32, 4) if setting.small else (64, 64)
             words = f"--recipe dcgan --data synthetic --image-size {size} --global-batch-size {images * setting.most}"
             name = f"dcgan {option}, {precision}, {setting.most} ranks"
             yield _trained(setting, name, "dcgan", f"{words} --precision {precision} {option}", setting.most)
+
+
+def _showers(setting: Setting, *, small: bool) -> str:
+    """Make showers, unless they are there, and return the flags that train on them."""
+    showers = setting.out / "runs" / "showers.npz"
+    showers.parent.mkdir(parents=True, exist_ok=True)
+    size = "--num 64 --size 8" if small else "--num 2000 --size 32"
+    make = [sys.executable, ROOT / "examples" / "data" / "showers.py", "--out", showers, *size.split()]
+    if not showers.exists() and (made := setting.run("showers", make)).code != 0:
+        raise RuntimeError(f"there are no showers: {made.errors}")
+    return f"--data {showers}:ECAL --axes DHW --conditions energy,theta --values power:0.85"
 
 
 def _trained(setting: Setting, name: str, recipe: str, words: str, ranks: int = 1) -> Check:
@@ -314,6 +358,7 @@ def last_line(done: Done) -> str:
 
 
 PARTS: dict[str, Callable[[Setting], Iterator[Check]]] = {
-    each.__name__: each for each in (build, arithmetic, demo, equality, resume, tests, speed, bench, recipes)
+    each.__name__: each
+    for each in (build, arithmetic, demo, first_steps, equality, resume, tests, speed, bench, recipes)
 }
 """what tells most in the shortest time comes first, because a machine may be had for some minutes only"""
