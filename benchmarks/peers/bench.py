@@ -1,8 +1,9 @@
-"""Compares hvdgan with other programs on the same DCGAN: each runs in turn, several times.
+"""Compares hvdgan with other programs on the same networks: each runs in turn, several times.
 
 make bench                                     about 20 minutes on two quiet cores; bench-TIME.json holds it
 make bench ARGS="--only 'hvdgan*,ddp' --repeats 3 --json three.json"
 python benchmarks/peers/bench.py --device gpu --batch-size 16,64,128
+python benchmarks/peers/bench.py --device gpu --batch-size 64 --network stylegan2
 
 A run is the rate from the end of the warm-up to the last step, the time from the command to the end of the first step,
 and the largest peak memory of a rank (on a GPU the GPU's, with the share of the time in which it computed).
@@ -28,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import processes
-from work import ADAM, LATENT_SIZE, Work
+from work import ADAM, LATENT_SIZE, StyleGAN2, Work
 
 from hvdgan.diagnostics.installation import cpu_name
 from hvdgan.launching.programs import output_of
@@ -49,6 +50,21 @@ SEVERAL = {
     "gpu": ["horovod-gloo", "mirrored", "ddp", "hvdgan-gloo"],
 }
 PROGRAMS = [*ONE["gpu"], *SEVERAL["cpu"]]
+DEFAULTS = {
+    "dcgan": {"nf": 64, "warm_up": 5, "steps": 15},
+    "stylegan2": {"nf": 32, "warm_up": StyleGAN2.R1_EVERY, "steps": 4 * StyleGAN2.R1_EVERY},
+}
+CYCLE = {"dcgan": 1, "stylegan2": StyleGAN2.R1_EVERY}
+"""steps after which the updates of a step repeat, of which warm-up and measured steps are multiples"""
+OPTIONS = {
+    "dcgan": {"latent-size": LATENT_SIZE, "learning-rate": ADAM["learning_rate"], "beta-1": ADAM["beta_1"]},
+    "stylegan2": {},
+}
+"""flags of the recipe, where its defaults are not those of the other programs"""
+LOSSES = {
+    "dcgan": {"generator/loss", "discriminator/loss"},
+    "stylegan2": {"judge/loss", "r1/loss", "fool/loss"},
+}
 FIGURES = {"images_per_sec": 1, "start_seconds": 1, "peak_mb": 0, "gpu_busy": 2}
 """figures of a run, with the decimals of the table"""
 Run = dict[str, Any]
@@ -72,7 +88,9 @@ def main() -> int:
                 what = f"{program}, {precision}, {batch_size} images"
                 out = folder / f"{repeat}-{precision}-{batch_size}-{program}"
                 kind = {"batch_size": batch_size, "precision": precision, "ranks": ranks_of(program, given.ranks)}
-                sizes = {name: getattr(given, name) for name in ("warm_up", "steps", "device", "image_size", "nf")}
+                sizes = {
+                    name: getattr(given, name) for name in ("warm_up", "steps", "device", "image_size", "nf", "network")
+                }
                 print(f"{repeat + 1} of {given.repeats}: {what}", end=": ", flush=True)
                 try:
                     found = measure(program, Work(out=str(out), **kind, **sizes), given.timeout)
@@ -100,8 +118,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", type=words, default=["float32", "mixed_bfloat16"], help="comma-separated")
     sizes = {"type": lambda text: [positive(word) for word in words(text)], "default": [16]}
     parser.add_argument("--batch-size", **sizes, help="images of a rank, comma-separated (default: 16)")
-    numbers = {"image-size": (64, "pixels"), "nf": (64, "width"), "warm-up": (5, "first steps, not measured")}
-    numbers |= {"steps": (15, "measured steps"), "timeout": (300, "limit of a run (seconds)")}
+    parser.add_argument(
+        "--network", choices=[*DEFAULTS], default="dcgan", help="stylegan2: for programs of one process"
+    )
+    of_networks = {"nf": "width", "warm-up": "first steps, not measured", "steps": "measured steps"}
+    for name, what in of_networks.items():
+        known_defaults = ", ".join(
+            f"{each[name.replace('-', '_')]} for {network}" for network, each in DEFAULTS.items()
+        )
+        parser.add_argument(f"--{name}", type=positive, help=f"{what} (default: {known_defaults})")
+    numbers = {"image-size": (64, "pixels"), "timeout": (300, "limit of a run (seconds)")}
     for name, (default, what) in numbers.items():
         parser.add_argument(f"--{name}", type=positive, default=default, help=f"{what} (default: {default})")
     when = time.strftime("bench-%Y%m%d-%H%M%S.json")
@@ -111,12 +137,20 @@ def arguments() -> argparse.Namespace:
     for path in filter(None, (given.json, given.runs)):
         if path.exists() or not path.absolute().parent.is_dir():
             parser.error(f"{path}: exists, or is in a folder that does not; give a new name")
-    given.programs = [*ONE[given.device], *(SEVERAL[given.device] if given.ranks > 1 else [])]
+    for name, default in DEFAULTS[given.network].items():
+        setattr(given, name, getattr(given, name) or default)
+    cycle = CYCLE[given.network]
+    if given.warm_up % cycle or given.steps % cycle:
+        parser.error(f"--network {given.network}: --warm-up and --steps must be multiples of {cycle}")
+    alone = given.ranks == 1 or given.network == "stylegan2"
+    given.programs = [*ONE[given.device], *([] if alone else SEVERAL[given.device])]
     for pattern in given.only or ():
         if not fnmatch.filter(PROGRAMS, pattern):
             parser.error(f"--only {pattern}: no such program; there are {known}")
     if given.only:
         given.programs = [name for name in PROGRAMS if any(fnmatch.fnmatch(name, each) for each in given.only)]
+    if given.network == "stylegan2" and (several := [name for name in given.programs if name in SEVERAL["cpu"]]):
+        parser.error(f"--network stylegan2 is for one process; --only names {', '.join(several)}")
     for name in list(given.programs):
         if why := missing(name):
             given.programs.remove(name)
@@ -187,13 +221,11 @@ def hvdgan(program: str, work: Work) -> list[str]:
     way = program.partition("-")[2]
     launched = ["hvdgan.launch", f"--{way}", "-np", str(work.ranks), "train"]
     settings = {
-        "recipe": "dcgan",
+        "recipe": work.network,
         "data": "synthetic",
         "image-size": work.image_size,
         "nf": work.nf,
-        "latent-size": LATENT_SIZE,
-        "learning-rate": ADAM["learning_rate"],
-        "beta-1": ADAM["beta_1"],
+        **OPTIONS[work.network],
         "global-batch-size": work.batch_size * work.ranks,
         "precision": work.precision,
         "steps": work.warm_up + work.steps,
@@ -261,7 +293,7 @@ def from_hvdgan(work: Work, records: dict[int, float]) -> dict[str, float]:
     run = Path(work.out, "run")
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         # A loss is missing if every step since the last record was skipped.
-        if not {"generator/loss", "discriminator/loss"} <= {k for k, v in json.loads(line).items() if v is not None}:
+        if not LOSSES[work.network] <= {k for k, v in json.loads(line).items() if v is not None}:
             raise Failed(f"a loss is not finite: {line}")
     begin, end = records[work.warm_up], records[work.warm_up + work.steps]
     first = begin - (work.warm_up - 1) * (end - begin) / work.steps

@@ -1,8 +1,8 @@
-"""The same DCGAN in plain Keras, alone and over ranks: `python keras_peers.py PROGRAM WORK`, with the work as JSON.
+"""The same networks in plain Keras, alone and over ranks: `python keras_peers.py PROGRAM WORK`, with the work as JSON.
 
 keras, keras-jit: one process and a tf.function. horovod: Horovod with its defaults, as in its TensorFlow 2 example,
 adapted to Keras 3. multiworker: MultiWorkerMirroredStrategy with its defaults; TF_CONFIG names the workers. mirrored:
-MirroredStrategy, one process for all devices.
+MirroredStrategy, one process for all devices. StyleGAN2 is in keras_stylegan2.py, for one process.
 """
 
 import json
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import keras
+import keras_stylegan2
 import tensorflow as tf
 from keras import layers
 from work import ADAM, CHANNELS, LATENT_SIZE, POOL, Work, pin, train
@@ -58,6 +59,7 @@ class Trainer:
         self.optimizers = [keras.optimizers.Adam(**ADAM) for _ in self.networks]
         for network, optimizer in zip(self.networks, self.optimizers, strict=True):
             optimizer.build(network.trainable_variables)
+        self.updates = [(1, self.step)]
 
     def step(self, pixels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """One update of the discriminator, then one of the generator; pixels (B, H, W, C) uint8."""
@@ -114,14 +116,19 @@ def gpu_bytes() -> int:
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
 
-def run(work: Work, rank: int, trainer: Trainer, *, jit: bool = False) -> None:
+def run(work: Work, rank: int, trainer: Trainer | keras_stylegan2.Trainer, *, jit: bool = False) -> None:
     """Train one rank."""
-    step, batches = tf.function(trainer.step, jit_compile=jit), pool(work, rank)
+    updates = [(every, tf.function(update, jit_compile=jit)) for every, update in trainer.updates]
+    batches = pool(work, rank)
+
+    def step(number: int) -> list[tf.Tensor]:
+        due = [update for every, update in updates if (number + 1) % every == 0]
+        return [loss for update in due for loss in update(batches[number % POOL])]
 
     def weights() -> list[float]:
         return [total(variable.value) for variable in trainer.trained]
 
-    train(work, rank, trainer.parameters, lambda number: step(batches[number % POOL]), weights, gpu_bytes)
+    train(work, rank, trainer.parameters, step, weights, gpu_bytes)
 
 
 def run_horovod(work: Work) -> None:
@@ -194,7 +201,8 @@ def main(program: str, work: Work) -> None:
         run_strategy(work, tf.distribute.MirroredStrategy(names), 0)
     else:
         pin(work, 0)
-        run(work, 0, Trainer(work, plain), jit=program == "keras-jit")
+        trainer = keras_stylegan2.Trainer(work) if work.network == "stylegan2" else Trainer(work, plain)
+        run(work, 0, trainer, jit=program == "keras-jit")
 
 
 if __name__ == "__main__":

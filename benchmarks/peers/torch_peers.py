@@ -1,7 +1,8 @@
-"""The same DCGAN in PyTorch, made fast: `python torch_peers.py PROGRAM WORK`, with the work as JSON.
+"""The same networks in PyTorch, made fast: `python torch_peers.py PROGRAM WORK`, with the work as JSON.
 
 channels_last, one generator forward for both updates, fused Adam, cuDNN's tuning. torch: one process. torch-compile:
 the same with torch.compile. ddp: DistributedDataParallel over Gloo, or over NCCL on GPUs, started by torchrun.
+StyleGAN2 is in torch_stylegan2.py, for one process.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 
 import torch
+import torch_stylegan2
 from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -52,13 +54,13 @@ class Trainer:
 
     Args:
         work: settings of the run; the precision mixed_bfloat16 is autocast.
-        rank: seed of the pixels.
+        pool: batches of pixels.
         over_ranks: True to let DistributedDataParallel reduce the gradients.
         compiled: True for torch.compile.
     """
 
-    def __init__(self, work: Work, rank: int, *, over_ranks: bool, compiled: bool) -> None:
-        self.work, on_gpu = work, work.device == "gpu"
+    def __init__(self, work: Work, pool: list[torch.Tensor], *, over_ranks: bool, compiled: bool) -> None:
+        self.work, self.pool, on_gpu = work, pool, work.device == "gpu"
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         torch.backends.cudnn.benchmark = on_gpu
         self.plain = [network.to(self.device) for network in networks(work)]
@@ -74,11 +76,6 @@ class Trainer:
         self.generator, self.discriminator = called
         adam = {"lr": ADAM["learning_rate"], "betas": (ADAM["beta_1"], 0.999), "fused": True}
         self.optimizers = [torch.optim.Adam(network.parameters(), **adam) for network in self.plain]
-        torch.manual_seed(rank)
-        shape = (work.batch_size, CHANNELS, work.image_size, work.image_size)
-        pixels = [torch.randint(0, 256, shape, dtype=torch.uint8) for _ in range(POOL)]
-        pixels = [batch.contiguous(memory_format=torch.channels_last) for batch in pixels]
-        self.pool = [batch.pin_memory() for batch in pixels] if on_gpu else pixels
 
     def step(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One update of the discriminator, then one of the generator, on the same fakes; the losses."""
@@ -110,6 +107,15 @@ class Trainer:
         return [float(p.detach().double().sum()) for network in self.plain for p in network.parameters()]
 
 
+def pixel_pool(work: Work, rank: int) -> list[torch.Tensor]:
+    """Batches of random pixels (B, C, H, W) uint8, channels_last, different ones on each rank."""
+    torch.manual_seed(rank)
+    shape = (work.batch_size, CHANNELS, work.image_size, work.image_size)
+    pixels = [torch.randint(0, 256, shape, dtype=torch.uint8) for _ in range(POOL)]
+    pixels = [batch.contiguous(memory_format=torch.channels_last) for batch in pixels]
+    return [batch.pin_memory() for batch in pixels] if work.device == "gpu" else pixels
+
+
 def main(program: str, work: Work) -> None:
     """Run a program."""
     rank = local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -121,7 +127,11 @@ def main(program: str, work: Work) -> None:
     if program == "ddp":
         distributed.init_process_group("nccl" if work.device == "gpu" else "gloo")
         rank = distributed.get_rank()
-    trainer = Trainer(work, rank, over_ranks=program == "ddp", compiled=program == "torch-compile")
+    pool, compiled = pixel_pool(work, rank), program == "torch-compile"
+    if work.network == "stylegan2":
+        trainer = torch_stylegan2.Trainer(work, pool, compiled=compiled)
+    else:
+        trainer = Trainer(work, pool, over_ranks=program == "ddp", compiled=compiled)
     parameters = [sum(parameter.numel() for parameter in network.parameters()) for network in trainer.plain]
     train(work, rank, parameters, trainer.step, trainer.weights, torch.cuda.max_memory_allocated)
     if program == "ddp":

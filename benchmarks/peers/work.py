@@ -18,9 +18,28 @@ LATENT_SIZE = 100
 ADAM = {"learning_rate": 2e-4, "beta_1": 0.5}
 
 
+class StyleGAN2:
+    """The defaults of hvdgan's recipe stylegan2, all of which its peers use."""
+
+    LATENT_SIZE = 512
+    MAPPING_LAYERS = 8
+    MIXING = 0.9
+    GROUP = 4
+    R1_GAMMA = 1.0
+    R1_EVERY = 16
+    LEARNING_RATE = 2.5e-3
+    BETA_2 = 0.99
+    EPSILON = 1e-8
+    DECAY = 0.995
+    """of the averages of the generator's weights, and of the mean style"""
+    LAZY = R1_EVERY / (R1_EVERY + 1)
+    """correction of the discriminator's Adam for the additional update"""
+    WIDEST = 512
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Settings of a run of a DCGAN; bench.py gives them to a peer as JSON.
+    """Settings of a run; bench.py gives them to a peer as JSON.
 
     Args:
         out: folder of the report.
@@ -32,6 +51,7 @@ class Work:
         ranks: number of ranks, or of replicas of one process.
         image_size: height and width of an image.
         nf: width of the networks.
+        network: dcgan or stylegan2.
     """
 
     out: str
@@ -43,21 +63,40 @@ class Work:
     ranks: int
     image_size: int
     nf: int
+    network: str = "dcgan"
 
     @property
     def widths(self) -> list[int]:
-        """Channels of each layer, from the one next to the image to the one at 4x4 pixels."""
+        """Channels from the layer next to the image to the one at 4x4 pixels; a DCGAN has none at the image's size."""
+        if self.network == "stylegan2":
+            return [min(self.nf * 2**depth, StyleGAN2.WIDEST) for depth in range(self.image_size.bit_length() - 2)]
         return [self.nf * 2**depth for depth in range(self.image_size.bit_length() - 3)]
 
     @property
     def parameters(self) -> list[int]:
-        """Trainable parameters of generator and discriminator: 4x4 kernels, biases unless BatchNorm follows."""
+        """Trainable parameters of generator and discriminator."""
+        return self._of_stylegan2() if self.network == "stylegan2" else self._of_dcgan()
+
+    def _of_dcgan(self) -> list[int]:
+        """4x4 kernels, biases unless BatchNorm follows."""
         top, first = self.widths[-1], self.widths[0]
         pairs = list(itertools.pairwise(self.widths))
         up = sum(16 * wide * narrow + 2 * narrow for narrow, wide in pairs)
         down = sum(16 * narrow * wide + 2 * wide for narrow, wide in pairs)
         generator = 16 * LATENT_SIZE * top + 2 * top + up + 16 * first * CHANNELS + CHANNELS
         return [generator, 16 * CHANNELS * first + first + down + 16 * top + 1]
+
+    def _of_stylegan2(self) -> list[int]:
+        """Mapping, styles, kernels, biases and noise strengths; and blocks with a skip, and two dense layers."""
+        top, first, latent = self.widths[-1], self.widths[0], StyleGAN2.LATENT_SIZE
+        pairs = list(itertools.pairwise(self.widths))
+        convolutions = [(top, top), *((each, narrow) for narrow, wide in pairs for each in (wide, narrow))]
+        generator = StyleGAN2.MAPPING_LAYERS * (latent + 1) * latent + 16 * top
+        generator += sum((latent + 1) * inputs + 9 * inputs * outputs + outputs + 1 for inputs, outputs in convolutions)
+        generator += sum((latent + 1) * width + (width + 1) * CHANNELS for width in self.widths)
+        blocks = sum(narrow * wide + 9 * narrow * (narrow + wide) + narrow + wide for narrow, wide in pairs)
+        last = 9 * (top + 1) * top + top + 16 * top * top + top + top + 1
+        return [generator, (CHANNELS + 1) * first + blocks + last]
 
 
 def pin(work: Work, local_rank: int) -> None:

@@ -32,6 +32,14 @@ def test_peers_run_and_are_compared(tmp_path):
     assert sorted(each["rank"] for each in reports) == [0, 1] and reports[0]["weights"] == reports[1]["weights"]
 
 
+def test_peers_refuse_what_stylegan2_cannot(tmp_path):
+    """Programs of several ranks, and steps that do not hold whole cycles of its updates."""
+    command = [sys.executable, BENCHMARKS / "peers" / "bench.py", "--network", "stylegan2", "--only"]
+    several, odd = run([*command, "keras,mirrored"], tmp_path), run([*command, "keras", "--steps", "20"], tmp_path)
+    assert several.returncode == odd.returncode == 2 and list(tmp_path.iterdir()) == []
+    assert "one process; --only names mirrored" in several.stderr and "multiples of 16" in odd.stderr
+
+
 @pytest.mark.long
 @pytest.mark.timeout(2000)
 def test_all_parts_run_on_the_cpu(tmp_path):
