@@ -1,7 +1,7 @@
 """Compares programs that live at the same time and take turns: python -m gpu.in_turn --out FOLDER [more]
 
 Each program of benchmarks/peers/bench.py is started once, and then measured in several rounds. hvdgan also runs in
-variants: another kernel, or another setting of TensorFlow. The last round takes a trace of what the GPU does. FOLDER
+variants, in the first precision: another kernel, or another setting of TensorFlow. The last round takes a trace of what the GPU does. FOLDER
 gets turns.json with everything, a log of each program, and the trace of each variant of hvdgan.
 """
 
@@ -59,6 +59,7 @@ class Program:
         child = str(Path(__file__).with_name("taking_turns.py"))
         if kind == "hvdgan":
             words = [words[0], child, "train", *_replaced(words[3:], {"--steps": "1000000", "--log-every": "100"})]
+            words += [] if name == "hvdgan" else ["--allow", "batch-dependent-loss"]  # one look at the losses is enough
         else:
             words = [words[0], child, *words[1:]]
         turns = {"folder": str(given.out), "name": self.file, "count": given.rounds, "warm_up": work.warm_up}
@@ -123,6 +124,8 @@ def main() -> int:
     programs = []
     for precision in given.precision:
         for name in given.programs:
+            if name in VARIANTS and name != "hvdgan" and precision != given.precision[0]:
+                continue
             programs.append(Program(name, Work(out="", precision=precision, ranks=1, **sizes), given))
     try:
         while not all(each.is_ready(0) for each in programs) and time.monotonic() < begin + given.start_seconds:

@@ -66,6 +66,7 @@ class Turns:
         """Yield numbers of steps to do, each with what they are for; when the next is asked for, they have ended."""
         with self.alone():
             yield FIRST, "the libraries choose kernels"
+            forget_peak()
         for turn in range(self.count):
             self.wait(turn)
             yield self.warm_up, "the clock rises"
@@ -91,6 +92,20 @@ def peak_bytes() -> int:
     if not tf.config.get_visible_devices("GPU"):
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def forget_peak() -> None:
+    """Begin to measure the peak memory: the first steps need more."""
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        return
+    import tensorflow as tf
+
+    if tf.config.get_visible_devices("GPU"):
+        tf.config.experimental.reset_memory_stats("GPU:0")
 
 
 @contextlib.contextmanager

@@ -14,11 +14,11 @@ from tensorflow.python.eager import context
 from hvdgan import train
 from hvdgan.data.batches import Batches
 from hvdgan.launching.launched import launched
-from hvdgan.training import session
+from hvdgan.training.loop import Loop
 from hvdgan.training.step import StageStep
 
 seen: dict[str, Any] = {"batches": [], "steps": [], "operations": [], "variables": {}}
-following, call, work = Batches.__next__, StageStep.__call__, session.train
+following, call, work = Batches.__next__, StageStep.__call__, Loop.do_steps
 
 
 def batch_of(self: Batches) -> dict[str, tf.Tensor]:
@@ -51,15 +51,15 @@ def step_of(self: StageStep, *arguments: Any) -> Any:
     return results
 
 
-def run_of(run: Any, *arguments: Any, **more: Any) -> Any:
-    reached = work(run, *arguments, **more)
-    for name, variable in run.state.tensors().items():
+def steps_of(self: Loop, *arguments: Any) -> Any:
+    reached = work(self, *arguments)
+    for name, variable in self._run.state.tensors().items():
         seen["variables"][name] = {"device": variable.value.device, "dtype": variable.value.dtype.name}
     return reached
 
 
 if __name__ == "__main__":
-    Batches.__next__, StageStep.__call__, session.train = batch_of, step_of, run_of
+    Batches.__next__, StageStep.__call__, Loop.do_steps = batch_of, step_of, steps_of
     code = train.main(sys.argv[2:])
     gpus = tf.config.get_visible_devices("GPU")
     seen["visible"] = [gpu.name for gpu in gpus]
