@@ -61,7 +61,7 @@ def _sentence(run: RunFacts, state: State) -> str:
     if run.journal.start:
         why = "its last process was on another host, this folder is a copy, or its file system has no locks"
     return {
-        "finished": f"Finished at step {step:,}{of}",
+        "finished": f"Finished at step {step:,}{of}" + (", by --max-steps" if step == run.setting("max_steps", int) else ""),
         "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),
         "failed": f"Failed after step {step:,}{of}; {saved}",
         "unknown": f"State unknown at step {step:,}{of}: {why}",
