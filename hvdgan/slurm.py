@@ -20,6 +20,7 @@ from cyclopts import Group, Parameter, Token
 from hvdgan.cli.app import main_of, run_app
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching.starters import built_with
+from hvdgan.settings.config import Config
 from hvdgan.settings.file import as_words, read_runs
 from hvdgan.settings.own_code import refuse_foreign_settings
 from hvdgan.settings.types import Count, CountOrNever
@@ -86,7 +87,7 @@ class Job:
     signal_seconds: Annotated[Count, _ASKS] = 300
     """time before the end of the job at which the ranks are asked to save and stop (seconds)"""
     test: Annotated[bool, _RUNS] = False
-    """a job of five minutes on these nodes that trains nothing: its ranks run hvdgan.doctor"""
+    """a short job on these nodes that trains nothing: its ranks run hvdgan.doctor; --time-limit is 5 minutes then"""
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
     """largest number of times that the job returns to the queue to resume the run"""
     launcher: Annotated[Literal["srun", "mpi", "gloo", "elastic"], _RUNS] = "srun"
@@ -177,6 +178,7 @@ class Job:
 def main(arguments: list[str]) -> None:
     split = arguments.index("--") if "--" in arguments else len(arguments)
     own, of_trainer = arguments[:split], arguments[split + 1 :]
+    of_trainer = of_trainer[1:] if of_trainer[:1] == ["train"] else of_trainer  # as hvdgan launch has it
 
     def command(*, submit: bool = False, job: Annotated[Job, Parameter(name="*")] = Job()) -> None:
         """Print the script, or submit it.
@@ -194,7 +196,9 @@ def main(arguments: list[str]) -> None:
             else:
                 print(text, end="")
 
-    instead = {"--gpus": "the GPUs of each node are --gpus-per-node"}
+    of_training = ["recipe", "config", *(field.name for field in dataclasses.fields(Config))]
+    instead = {f"--{name.replace('_', '-')}": "those of hvdgan train follow --" for name in of_training}
+    instead["--gpus"] = "the GPUs of each node are --gpus-per-node"
     run_app(command, own, name="slurm", help_text=_HELP, instead=instead)
 
 
@@ -239,7 +243,8 @@ def script(job: Job, arguments: Sequence[str] = (), opening: str = "") -> str:
     """Write the batch script of a job, whose arguments for hvdgan train are followed by those given to sbatch."""
     if job.test:
         launcher = "gloo" if job.launcher == "elastic" else job.launcher
-        job = dataclasses.replace(job, time="5", signal_seconds=60, seeds=None, array=None, launcher=launcher)
+        time = "5" if job.time == Job.time else job.time
+        job = dataclasses.replace(job, time=time, signal_seconds=60, seeds=None, array=None, launcher=launcher)
     job.check()
     given = [word.partition("=")[0].replace("_", "-") for word in arguments]
     for flag, by, taken in (
@@ -350,7 +355,8 @@ def _body(job: Job, arguments: Sequence[str]) -> Iterator[str]:
         yield from (f'    {number}) set -- {shlex.join(words)} "$@" ;;' for number, words in enumerate(runs))
         yield f'    *) echo "this is no task of the array; submit with --array=0-{len(runs) - 1}" >&2; exit 2 ;;'
         yield "esac"
-    yield "# It starts the ranks, passes signals on, and requeues the job; hvdgan launch --help lists its flags."
+    signals = "" if job.test else ", passes signals on, and requeues the job"
+    yield f"# It starts the ranks{signals}; hvdgan launch --help lists its flags."
     yield 'exec "$PYTHON" -m hvdgan.launch \\'
     yield from (f"    {flag} \\" for flag in flags)
     yield "    doctor" if job.test else f'    train {"".join(f"{shlex.quote(word)} " for word in arguments)}"$@"'

@@ -196,7 +196,7 @@ def run_app(
         # A setting of a file has its name in brackets.
         flag = "--" + (error.token.keyword or error.token.value).partition("=")[0].strip("-[]")
         known = (instead or {}).get(flag)
-        raise UserError(f"{flag}: no flag of hvdgan; {known}" if known else in_one_line(error)) from error
+        raise UserError(f"{flag}: no flag of hvdgan {app['name']}; {known}" if known else in_one_line(error)) from error
     except CycloptsError as error:
         raise UserError(in_one_line(error)) from error
 

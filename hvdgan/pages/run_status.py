@@ -60,8 +60,9 @@ def _sentence(run: RunFacts, state: State) -> str:
     why = f"{FILE} has no start of the run"
     if run.journal.start:
         why = "its last process was on another host, this folder is a copy, or its file system has no locks"
+    by_flag = ", by --max-steps" if step == run.setting("max_steps", int) else ""
     return {
-        "finished": f"Finished at step {step:,}{of}",
+        "finished": f"Finished at step {step:,}{of}{by_flag}",
         "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),
         "failed": f"Failed after step {step:,}{of}; {saved}",
         "unknown": f"State unknown at step {step:,}{of}: {why}",

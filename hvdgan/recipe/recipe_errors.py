@@ -148,9 +148,10 @@ def _said(error: BaseException, wanted: str) -> str:
     if isinstance(of, ModuleType) and of.__name__.startswith(_HVDGAN):
         functions = (name for name, each in vars(of).items() if inspect.isfunction(each) and not name.startswith("_"))
         text += f"; it has {', '.join(sorted(functions))}"
-    advice = _TRACED if "symbolic" in text.lower() or "no attribute 'numpy'" in text else wanted
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
-    return f"{said}; {advice}" if advice else said
+    if "symbolic" in text.lower() or "no attribute 'numpy'" in text:
+        return f"{_TRACED} ({said})"  # TensorFlow's own words do not tell a beginner what to do
+    return f"{said}; {wanted}" if wanted else said
 
 
 def _short(text: str) -> str:

@@ -93,14 +93,17 @@ class Calo3D(Recipe):
     def networks(self) -> dict[str, keras.Model]:
         o, shape, k = self.options, self.data.shape, len(self.data.conditions)
         if o.energy not in self.data.conditions:
-            there = ", ".join(self.data.conditions) or "no conditions: give --conditions energy,theta, or yours"
+            names = [*self.data.conditions]
+            there = (
+                f"{', '.join(names)}; such as --energy {names[0]}" if names else "none; give --conditions energy,theta"
+            )
             raise UserError(f"--energy {o.energy}: no such condition; the data have {there}")
         chain = self.data.values.images.chains[0] if self.data.values is not None else ()
         exponents = [step.exponent for step in chain if isinstance(step, Power)]
         if len(chain) > 1 or len(exponents) < len(chain):
             raise UserError(
-                f"--values {self.data.values and self.data.values.images}: calo3d needs a map under which an empty "
-                "cell is 0: power:EXPONENT, such as power:0.85, or none"
+                f"--values {self.data.values and self.data.values.images}: calo3d adds up the deposits of cells, "
+                "and knows them under power:EXPONENT, such as power:0.85, and none only"
             )
         sizes: dict[str, Any] = {"latent_size": o.latent_size, "num_conditions": k, "exponent": (*exponents, 1.0)[0]}
         return {

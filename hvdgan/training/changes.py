@@ -93,13 +93,22 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
     if refused:
         key = refused[0]
         more = f" (and {', '.join(refused[1:])})" if refused[1:] else ""
-        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, manifest['stages'])}, {_ANEW}"
+        was, keep = f"with {key} {before.get(key)!r}", f"keep it{_hint(run, manifest['stages'])}, "
         if key not in before:
-            was, keep = f"before there was an option {key}", _ANEW
-        raise UserError(
-            f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep} {','.join(refused)}"
-        )
+            was, keep = f"before there was an option {key}", ""
+        anew = f"{_ANEW} {','.join(refused)}"
+        if not _fits(run, manifest):
+            anew = "start anew in another --run-dir: the networks have other sizes now"
+        raise UserError(f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep}{anew}")
     return lines
+
+
+def _fits(run: Run, manifest: Mapping[str, Any]) -> bool:
+    """Whether the networks' tensors have the names and the sizes of those in the checkpoint."""
+    saved = {name: each["shape"] for name, each in manifest["tensors"].items()}
+    own = {name: list(each.shape) for name, each in run.state.tensors().items()}
+    mine, theirs = ({k: v for k, v in each.items() if k.startswith("networks/")} for each in (own, saved))
+    return mine == theirs
 
 
 def named_steps(stages: Sequence[Stage]) -> list[list[Any]]:

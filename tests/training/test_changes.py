@@ -106,6 +106,8 @@ def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last
     longer = stages.replace("joint=4", "joint=6").split()
     assert train(tmp_path, "Each", "--steps", "2", *longer, "--learning-rate", "0.1") == 2
     assert "allow it with --allow-changed learning_rate\n" in capsys.readouterr().err
+    assert train(tmp_path, "Each", "--steps", "2", *stages.split(), "--norm", "batch") == 2
+    assert "--allow-changed" not in capsys.readouterr().err  # the saved networks have no BatchNorm
 
 
 def test_a_run_resumes_with_other_versions_and_logs_them(tmp_path, capsys):

@@ -80,7 +80,7 @@ def test_precisions_have_other_names_and_flags_override_a_preset_of_metrics():
         ("--recipe tiny:Nobody", "--recipe tiny:Nobody: Nobody is not there"),
         ("--recipe no.such:GAN", "there is no module no.such"),
         ("--recipe tiny:Clashing", "the option seed is also a setting of hvdgan; rename it"),
-        ("--batch 64", "--batch: no flag of hvdgan; .* are --global-batch-size"),
+        ("--batch 64", "--batch: no flag of hvdgan train; .* are --global-batch-size"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_naming_flag_and_value(arguments, complaint):
