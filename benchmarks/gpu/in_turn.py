@@ -1,8 +1,9 @@
 """Compares programs that live at the same time and take turns: python -m gpu.in_turn --out FOLDER [more]
 
 Each program of benchmarks/peers/bench.py is started once, and then measured in several rounds. hvdgan also runs in
-variants, in the first precision: another kernel, or another setting of TensorFlow. The last round takes a trace of what the GPU does. FOLDER
-gets turns.json with everything, a log of each program, and the trace of each variant of hvdgan.
+variants, in the first precision: another kernel, or another setting of TensorFlow. All start at the same time, and do
+their first steps one after another, in the order of --programs. The last round takes a trace of what the GPU does.
+FOLDER gets turns.json with everything, a log of each program, and the trace of each variant of hvdgan.
 """
 
 import argparse
@@ -31,6 +32,8 @@ VARIANTS: dict[str, dict[str, str]] = {
     "hvdgan: numbers of the host": {"KERNELS": '{"own_memory": false}'},
     "hvdgan: 1 step behind": {"KERNELS": '{"steps_behind": 1}'},
     "hvdgan: 16 steps behind": {"KERNELS": '{"steps_behind": 16}'},
+    "hvdgan: XLA": {"JIT": "1", "KERNELS": '{"own_memory": false}'},
+    "hvdgan: layouts kept": {"LAYOUT": "kept"},
     "hvdgan: XLA's clusters": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"},
     "hvdgan: own threads for the GPU": {"TF_GPU_THREAD_MODE": "gpu_private"},
     "hvdgan: CUDA's allocator": {"TF_GPU_ALLOCATOR": "cuda_malloc_async"},
@@ -71,24 +74,21 @@ class Program:
             how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             self.process = subprocess.Popen(words, cwd=out, env=env, start_new_session=True, **how)
 
-    def is_ready(self, turn: int) -> bool:
-        """Whether it waits for this turn, or never will."""
-        if not self.problem and self.process.poll() is not None:
-            self.problem = f"exit code {self.process.returncode}"
-        return bool(self.problem) or (self.folder / f"{self.file}.ready.{turn}").exists()
+    def take(self, turn: int, until: float) -> None:
+        """Let it work as soon as it is ready, and wait until it has worked, or time.monotonic() is `until`."""
+        if not self.problem and self._is_there("ready", turn, until):
+            (self.folder / f"{self.file}.go.{turn}").touch()
+            if self._is_there("done", turn, until):
+                found = (self.folder / f"{self.file}.done.{turn}").read_text(encoding="utf-8")
+                self.turns += [json.loads(found)] if turn else []
 
-    def take(self, turn: int, seconds: float) -> None:
-        """Let it work, and wait until it has."""
-        if self.problem or not (self.folder / f"{self.file}.ready.{turn}").exists():
-            return
-        (self.folder / f"{self.file}.go.{turn}").touch()
-        path, until = self.folder / f"{self.file}.done.{turn}", time.monotonic() + seconds
+    def _is_there(self, what: str, turn: int, until: float) -> bool:
+        path = self.folder / f"{self.file}.{what}.{turn}"
         while not path.exists() and self.process.poll() is None and time.monotonic() < until:
             time.sleep(0.001)
-        if path.exists():
-            self.turns.append(json.loads(path.read_text(encoding="utf-8")))
-        else:
-            self.end(f"turn {turn} did not end in {seconds:.0f} s, exit code {self.process.poll()}")
+        if not path.exists():
+            self.end(f"turn {turn} is not {what}; exit code {self.process.poll()}")
+        return path.exists()
 
     def end(self, problem: str = "") -> None:
         """End it."""
@@ -128,17 +128,14 @@ def main() -> int:
                 continue
             programs.append(Program(name, Work(out="", precision=precision, ranks=1, **sizes), given))
     try:
-        while not all(each.is_ready(0) for each in programs) and time.monotonic() < begin + given.start_seconds:
-            time.sleep(0.05)
         for each in programs:
-            if not each.is_ready(0):
-                each.end(f"not ready after {given.start_seconds:.0f} s")
+            each.take(0, begin + given.start_seconds)
             print(f"{time.monotonic() - begin:.0f} s: {each.label}: {each.problem or 'ready'}", flush=True)
-        for turn in range(given.rounds + 1):
+        for turn in range(1, given.rounds + 2):
             shift = turn % len(programs)
             for each in [*programs[shift:], *programs[:shift]]:
                 if time.monotonic() < begin + given.seconds:
-                    each.take(turn, 60)
+                    each.take(turn, begin + given.seconds)
             write(given, programs)
     finally:
         for each in programs:

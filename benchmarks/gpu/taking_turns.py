@@ -9,7 +9,6 @@ with all that is due between them.
 """
 
 import contextlib
-import fcntl
 import gzip
 import itertools
 import json
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 FIRST = 3
-"""steps in which libraries choose kernels, before the first turn"""
+"""steps in which libraries choose kernels"""
 
 
 class Turns:
@@ -43,15 +42,8 @@ class Turns:
         self.folder, self.name, self.count = Path(folder), name, count
         self.warm_up, self.steps, self.profiled = warm_up, steps, profiled
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Use the GPU while no other program does."""
-        with (self.folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
     def wait(self, turn: int) -> None:
-        """Say that this program is ready for a turn, and wait for it."""
+        """Say that this program is ready for a turn, of which number 0 is that of the first steps, and wait for it."""
         (self.folder / f"{self.name}.ready.{turn}").touch()
         while not (self.folder / f"{self.name}.go.{turn}").exists():
             time.sleep(0.001)
@@ -64,21 +56,22 @@ class Turns:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         """Yield numbers of steps to do, each with what they are for; when the next is asked for, they have ended."""
-        with self.alone():
-            yield FIRST, "the libraries choose kernels"
-            forget_peak()
-        for turn in range(self.count):
+        self.wait(0)
+        yield FIRST, "the libraries choose kernels"
+        forget_peak()
+        self.report(0)
+        for turn in range(1, self.count + 1):
             self.wait(turn)
             yield self.warm_up, "the clock rises"
             begin = time.perf_counter()
             yield self.steps, "measured"
             self.report(turn, seconds=time.perf_counter() - begin, steps=self.steps, peak_bytes=peak_bytes())
         if self.profiled:
-            self.wait(self.count)
+            self.wait(self.count + 1)
             yield self.warm_up, "the clock rises"
             with profiled() as found:
                 yield self.profiled, "profiled"
-            self.report(self.count, steps=self.profiled, **found)
+            self.report(self.count + 1, steps=self.profiled, **found)
 
 
 def peak_bytes() -> int:
@@ -192,16 +185,27 @@ def run_peer(script: str, turns: Turns) -> None:
 def run_hvdgan(words: Sequence[str], turns: Turns) -> int:
     """Run hvdgan.train; its loop waits for its turn between two steps."""
     import dataclasses
+    import functools
+
+    import tensorflow as tf
 
     from hvdgan import train
     from hvdgan.networks import cpu_or_gpu
     from hvdgan.training import build
     from hvdgan.training.loop import Loop
+    from hvdgan.training.step import StageStep
 
+    if os.environ.get("LAYOUT") == "kept":
+        tf.config.optimizer.set_experimental_options({"layout_optimizer": False})
     if kernels := json.loads(os.environ.get("KERNELS", "{}")):
         cpu_or_gpu.GPU = dataclasses.replace(cpu_or_gpu.GPU, **kernels)
     if os.environ.get("KERAS_KERNELS"):
         build.use_fast_kernels = lambda *_: None
+    if os.environ.get("JIT"):
+        # Only on one rank: XLA does not compile Horovod's operations.
+        StageStep.function = lambda self, due: tf.function(  # type: ignore[method-assign]
+            functools.partial(self._run, due), autograph=False, jit_compile=True
+        )
     do_step, order = Loop.step, iter(turns)
     left = next(order)[0]
 
