@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from hvdgan.errors import RunError, UserError
+from hvdgan.launching.launched import launched
 from hvdgan.settings.own_code import is_installed
 
 Place = tuple[str, int]
@@ -27,6 +28,9 @@ _LONGEST = 300
 _TRACED = (
     "a step is traced once, before its tensors have values; use tf operations (tf.where or tf.cond for an if), and "
     "return tensors to report them"
+)
+_SLICE = (
+    "a rank has its slice of the batch: take the number of samples from a tensor of the batch, and draw noise in draw()"
 )
 
 
@@ -148,10 +152,12 @@ def _said(error: BaseException, wanted: str) -> str:
     if isinstance(of, ModuleType) and of.__name__.startswith(_HVDGAN):
         functions = (name for name, each in vars(of).items() if inspect.isfunction(each) and not name.startswith("_"))
         text += f"; it has {', '.join(sorted(functions))}"
+    if "Dimensions must be equal" in text and launched()[1] > 1:
+        wanted = wanted or _SLICE
     said = f"{type(error).__name__}: {_short(text)}" if text else type(error).__name__
     if "symbolic" in text.lower() or "no attribute 'numpy'" in text:
         return f"{_TRACED} ({said})"  # TensorFlow's own words do not tell a beginner what to do
-    return f"{said}; {wanted}" if wanted else said
+    return f"{said.removesuffix('.')}; {wanted}" if wanted else said
 
 
 def _short(text: str) -> str:

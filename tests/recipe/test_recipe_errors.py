@@ -8,8 +8,11 @@ import sys
 
 import keras
 import pytest
+import tensorflow as tf
 
 import wrong
+from hvdgan.errors import UserError
+from hvdgan.recipe import recipe_errors
 from hvdgan.train import main
 from hvdgan.training.command import check_flags, parse
 from launching import launcher, run
@@ -155,3 +158,11 @@ def test_all_ranks_end_with_the_line_of_one(tmp_path):
     said = [line.partition("hvdgan: ")[2] for line in done.stderr.splitlines() if "hvdgan: " in line]
     assert said and all("rank 1: " in line and place in line for line in said), done.stderr
     assert "Traceback" not in done.stderr.partition("hvdgan: ")[0] and "in hvdgan" not in done.stderr
+
+
+@pytest.mark.parametrize(("ranks", "is_said"), [(1, False), (2, True)])
+def test_a_number_of_samples_that_only_one_rank_has_is_explained_on_several(monkeypatch, ranks, is_said):
+    monkeypatch.setattr(recipe_errors, "launched", lambda: ("mpirun", ranks, 0))
+    with pytest.raises(UserError) as caught:
+        recipe_errors.call(lambda: tf.function(lambda: tf.zeros(32) + tf.zeros(64))(), what="the loss")
+    assert ("a rank has its slice of the batch" in str(caught.value)) is is_said
