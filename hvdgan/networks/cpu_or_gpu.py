@@ -28,9 +28,9 @@ class Choice:
     of a larger kernel. The larger kernel needs four times the products of a 3x3 kernel and no pass over the images; a
     CPU waits for memory in such a pass, and a GPU for the products in all layers with 64 channels or more"""
     branches: bool
-    """whether an update that is not finite is skipped by a branch, which costs nothing on a CPU; a GPU would stop until
-    the host knows which way to go, so there the old values are selected, at the price of a copy of what an update
-    changes"""
+    """whether an update that is not finite is skipped by a branch, which costs nothing on a CPU. A GPU would stop until
+    the host knows which way to go, so there Adam makes a step that changes nothing, and what other optimizers have
+    changed gets its old values back, at the price of a copy"""
     own_memory: bool
     """whether the device has a memory of its own. A GPU would stand still until TensorFlow has copied a number of the
     host's in a step, so these reach it as arguments of a kernel (to_device()), and labels with the images. The host

@@ -59,25 +59,60 @@ class FusedAdam(keras.optimizers.Adam):
     Reference: Kingma and Ba 2015, the form before section 2.1.
     """
 
+    applies: tf.Tensor | None = None
+    """where a step is traced, whether it is made; one that is not leaves weights and moments as they are"""
+    _shared: tuple[tf.Tensor, ...] | None = None
+
+    def leaves_alone(self, variables: Iterable[keras.Variable]) -> bool:
+        """Whether a step that is not made changes nothing but the number of steps."""
+        others = self.weight_decay or self.use_ema or self.gradient_accumulation_steps
+        return not others and all(variable.constraint is None for variable in variables)
+
+    def moments(self) -> list[keras.Variable]:
+        """The moving means of the gradients and of their squares."""
+        return [*self._momentums, *self._velocities]
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """As keras.optimizers.Adam.apply."""
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            self._shared = None
+
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable, learning_rate: tf.Tensor) -> None:
         """As keras.optimizers.Adam.update_step."""
         # Not public, as are the moments below; tests/networks/test_kernels.py compares the steps with Keras' Adam.
         index = self._get_variable_index(variable)
-        done = tf.cast(self.iterations + 1, variable.dtype)
-        dtype, betas = variable.dtype, (self.beta_1, self.beta_2)  # tensors in an update with schedules of them
-        beta_1, beta_2 = (tf.cast(b, dtype) if tf.is_tensor(b) else tf.constant(b, dtype) for b in betas)
+        dtype, gradient = variable.dtype, tf.cast(gradient, variable.dtype)
+        # Made once for all variables: on a GPU each of these numbers is a kernel, which the host has to start.
+        if self._shared is None or self._shared[0].dtype != dtype:
+            self._shared = self._numbers(dtype, learning_rate)
+        if self.applies is not None:
+            gradient = tf.where(self.applies, gradient, tf.constant(0, dtype))
+        beta1_power, beta2_power, rate, beta_1, beta_2 = self._shared
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,  # tests/networks/test_kernels.py
             v=self._velocities[index].value.handle,  # tests/networks/test_kernels.py
-            beta1_power=tf.pow(beta_1, done),
-            beta2_power=tf.pow(beta_2, done),
-            lr=tf.cast(learning_rate, variable.dtype),
+            beta1_power=beta1_power,
+            beta2_power=beta2_power,
+            lr=rate,
             beta1=beta_1,
             beta2=beta_2,
-            epsilon=tf.constant(self.epsilon, variable.dtype),
-            grad=tf.cast(gradient, variable.dtype),
+            epsilon=tf.constant(self.epsilon, dtype),
+            grad=gradient,
         )
+
+    def _numbers(self, dtype: tf.DType, learning_rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """The powers of both decays, the learning rate and the decays."""
+        done, betas = tf.cast(self.iterations + 1, dtype), (self.beta_1, self.beta_2)
+        # They are tensors in an update with schedules of them.
+        beta_1, beta_2 = (tf.cast(b, dtype) if tf.is_tensor(b) else tf.constant(b, dtype) for b in betas)
+        powers, rate = [tf.pow(beta, done) for beta in (beta_1, beta_2)], tf.cast(learning_rate, dtype)
+        if self.applies is not None:
+            rate = tf.where(self.applies, rate, tf.constant(0, dtype))
+            beta_1, beta_2 = (tf.where(self.applies, beta, tf.constant(1, dtype)) for beta in (beta_1, beta_2))
+        return *powers, rate, beta_1, beta_2
 
 
 class _FastGroups(keras.layers.Layer):

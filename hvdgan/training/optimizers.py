@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from hvdgan.networks import cpu_or_gpu
+from hvdgan.networks.kernels import FusedAdam
 from hvdgan.recipe.recipe_errors import check
 from hvdgan.recipe.schedule import Schedule
 from hvdgan.recipe.sharing import parts
@@ -31,10 +32,11 @@ def apply_gradients(
     norm: tf.Tensor,
     at: Callable[[Schedule], tf.Tensor],
     config: Config,
+    applies: tf.Tensor | None = None,
 ) -> None:
     """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights.
 
-    `at` gives the value of a schedule.
+    `at` gives the value of a schedule. Where `applies` is given and false, nothing changes but undone_by().
     """
     betas = update.betas and tuple(at(each) if isinstance(each, Schedule) else each for each in update.betas)
     if update.clip_norm is not None:
@@ -49,7 +51,7 @@ def apply_gradients(
         if rate is not None:
             value = at(rate) if isinstance(rate, Schedule) else tf.constant(rate, tf.float32)
             optimizer.learning_rate.assign(rate_factor(config) * value)
-        with _betas(optimizer, betas):
+        with _betas(optimizer, betas), _made_if(optimizer, applies):
             optimizer.apply(gradients[begin : begin + len(variables)], variables)
         begin += len(variables)
         if update.clip_weights is not None:
@@ -71,6 +73,19 @@ def _betas(optimizer: keras.optimizers.Optimizer, betas: Sequence[float | tf.Ten
         optimizer.beta_1, optimizer.beta_2 = own
 
 
+@contextlib.contextmanager
+def _made_if(optimizer: keras.optimizers.Optimizer, applies: tf.Tensor | None) -> Iterator[None]:
+    """Trace a step of an optimizer that is made only if `applies` is true, where the optimizer can do that."""
+    if applies is None or not isinstance(optimizer, FusedAdam):
+        yield
+        return
+    optimizer.applies = applies
+    try:
+        yield
+    finally:
+        optimizer.applies = None
+
+
 def values_of(variables: Sequence[keras.Variable]) -> Before:
     """The variables with the values that they have now."""
     return [(variable, variable.value.read_value()) for variable in variables]
@@ -79,6 +94,18 @@ def values_of(variables: Sequence[keras.Variable]) -> Before:
 def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
     """The variables that apply_gradients() changes: the weights of the update's networks, and their slots."""
     return [v for name, some in _stepping(state, update).items() for v in (*some, *state.optimizers[name].variables)]
+
+
+def undone_by(state: TrainState, update: Update) -> list[keras.Variable]:
+    """Those of them that change where apply_gradients() is told not to apply, so that their values must be kept."""
+    found = []
+    for name, some in _stepping(state, update).items():
+        optimizer = state.optimizers[name]
+        changed, left = [*some, *optimizer.variables], set[int]()
+        if isinstance(optimizer, FusedAdam) and optimizer.leaves_alone(some) and update.clip_weights is None:
+            left = {id(variable) for variable in (*some, *optimizer.moments())}
+        found += [variable for variable in changed if id(variable) not in left]
+    return found
 
 
 def _stepping(state: TrainState, update: Update) -> dict[str, list[keras.Variable]]:
@@ -92,20 +119,24 @@ def _stepping(state: TrainState, update: Update) -> dict[str, list[keras.Variabl
 
 
 def apply_if(
-    finite: tf.Tensor, wanted: tf.Tensor, apply: Callable[[], None], before: Before, changed: Sequence[keras.Variable]
+    finite: tf.Tensor,
+    wanted: tf.Tensor,
+    apply: Callable[[tf.Tensor | None], None],
+    before: Before,
+    undone: Sequence[keras.Variable],
 ) -> tf.Tensor:
     """Apply gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved.
 
     Returns a scalar bool: whether they were applied. A GPU would stop at a branch until the host knows which way to go.
-    So there `changed`, all that apply() changes, gets its earlier values back; with Adam that is a copy of three times
-    the weights.
+    So there apply() is told whether to apply, and `undone`, what it changes in any case, gets its earlier values back.
+    For an optimizer that cannot leave out a step, these are the weights and its slots.
     """
     applies = finite & wanted
     if cpu_or_gpu.chosen().branches:
-        tf.cond(applies, apply, lambda: tf.cond(finite, lambda: None, lambda: _assign(before)))
+        tf.cond(applies, lambda: apply(None), lambda: tf.cond(finite, lambda: None, lambda: _assign(before)))
     else:
-        kept = values_of(changed)
-        apply()
+        kept = values_of(undone)
+        apply(applies)
         _assign([(variable, tf.where(applies, variable.value, value)) for variable, value in kept])
         _assign([(variable, tf.where(finite, variable.value, value)) for variable, value in before])
     return applies

@@ -32,7 +32,7 @@ from hvdgan.recipe.sharing import parts
 from hvdgan.recipe.stages import Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
-from hvdgan.training.optimizers import Before, apply_gradients, apply_if, changed_by, global_norm, values_of
+from hvdgan.training.optimizers import Before, apply_gradients, apply_if, global_norm, undone_by, values_of
 from hvdgan.training.own_values import own_means, own_state
 from hvdgan.training.train_state import TrainState
 from hvdgan.training.whole_batch import Traffic, WholeBatch
@@ -143,7 +143,7 @@ class StageStep:
             for update, found in zip(group, [self._reduced(each, compute) for each in group], strict=True):
                 (gradients, measured, new_values), norm, is_finite = found.computed, found.norm, found.is_finite
                 apply = functools.partial(apply_gradients, state, update, gradients, norm, at, config)
-                applied = apply_if(is_finite, found.is_wanted, apply, found.before, changed_by(state, update))
+                applied = apply_if(is_finite, found.is_wanted, apply, found.before, undone_by(state, update))
                 state.declared_state.assign(new_values, is_finite)
                 scale = state.loss_scales.get(update.name)
                 if scale or update.only_if is not None:
@@ -181,7 +181,7 @@ class StageStep:
             is_finite = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
             is_wanted = self._is_wanted(update, measured)
         if self.stage.together:  # the next update must not compute with statistics that are not finite
-            apply_if(is_finite, tf.constant(True), lambda: None, before, ())
+            apply_if(is_finite, tf.constant(True), lambda _: None, before, ())
             before = ()
         return Reduced(Computed(gradients, measured, new_values), norm, is_finite, is_wanted, before)
 

@@ -5,6 +5,7 @@ the host's is copied to it there. TensorFlow has kernels for GPUs for int64, whi
 """
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -114,6 +115,15 @@ class Waiting(Tiny):
 
 def test_rates_decays_clipping_and_updates_that_wait():
     assert faults(Waiting, spec=SMALL, precision="mixed_float16") == []
+
+
+def test_numbers_that_all_variables_share_are_computed_once_and_a_skipped_update_copies_no_weights():
+    """On a GPU the host has to start a kernel for each of these operations."""
+    (step,) = steps_of("dcgan")
+    kinds = Counter(each.type for each in step.graph.get_operations())
+    assert kinds["ResourceApplyAdam"] > 10 and kinds["Pow"] == 4  # two optimizers with two decays
+    statistics = kinds["FusedBatchNormV3"] * 2  # BatchNorm's means and variances are kept and selected
+    assert kinds["SelectV2"] < kinds["ResourceApplyAdam"] + statistics + 20
 
 
 def test_the_list_is_that_of_the_newest_tensorflow_of_the_tests():

@@ -4,6 +4,7 @@ Modules: training.loop, training.step"""
 import dataclasses
 import threading
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -57,11 +58,24 @@ def test_a_run_reads_nothing_of_its_device_between_two_logs_and_other_threads_on
     assert sum(thread.startswith("hvdgan-results") for thread, _ in read) == len(begun) == 16
 
 
-def test_selection_gives_the_bits_of_a_branch():
+class Clipped(Exploding):
+    """Weights that are clipped after each update, and an optimizer that has no kernel of hvdgan's."""
+
+    def stages(self):
+        (stage,) = super().stages()
+        updates = [dataclasses.replace(each, clip_weights=0.05) for each in stage.updates]
+        return [dataclasses.replace(stage, updates=updates)]
+
+    def optimizers(self):
+        return {**super().optimizers(), "discriminator": keras.optimizers.RMSprop(1e-3)}
+
+
+@pytest.mark.parametrize("recipe", [Exploding, Clipped])
+def test_selection_gives_the_bits_of_a_branch(recipe):
     """Also in the third step, whose judge is not finite."""
 
     def trained(branches):
-        run = tiny_run(Exploding, TinyOptions(norm="batch"), precision="mixed_float16", accumulate=2)
+        run = tiny_run(recipe, TinyOptions(norm="batch"), precision="mixed_float16", accumulate=2)
         with cpu_or_gpu.computing_as(dataclasses.replace(cpu_or_gpu.CPU, branches=branches)):
             step = stage_step(run, ranks=run.ranks)  # which is not traced yet
             results = [step(number, number, data_of(run)) for number in range(4)]
