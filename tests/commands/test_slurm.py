@@ -60,6 +60,7 @@ COMMANDS = {
     "--max-requeues 3 --signal-seconds 60 --mpi pmi2 -- --recipe sngan",
     "elastic": "--python 'a b/python' --nodes 3 --tasks-per-node 2 --launcher elastic --min-np 2 "
     "--job-name stretch --output out/%j.txt -- --recipe dcgan",
+    "test_of_two_nodes": "--python /x/bin/python --nodes 2 --test --time-limit 3 -- train --recipe dcgan",
 }
 
 
