@@ -119,6 +119,20 @@ def without_batch_statistics(networks: Iterable[keras.Model]) -> Iterator[None]:
             del norm.__dict__["call"]
 
 
+@contextlib.contextmanager
+def in_float32(networks: Iterable[keras.Model]) -> Iterator[None]:
+    """Let layers compute in float32 in the block, whose weights are float32 in mixed precision too."""
+    found = {id(each): each for network in networks for each in (network, *layers_of(network))}.values()
+    policies = [(layer, layer.dtype_policy) for layer in found if layer.compute_dtype in ("bfloat16", "float16")]
+    for layer, _ in policies:
+        layer.dtype_policy = layer.variable_dtype
+    try:
+        yield
+    finally:
+        for layer, policy in policies:
+            layer.dtype_policy = policy
+
+
 def change_classes(
     networks: Iterable[keras.Model], classes: Mapping[type[keras.Layer], type[keras.Layer]]
 ) -> list[keras.Layer]:

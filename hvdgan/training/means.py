@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks import cpu_or_gpu
-from hvdgan.networks.layers import joint_means_of, moved_in_calls, without_batch_statistics
+from hvdgan.networks.layers import in_float32, joint_means_of, moved_in_calls, without_batch_statistics
 from hvdgan.recipe.stages import Update
 from hvdgan.training.build import Run
 from hvdgan.training.optimizers import values_of
@@ -23,8 +22,7 @@ from hvdgan.training.step import Data, StageStep, used
 
 MOST = 8
 """samples that are compared, at most; of fewer samples the gradients differ by more"""
-_ROUNDING = {"float32": 2e-4, "mixed_bfloat16": 0.05, "mixed_float16": 0.05}
-_ROUNDING_OF_GPUS = 0.02  # they multiply in TF32, whose mantissa has 10 bits
+_ROUNDING = 2e-4
 
 
 class MeanCheck:
@@ -47,11 +45,9 @@ class MeanCheck:
         state, config = dataclasses.replace(run.state, loss_scales={}), run.config
         configs = [dataclasses.replace(config, global_batch_size=count, accumulate=parts) for parts in (1, 2)]
         self._steps = [StageStep(run.recipe, state, step.stage, Ranks(), each) for each in configs if count]
+        self._frozen = run.state.frozen.values()
         self._functions = dict[tuple[str, int], Any]()
         self._averages = {id(each.value.handle) for net in step.networks.values() for each in joint_means_of(net)}
-        self._rounding = _ROUNDING[config.precision]
-        if cpu_or_gpu.chosen().own_memory:
-            self._rounding = max(self._rounding, _ROUNDING_OF_GPUS)
 
     def found(self, number: int) -> dict[str, float]:
         """The updates whose losses are no means in the global step of this number, by name, each once.
@@ -64,7 +60,7 @@ class MeanCheck:
                 difference = min(self._difference(update, number, batch) for batch in self._batches)
             except Exception:  # such as batch.mean, which half of the samples cannot call; the run itself has no fault
                 difference = math.inf
-            if difference > self._rounding:
+            if difference > _ROUNDING:
                 self._updates.remove(update)
                 found |= {update.name: difference} if difference < math.inf else {}
         return found
@@ -92,9 +88,11 @@ class MeanCheck:
     def _gradients(self, update: Update, which: int, part: int, number: int, data: Data) -> list[tf.Tensor]:
         """The gradients of all samples (0, 0), or of a half of them (1, part); what the calls move is put back."""
         step = self._steps[which]
+        networks = [*step.networks.values(), *self._frozen]
 
         def compute(number: tf.Tensor, data: Data, part: tf.Tensor) -> list[tf.Tensor]:
-            with without_batch_statistics(step.networks.values()):
+            # A GPU multiplies in TF32, with 10 bits of the mantissa: rounding would be a hundredth of a gradient there.
+            with tf.device("cpu:0"), without_batch_statistics(networks), in_float32(networks):
                 computed = step.on_micro_batch(update, number, data, part)
             return [tf.cast(gradient, tf.float32) for gradient in computed.gradients]
 
