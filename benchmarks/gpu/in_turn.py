@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "hvdgan: 1 step behind": {"KERNELS": '{"steps_behind": 1}'},
     "hvdgan: 16 steps behind": {"KERNELS": '{"steps_behind": 16}'},
     "hvdgan: XLA": {"JIT": "1", "KERNELS": '{"own_memory": false}'},
+    "hvdgan: persistent BatchNorm": {"TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": "1"},
     "hvdgan: layouts kept": {"LAYOUT": "kept"},
     "hvdgan: XLA's clusters": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"},
     "hvdgan: own threads for the GPU": {"TF_GPU_THREAD_MODE": "gpu_private"},
