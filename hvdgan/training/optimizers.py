@@ -97,7 +97,7 @@ def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
 
 
 def undone_by(state: TrainState, update: Update) -> list[keras.Variable]:
-    """Those of them that change where apply_gradients() is told not to apply, so that their values must be kept."""
+    """Those of them that change also where `applies` is false, so that their values must be kept."""
     found = []
     for name, some in _stepping(state, update).items():
         optimizer = state.optimizers[name]
@@ -128,7 +128,7 @@ def apply_if(
     """Apply gradients if they are finite and wanted; if they are not finite, undo what the forward pass moved.
 
     Returns a scalar bool: whether they were applied. A GPU would stop at a branch until the host knows which way to go.
-    So there apply() is told whether to apply, and `undone`, what it changes in any case, gets its earlier values back.
+    So there apply() gets the answer, and `undone`, what it changes in any case, gets its earlier values back.
     For an optimizer that cannot leave out a step, these are the weights and its slots.
     """
     applies = finite & wanted
