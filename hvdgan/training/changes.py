@@ -98,7 +98,7 @@ def _settings(run: Run, source: Path, manifest: Mapping[str, Any], allowed: Coll
             was, keep = f"before there was an option {key}", ""
         anew = f"{_ANEW} {','.join(refused)}"
         if not _fits(run, manifest):
-            anew = "start anew in another --run-dir: the networks have other sizes now"
+            anew = f"{'or ' * bool(keep)}start anew in another --run-dir: the networks have other sizes now"
         raise UserError(f"--resume: {source} was made {was}, and this run has {now[key]!r}{more}; {keep}{anew}")
     return lines
 
