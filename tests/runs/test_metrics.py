@@ -15,6 +15,11 @@ def read(path, *lines, resumptions=()):
     return metrics.read(read, resumptions), read.remarks
 
 
+def test_the_best_is_the_largest_of_some_metrics():
+    found = {name: metrics.mode_of(f"eval/{name}") for name in ("modes", "mode_good", "mode_kl", "hole_psnr", "frechet")}
+    assert [name for name, mode in found.items() if mode == "max"] == ["modes", "mode_good", "hole_psnr"]
+
+
 def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
     values = np.random.default_rng(0).normal(size=200_000)
     values[150_000], values[77] = np.nan, 50.0
