@@ -14,7 +14,6 @@ from keras import layers
 
 from hvdgan.recipe import Count, Positive, Recipe, Stage, Update, losses
 
-PACKS = {"pack2": 2, "pack4": 4}
 PIECES = 5
 """linear maps of which a maxout unit is the largest"""
 DEVIATIONS_OF_GOOD = 3.0
@@ -26,12 +25,14 @@ class GaussianOptions:
 
     protocol: Literal["ring", "grid"] = "ring"
     """where the modes are"""
-    method: Literal["gan", "pack2", "pack4", "r1r2", "relativistic"] = "gan"
-    """packs of the non-saturating loss; this loss with R1 and R2; or the loss of pairs with R1 and R2"""
+    loss: Literal["gan", "r1r2", "relativistic"] = "gan"
+    """the non-saturating loss; this one with R1 and R2; or the loss of pairs with R1 and R2"""
+    pack: Count = 1
+    """points that the discriminator judges together; the global batch size is a multiple"""
     steps: Count = 400_000
     """steps; each is one update of both networks"""
     gamma: Positive = 1.0
-    """weight of R1 and of R2, times 2"""
+    """twice the weight of R1 and of R2"""
     learning_rate: Positive = 1e-4
     """Adam's step size of both networks"""
 
@@ -43,7 +44,7 @@ class GaussianGAN(Recipe):
 
     @property
     def pack(self):
-        return PACKS.get(self.options.method, 1)
+        return self.options.pack
 
     def networks(self):
         def dense(units, **more):
@@ -74,18 +75,18 @@ class GaussianGAN(Recipe):
     def judge(self, nets, batch):
         real, fake = self.packs(batch.images), self.packs(nets.generator(batch.latents))
         real_logits, fake_logits = nets.discriminator(real), nets.discriminator(fake)
-        if self.options.method == "relativistic":
+        if self.options.loss == "relativistic":
             loss = losses.relativistic(real_logits, fake_logits)
         else:
             loss = losses.non_saturating_discriminator(real_logits, fake_logits)
-        if self.options.method not in ("r1r2", "relativistic"):
+        if self.options.loss == "gan":
             return loss, {}
         penalty = losses.r1(nets.discriminator, real) + losses.r2(nets.discriminator, fake)
         return loss + self.options.gamma / 2 * penalty, {"penalty": penalty}
 
     def fool(self, nets, batch):
         fake_logits = nets.discriminator(self.packs(nets.generator(batch.latents)))
-        if self.options.method == "relativistic":
+        if self.options.loss == "relativistic":
             return losses.relativistic(fake_logits, nets.discriminator(self.packs(batch.images))), {}
         return losses.non_saturating_generator(fake_logits), {}
 

@@ -8,6 +8,9 @@ networks updated at once by Adam (1e-4, beta1 0.8) in 400,000 steps, and 2,500 s
 standard deviations of the nearest mean; one good sample makes a mode; KL is that of the modes' shares among the good
 samples from equal ones, in nats. Networks and losses are in gaussian_gan.py.
 
+Nothing is published for R1 and R2 here. Their weight is gamma / 2, and gamma is the variance of a mode unless it is
+given: then a logit that changes by 1 within one standard deviation costs 1 / 2.
+
 Each run is a process. The same command with the same --runs resumes, and trains nothing twice. The row `real` has other
 points of the same mixture in place of samples: nothing can be better, but by chance.
 """
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gaussians import CENTRES, Points
+from gaussians import CENTRES, DEVIATIONS, Points
 from processes import run
 
 FOLDER = Path(__file__).resolve().parent
@@ -34,6 +37,7 @@ METHODS = {
     "relativistic": "relativistic + R1 + R2",
 }
 PACKS = {"pack2": 2, "pack4": 4}
+PENALISED = ("r1r2", "relativistic")
 FIGURES = {"modes": 1, "mode_good": 100, "mode_kl": 1}
 """what is measured, and the factor with which the table has it"""
 PUBLISHED = {
@@ -61,6 +65,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help="some of %(default)s; default: all")
     parser.add_argument("--seeds", default="0-4", help="first and last seed, or one [default: %(default)s]")
     parser.add_argument("--steps", type=int, default=50_000, help="steps of a run [default: %(default)s]")
+    parser.add_argument("--gamma", type=float, help="twice the weight of R1 and R2; default: a mode's variance")
     parser.add_argument("--runs", type=Path, help="folder for the runs; default: a temporary one")
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     parser.add_argument("--page", type=Path, help="Markdown file for the table")
@@ -71,14 +76,22 @@ def main() -> None:
         parser.error(f"--methods: no {', '.join(sorted(unknown))}; expected some of {', '.join(METHODS)}")
     if given.steps < 1:
         parser.error(f"--steps {given.steps}: expected at least 1")
+    gamma = DEVIATIONS[given.protocol] ** 2 if given.gamma is None else given.gamma
+    if not gamma > 0:
+        parser.error(f"--gamma {gamma:g}: expected a number above 0")
     folder = (given.runs or Path(tempfile.mkdtemp(prefix="hvdgan-modes-"))).resolve()
     folder = folder / f"{given.protocol}-{given.steps}"
-    found: dict[str, Any] = {"protocol": given.protocol, "steps": given.steps, "seeds": seeds, "real": None, "runs": []}
+    found: dict[str, Any] = {"protocol": given.protocol, "steps": given.steps, "seeds": seeds, "gamma": gamma}
+    found |= {"real": None, "runs": []}
     found["published"] = {"steps": PUBLISHED_STEPS, "seeds": PUBLISHED_SEEDS, "rows": PUBLISHED[given.protocol]}
     for seed in seeds:  # so that an interrupted benchmark has some seeds of all methods
         for method in methods:
-            run_dir = folder / f"{method}-{seed}"
-            figures = train(run_dir, given.protocol, method, seed, given.steps)
+            run_dir = folder / name_of(method, seed, gamma)
+            pack = PACKS.get(method, 1)
+            words = ["--protocol", given.protocol, "--data-options", f"protocol={given.protocol}", "--seed", seed]
+            words += ["--steps", given.steps, "--pack", pack, "--global-batch-size", BATCH * pack]
+            words += ["--loss", method, "--gamma", gamma] if method in PENALISED else []
+            figures = train(run_dir, *words)
             found["runs"].append({"method": method, "seed": seed, **figures})
             found["real"] = found["real"] or real(run_dir, given.protocol)
             print(method, seed, json.dumps(figures), flush=True)
@@ -88,7 +101,7 @@ def main() -> None:
                 given.page.write_text(page(found), encoding="utf-8")
     print(page(found), end="", flush=True)
     if given.picture:
-        samples = {method: drawn(folder / f"{method}-{seeds[0]}") for method in methods}
+        samples = {method: drawn(folder / name_of(method, seeds[0], gamma)) for method in methods}
         draw(samples, given.protocol, given.picture)
 
 
@@ -104,6 +117,11 @@ def seeds_of(parser: argparse.ArgumentParser, text: str) -> list[int]:
     return seeds
 
 
+def name_of(method: str, seed: int, gamma: float) -> str:
+    """Name of the folder of a run."""
+    return f"{method}-{gamma:g}-{seed}" if method in PENALISED else f"{method}-{seed}"
+
+
 def hvdgan(name: str, *words: object, folder: Path) -> float:
     """Run a command of hvdgan, which logs to a file of this folder; returns its seconds."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,15 +134,24 @@ def hvdgan(name: str, *words: object, folder: Path) -> float:
     return done.seconds
 
 
-def train(run_dir: Path, protocol: str, method: str, seed: int, steps: int) -> dict[str, float]:
+def train(run_dir: Path, *given: object) -> dict[str, float]:
     """Train a run, unless it has ended before; returns its figures, and the minutes of its last command."""
     kept = run_dir / "figures.json"
     if not kept.is_file():
-        data = ["--data", "gaussians:Points", "--data-options", f"protocol={protocol}", "--values", "none"]
-        words = ["--recipe", "gaussian_gan:GaussianGAN", "--protocol", protocol, "--method", method, "--steps", steps]
-        words += ["--global-batch-size", BATCH * PACKS.get(method, 1), "--seed", seed, "--log-every", 1000, *data]
-        words += ["--eval-features", "recipe", "--eval-samples", SAMPLES, "--eval-every", 0, "--sample-every", 0]
-        words += ["--checkpoint-every", 5000, "--keep", 1, "--report", "never", "--run-dir", run_dir / "run"]
+        words = ["--recipe", "gaussian_gan:GaussianGAN", "--data", "gaussians:Points", "--values", "none", *given]
+        words += ["--log-every", 1000, "--eval-features", "recipe", "--eval-samples", SAMPLES, "--eval-every", 0]
+        words += [
+            "--sample-every",
+            0,
+            "--checkpoint-every",
+            5000,
+            "--keep",
+            1,
+            "--report",
+            "never",
+            "--run-dir",
+            run_dir / "run",
+        ]
         seconds = hvdgan("train", *words, folder=run_dir)
         records = [json.loads(line) for line in (run_dir / "run" / "metrics.jsonl").read_text().splitlines()]
         figures = figures_of(next(each for each in reversed(records) if "eval/modes" in each))
@@ -159,7 +186,7 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         f"{found['protocol']}: {found['steps']:,} steps, seeds {', '.join(map(str, found['seeds']))}. The published "
         f"figures are of {PUBLISHED_STEPS:,} steps and {PUBLISHED_SEEDS} trials. Mean ± standard error over the "
-        "seeds.",
+        f"seeds. R1 and R2 have gamma {found['gamma']:g}.",
         "",
         f"| method | runs | modes of {modes} | good % | KL | minutes |",
         "|---|---|---|---|---|---|",
