@@ -37,7 +37,7 @@ def distances(fake: Tally, real: Tally, ranks: Ranks) -> dict[str, float]:
     found |= neighbours(*features, share=share)
     if fake.scores is not None:
         found["inception_score"], found["inception_score_deviation"] = fake.scores.value()
-    return found
+    return found | (fake.modes.values() if fake.modes is not None else {})
 
 
 def _frechet(fake: Moments, real: Moments) -> float:
@@ -79,4 +79,5 @@ def names(plan: Plan) -> set[str]:
         return found
     found |= {features.frechet, "kid", "kid_deviation", "precision", "recall", "density", "coverage"}
     found |= {f"intra_{features.frechet}"} if plan.sums_classes else set()
+    found |= {"modes", "mode_good", "mode_kl"} if features.has_modes else set()
     return found | ({"inception_score", "inception_score_deviation"} if features.classes else set())

@@ -64,6 +64,11 @@ class Features:
         """Name of the Fréchet distance: only that of the Inception network may be called FID."""
         return "fid" if self.name == "inception" else "frechet"
 
+    @property
+    def has_modes(self) -> bool:
+        """Whether the classes are modes of the data: those of the Inception network are another data set's."""
+        return self.classes > 0 and self.name != "inception"
+
 
 def open_features(text: str, spec: DataSpec, *, inception: Path | None, resize: Method, batch_size: int) -> Features:
     """Load the network of a value of --eval-features (but recipe), and call it once, so that a misfit is refused."""
@@ -254,10 +259,11 @@ def _check(text: str, features: np.ndarray, probabilities: np.ndarray | None) ->
     if probabilities is None:
         return 0
     some = probabilities[np.isfinite(probabilities).all(axis=1)]
-    if len(some) and (some.min() < 0 or np.abs(some.sum(axis=1) - 1).max() > 1e-2):
+    sums = some[some.any(axis=1)].sum(axis=1)  # all 0 is no class
+    if len(some) and (some.min() < 0 or np.abs(sums - 1).max(initial=0) > 1e-2):
         raise UserError(
             f"--eval-features {text}: the second output is not class probabilities, which are positive and whose sum "
-            "is 1; end with a softmax"
+            "is 1, or all 0 for a sample of no class; end with a softmax"
         )
     return probabilities.shape[1]
 

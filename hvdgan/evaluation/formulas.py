@@ -1,4 +1,4 @@
-"""The formulas of the distances between two sets of features, and of the Inception score."""
+"""The formulas of the distances between two sets of features, of the Inception score, and of the modes covered."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -221,7 +221,8 @@ def sliced_wasserstein(fake_projections: np.ndarray, real_projections: np.ndarra
 class ClassScore:
     """Sums over the class probabilities of samples, in splits; with the Inception network the score is the IS.
 
-    Sample number n of N belongs to split floor(n * splits / N), so that the splits do not depend on the ranks.
+    Sample number n of N belongs to split floor(n * splits / N), so that the splits do not depend on the ranks. A sample
+    whose probabilities are all 0 is left out.
 
     Reference: Salimans et al. 2016, section 4.
     """
@@ -237,6 +238,8 @@ class ClassScore:
     def add(self, probabilities: np.ndarray, numbers: np.ndarray) -> None:
         """Add samples."""
         probabilities, numbers = np.asarray(probabilities, np.float64), np.asarray(numbers, np.int64)
+        has_class = probabilities.any(axis=1)
+        probabilities, numbers = probabilities[has_class], numbers[has_class]
         splits = numbers * len(self._sums["counts"]) // self._total
         np.add.at(self._sums["counts"], splits, 1.0)
         np.add.at(self._sums["negative_entropies"], splits, _times_logarithm(probabilities).sum(axis=1))
@@ -250,10 +253,50 @@ class ClassScore:
         """Mean and deviation of the score over the splits that have samples; from 1 to the number of classes."""
         counts, negative_entropies, probabilities = self._sums.values()
         filled = counts > 0
+        if not filled.any():
+            return math.nan, math.nan
         marginals = probabilities[filled] / counts[filled, None]
         divergences = negative_entropies[filled] / counts[filled] - _times_logarithm(marginals).sum(axis=1)
         scores = np.exp(divergences)
         return float(scores.mean()), float(scores.std())
+
+
+class Modes:
+    """Numbers of samples in each mode, which is a class of their probabilities.
+
+    A sample is in the mode of its largest probability, however small, and of equal ones in the first; in none if all
+    are 0, which marks a bad sample, such as one that is more than three standard deviations from the nearest centre.
+
+    - modes: number of modes that have at least one sample, from 0 to the number of classes C.
+    - mode_good: share of the samples that are in a mode.
+    - mode_kl: sum of p_c ln(C p_c) over the modes c, where p_c is the share of mode c among the samples that are in
+      one. This is KL(p || uniform), from 0 to ln C; NaN if no sample is in a mode. A finite set of perfect samples is
+      above 0, by about (C - 1) / 2N for N much larger than C: 26,000 samples of 1,000 modes have 0.019.
+
+    Reference: Che et al. 2017 (arXiv:1612.02136); Metz et al. 2017 (arXiv:1611.02163), section 3.3.1; Lin et al. 2018
+    (PacGAN, arXiv:1712.04086), section 4.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._sums = {"in_mode": np.zeros(classes), "samples": np.zeros(1)}
+
+    def add(self, probabilities: np.ndarray) -> None:
+        """Add samples by their class probabilities, (N, C)."""
+        good = probabilities[probabilities.any(axis=1)]
+        self._sums["in_mode"] += np.bincount(good.argmax(axis=1), minlength=len(self._sums["in_mode"]))
+        self._sums["samples"] += len(probabilities)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The sums by name, all float64; those of several ranks add up. They are not copied."""
+        return self._sums
+
+    def values(self) -> dict[str, float]:
+        """The three figures by name."""
+        in_mode, good, samples = self._sums["in_mode"], self._sums["in_mode"].sum(), self._sums["samples"][0]
+        divergence = _times_logarithm(in_mode / good).sum() + math.log(len(in_mode)) if good else math.nan
+        # Rounding alone can make the divergence of equal shares negative.
+        found = {"modes": np.count_nonzero(in_mode), "mode_good": good / samples, "mode_kl": max(divergence, 0.0)}
+        return {name: float(value) for name, value in found.items()}
 
 
 def _times_logarithm(numbers: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ _LOOKED_AT = 1024
 """real samples whose least and largest numbers bound the histograms' bins, at most"""
 _PICKED = 2**18
 """numbers, taken from the first of these samples, that place the bins between the bounds; 32 samples may give more"""
-_FORMAT = 6
+_FORMAT = 7
 BINS = 2
 """number of the way in which arrays get their bins; figures of another way cannot be compared"""
 

@@ -10,7 +10,7 @@ from hvdgan.errors import RunError
 from hvdgan.errors.shared_errors import on_all
 from hvdgan.evaluation.feature_extractors import Features
 from hvdgan.evaluation.fields import FieldSums
-from hvdgan.evaluation.formulas import ClassScore, directions
+from hvdgan.evaluation.formulas import ClassScore, Modes, directions
 from hvdgan.evaluation.moments import ClassMoments, Moments
 from hvdgan.evaluation.sets import SampleBatch, SampleSet
 from hvdgan.recipe import DataSpec
@@ -51,6 +51,7 @@ class Tally:
         self.features = Moments(origin) if dimension else None
         self.of_classes = ClassMoments(plan.classes, origin) if plan.sums_classes else None
         self.scores = ClassScore(classes, count) if classes else None
+        self.modes = Modes(classes) if plan.features.has_modes else None
         self._collected: list[tuple[np.ndarray, np.ndarray | None]] = []
         projected = dimension or shortened(np.zeros((1, *plan.spec.shape), np.float32)).shape[1]
         self._directions, kept = directions(_SEED_OF_DIRECTIONS, projected), min(count, KEPT)
@@ -84,6 +85,8 @@ class Tally:
         if self.scores is not None and probabilities is not None:
             _check_finite("class probabilities of sample", some.numbers, probabilities)
             self.scores.add(probabilities, some.numbers)
+            if self.modes is not None:
+                self.modes.add(probabilities)
         self._keep(some, features)
 
     def _multiply(self) -> None:
@@ -122,7 +125,8 @@ class Tally:
     def arrays(self) -> dict[str, np.ndarray]:
         """All sums by name, floating-point; those of several ranks add up."""
         self._multiply()
-        parts = {"fields": self.fields, "features": self.features, "classes": self.of_classes, "scores": self.scores}
+        own = (self.fields, self.features, self.of_classes, self.scores, self.modes)
+        parts = dict(zip(("fields", "features", "classes", "scores", "modes"), own, strict=True))
         found = {f"kept/{name}": values for name, values in self._kept.items()}
         for name, part in parts.items():
             if part is not None:

@@ -164,8 +164,8 @@ class Recipe:
         The batch has real or generated samples as `images`, and their labels, conditions and arrays.
 
         Returns:
-            Features (B, d) of numbers, or a pair of these and class probabilities (B, C), whose Inception score is then
-            computed, too.
+            Features (B, d) of numbers, or a pair of these and class probabilities (B, C), all 0 for a sample of no
+            class; of these the Inception score and the modes are then computed, too.
         """
         raise NotImplementedError
 

@@ -29,13 +29,14 @@ OF_SPEED = frozenset(f"{part}_{how}" for part in PARTS for how in OVER_RANKS) | 
 }
 """metrics that are about speed"""
 _LARGEST = frozenset({"psnr", "ssim", "precision", "recall", "density", "coverage", "accuracy"})
+_LARGEST_NAMES = frozenset({"inception_score", "modes", "mode_good"})
 _COMPARED = ("features", "resize", "samples", "real_samples", "weights", "bins")
 
 
 def mode_of(metric: str) -> Literal["min", "max"]:
     """Return "max" if a metric's largest value is the best, by the last word of its name; "min" if its smallest."""
     name = metric.rpartition("/")[2]
-    return "max" if name == "inception_score" or name.rpartition("_")[2] in _LARGEST else "min"
+    return "max" if name in _LARGEST_NAMES or name.rpartition("_")[2] in _LARGEST else "min"
 
 
 def thin(steps: np.ndarray, values: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:

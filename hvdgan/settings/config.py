@@ -149,7 +149,7 @@ class Config:
     eval/sliced_wasserstein, if samples are compared without features"""
     best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None
     """min if the smallest value of --best-metric is the best, max if the largest; default: max if its name ends in
-    psnr, ssim, precision, recall, density, coverage, accuracy or inception_score, else min"""
+    psnr, ssim, precision, recall, density, coverage, accuracy, inception_score, modes or mode_good, else min"""
 
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()

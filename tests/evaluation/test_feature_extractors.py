@@ -249,6 +249,7 @@ def test_only_the_published_file_gives_published_fids(file, monkeypatch):
     run = tiny_run(eval_samples=10, eval_features="inception", inception=file)
     assert any("eval/fid cannot be compared with them" in line for line in run.comparison.remarks())
     assert run.comparison.facts()["published"] is False
+    assert "eval/modes" not in run.comparison.names and "eval/inception_score" in run.comparison.names
     monkeypatch.setattr(inception, "INCEPTION_BYTES", file.stat().st_size)
     monkeypatch.setattr(inception, "INCEPTION_MD5", hashlib.md5(file.read_bytes()).hexdigest())
     assert of_inception(file).published is True

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from hvdgan.evaluation.fields import FieldSums, Rings, field_distances
-from hvdgan.evaluation.formulas import ClassScore, directions, frechet_distance, kid, neighbours, squared_distance
+from hvdgan.evaluation.formulas import (
+    ClassScore,
+    Modes,
+    directions,
+    frechet_distance,
+    kid,
+    neighbours,
+    squared_distance,
+)
 from hvdgan.evaluation.formulas import sliced_wasserstein as sliced
 from hvdgan.evaluation.moments import Moments
 
@@ -116,6 +124,41 @@ def test_the_score_is_the_exponential_of_the_mean_divergence_from_the_mean_of_ea
     for batch in np.array_split(np.random.default_rng(2).permutation(33), 5):
         made.add(probabilities[batch], batch)
     assert made.value() == pytest.approx((np.mean(scores), np.std(scores)), rel=1e-12)
+
+
+def test_modes_are_counted_by_the_largest_probability_and_a_bad_sample_is_in_none():
+    """No sample is in mode 3; the bad samples change no figure of the others, nor their score."""
+    good = np.random.default_rng(0).dirichlet(np.ones(6), 90).astype(np.float32) * [1, 1, 1, 0, 1, 1]
+    everything = np.insert(good, [0, 30, 30, 90], 0.0, axis=0)
+    parts = [Modes(6), Modes(6)]
+    for number, batch in enumerate(np.split(everything, [11, 70])):
+        parts[number % 2].add(batch)
+    for name, own in parts[0].arrays().items():
+        own += parts[1].arrays()[name]
+    shares = np.unique(good.argmax(axis=1), return_counts=True)[1] / 90
+    expected = {"modes": 5, "mode_good": 90 / 94, "mode_kl": np.sum(shares * np.log(shares / (1 / 6)))}
+    assert parts[0].values() == pytest.approx(expected, rel=1e-12)
+    score, alone = ClassScore(6, 94, splits=1), ClassScore(6, 90, splits=1)
+    score.add(everything, np.arange(94))
+    alone.add(good, np.arange(90))
+    assert score.value() == pytest.approx(alone.value(), rel=1e-12)
+
+
+def test_26000_perfect_samples_of_1000_modes_have_the_known_divergence():
+    """It is above 0, since the shares of the modes are those of a finite set; without good samples it is undefined."""
+    ones, drawn = np.eye(1000, dtype=np.float32), np.random.default_rng(0).integers(0, 1000, (5, 26, 1000))
+    found = []
+    for draw in drawn:
+        made = Modes(1000)
+        for batch in draw:
+            made.add(ones[batch])
+        found.append(made.values())
+    assert np.mean([each["mode_kl"] for each in found]) == pytest.approx(0.0192, abs=0.001)
+    assert {(each["modes"], each["mode_good"]) for each in found} == {(1000.0, 1.0)}
+    none, score = Modes(3), ClassScore(3, 2)
+    none.add(np.zeros((2, 3)))
+    score.add(np.zeros((2, 3)), np.arange(2))
+    assert none.values()["modes"] == 0 and np.isnan([none.values()["mode_kl"], *score.value()]).all()
 
 
 def edges_of(low, high, channels, bins=100):

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from building import tiny_run
@@ -12,6 +13,7 @@ from hvdgan.data import BadImage
 from hvdgan.errors import RankFailed, RunError
 from hvdgan.evaluation.held_out import Evaluator
 from measured import Bright, Measured
+from tiny import Tiny
 
 
 def test_more_ranks_than_images_in_a_batch_give_the_figures_of_one(ranks):
@@ -36,6 +38,23 @@ def test_the_images_that_the_other_can_read_are_enough_and_none_are_too_few(rank
     run.held_out.fetch = run.held_out.fetch_batch = broken
     with pytest.raises(RunError, match="none of the 100 images held out can be read; the first: 0: broken"):
         evaluator()
+
+
+def test_the_modes_of_all_samples_are_counted(ranks):
+    """A picture is in the mode of its brightest block, if this is bright."""
+
+    class Sorted(Tiny):
+        def features(self, nets, batch):
+            blocks = tf.reshape(tf.nn.avg_pool2d(batch.images, 2, 2, "VALID"), (-1, 16))
+            is_good = tf.reduce_max(blocks, axis=1, keepdims=True) > 0.25
+            return blocks, tf.one_hot(tf.argmax(blocks, axis=1), 16) * tf.cast(is_good, tf.float32)
+
+    settings = {"eval_samples": 101, "eval_features": "recipe"}
+    alone = tiny_run(Sorted, **settings).comparison(print)
+    together = tiny_run(Sorted, ranks=ranks, **settings).comparison(print)
+    names = ("eval/modes", "eval/mode_good", "eval/mode_kl", "eval/inception_score")
+    assert [together[name] for name in names] == pytest.approx([alone[name] for name in names], rel=1e-12)
+    assert alone["eval/modes"] > 3 and 0 < alone["eval/mode_good"] < 1 and alone["eval/mode_kl"] > 0
 
 
 def test_an_error_on_one_rank_is_raised_on_both(ranks):

@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from PIL import Image
 
 from launching import ROOT, run
 
@@ -38,6 +39,25 @@ def test_peers_refuse_what_stylegan2_cannot(tmp_path):
     several, odd = run([*command, "keras,mirrored"], tmp_path), run([*command, "keras", "--steps", "20"], tmp_path)
     assert several.returncode == odd.returncode == 2 and list(tmp_path.iterdir()) == []
     assert "one process; --only names mirrored" in several.stderr and "multiples of 16" in odd.stderr
+
+
+@pytest.mark.long
+def test_modes_are_counted_and_finished_runs_are_kept(tmp_path):
+    """Of 2,500 other points 1 - exp(-4.5) are within three deviations, and the KL has a mean of 7 / 5,000."""
+    words = "--protocol ring --methods pack2,relativistic --seeds 3 --steps 3 --runs runs --page page.md".split()
+    command = [sys.executable, BENCHMARKS / "modes.py", *words]
+    for more in (["--out", "one.json", "--picture", "ring.png"], ["--out", "other.json"]):
+        done = run([*command, *more], tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    found, again = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "other.json"))
+    assert found == again and len(list((tmp_path / "runs").glob("*/*/train-*.log"))) == 2
+    assert [each["method"] for each in found["runs"]] == ["pack2", "relativistic"]
+    assert all(0 <= each["modes"] <= 8 for each in found["runs"])
+    real = found["real"]
+    assert real["modes"] == 8 and abs(real["mode_good"] - 0.9889) < 0.008 and 0 < real["mode_kl"] < 0.006
+    assert "| PacGAN2, published | 10 | 7.9 ± 0.1 |" in (tmp_path / "page.md").read_text()
+    with Image.open(tmp_path / "ring.png") as picture:
+        assert picture.width > 1.5 * picture.height
 
 
 @pytest.mark.long

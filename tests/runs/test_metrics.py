@@ -15,6 +15,11 @@ def read(path, *lines, resumptions=()):
     return metrics.read(read, resumptions), read.remarks
 
 
+def test_the_best_is_the_largest_of_some_metrics():
+    names = ["eval/modes", "eval/mode_good", "eval/hole_psnr", "eval/mode_kl", "eval/frechet"]
+    assert [metrics.mode_of(name) for name in names] == ["max"] * 3 + ["min"] * 2
+
+
 def test_a_series_keeps_its_extremes_however_it_is_read_and_counts_what_is_not_finite():
     values = np.random.default_rng(0).normal(size=200_000)
     values[150_000], values[77] = np.nan, 50.0
