@@ -60,7 +60,9 @@ def _sentence(run: RunFacts, state: State) -> str:
     why = f"{FILE} has no start of the run"
     if run.journal.start:
         why = "its last process was on another host, this folder is a copy, or its file system has no locks"
-    by_flag = ", by --max-steps" if step == run.setting("max_steps", int) else ""
+    planned = sum(stage.steps for stage in run.journal.start.stages) if run.journal.start else step
+    is_asked = step == run.setting("max_steps", int) and step < planned
+    by_flag = f" of {planned:,}, as --max-steps asked" if is_asked else ""
     return {
         "finished": f"Finished at step {step:,}{of}{by_flag}",
         "stopped": f"Stopped at step {step:,}{of}" + (f"; {none}" if run.newest is None else ", and saved"),

@@ -21,6 +21,8 @@ def sentence(run_dir):
 
 @reports
 def test_a_finished_run_writes_its_report_again_at_each_end(tmp_path, capfd):
+    assert saved.train(tmp_path / "run", "--max-steps", "4") == 0
+    assert sentence(tmp_path / "run") == "Finished at step 4 of 8, as --max-steps asked"
     assert saved.train(tmp_path / "run") == 0
     assert sentence(tmp_path / "run") == "Finished at step 8"
     assert f"hvdgan: report in {tmp_path / 'run' / 'report.html'}\n" in capfd.readouterr().err
