@@ -75,6 +75,17 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     assert "This ran on the CPU, and says nothing about GPUs" in text and "| hvdgan | keras |" in text
 
 
+@pytest.mark.long
+def test_programs_take_turns(tmp_path):
+    words = "--device cpu --programs keras,hvdgan --precision float32 --rounds 2 --batch-size 2 --image-size 32 --nf 2"
+    command = [sys.executable, "-m", "gpu.in_turn", *words.split(), *"--warm-up 1 --steps 3 --profiled 2".split()]
+    done = run([*command, "--out", "out"], tmp_path, PYTHONPATH=f"{BENCHMARKS}:{ROOT}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "out" / "turns.json").read_text())["programs"]
+    assert [each["program"] for each in found] == ["keras", "hvdgan"]
+    assert all(len(each["images_per_sec"]) == 2 and min(each["images_per_sec"]) > 0 for each in found)
+
+
 def test_without_a_gpu_it_says_so(tmp_path):
     done = run([GPU], tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2 and "there is no GPU here" in done.stderr and list(tmp_path.iterdir()) == []
