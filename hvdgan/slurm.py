@@ -87,7 +87,7 @@ class Job:
     signal_seconds: Annotated[Count, _ASKS] = 300
     """time before the end of the job at which the ranks are asked to save and stop (seconds)"""
     test: Annotated[bool, _RUNS] = False
-    """a short job on these nodes that trains nothing: its ranks run hvdgan.doctor; --time-limit is 5 minutes then"""
+    """a short job on these nodes that trains nothing: its ranks run hvdgan.doctor; default of --time-limit: 5"""
     max_requeues: Annotated[CountOrNever, _RUNS] = 20
     """largest number of times that the job returns to the queue to resume the run"""
     launcher: Annotated[Literal["srun", "mpi", "gloo", "elastic"], _RUNS] = "srun"

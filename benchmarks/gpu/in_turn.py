@@ -104,8 +104,8 @@ class Program:
 
     def facts(self) -> dict[str, Any]:
         """Everything that was found."""
-        kept = {"batch_size": self.work.batch_size, "network": getattr(self.work, "network", "dcgan")}
-        facts = {"program": self.name, "precision": self.work.precision, **kept, "images_per_sec": self.rates}
+        kept = {name: getattr(self.work, name) for name in ("precision", "batch_size", "network")}
+        facts = {"program": self.name, **kept, "images_per_sec": self.rates}
         return {**facts, "turns": self.turns, "problem": self.problem}
 
 
@@ -120,8 +120,10 @@ def main() -> int:
     begin = time.monotonic()
     bench.clean_environment()
     given.out.mkdir(parents=True)
-    sizes = {name: getattr(given, name) for name in ("batch_size", "warm_up", "steps", "device", "image_size", "nf")}
-    sizes |= {} if given.network == "dcgan" else {"network": given.network}
+    sizes = {
+        name: getattr(given, name)
+        for name in ("batch_size", "warm_up", "steps", "device", "image_size", "nf", "network")
+    }
     programs = []
     for precision in given.precision:
         for name in given.programs:

@@ -146,10 +146,14 @@ def first_steps(setting: Setting) -> Iterator[Check]:
     """
     for recipe in (name for name in FIRST if name in setting.recipes):
         words = f"--recipe {recipe} {FIRST[recipe]} --max-steps 3 --log-every 1 --report never --eval-samples 0"
-        data = _showers(setting, small=True) if recipe == "calo3d" else "--data digits"
+        data, failed = _showers(setting, small=True) if recipe == "calo3d" else ("--data digits", None)
+        if failed:
+            yield judged("showers", failed)
+            continue
         found: dict[str, dict[str, float]] = {}
-        places = {"gpu": FLOAT32, "cpu": {"CUDA_VISIBLE_DEVICES": ""}}
-        for place, more in {**places, "other": {**places["cpu"], "TF_ENABLE_ONEDNN_OPTS": "0"}}.items():
+        on_cpu = {"CUDA_VISIBLE_DEVICES": ""}
+        places = {"gpu": FLOAT32, "cpu": on_cpu, "other": {**on_cpu, "TF_ENABLE_ONEDNN_OPTS": "0"}}
+        for place, more in places.items():
             run_dir = setting.out / "runs" / f"first-{recipe}-{place}"
             flags = [*words.split(), *data.split(), "--sample-every", "0", "--run-dir", str(run_dir)]
             done = setting.run(f"first-{recipe}-{place}", [sys.executable, "-m", "hvdgan.train", *flags], **more)
@@ -293,7 +297,11 @@ def recipes(setting: Setting) -> Iterator[Check]:
         for recipe in setting.recipes:
             twice = "--data digits" if recipe == "cyclegan" else ""  # a folder, or so, for each of two domains
             data = f"--data digits {twice} --image-size {32 if setting.small else 64}"
-            data = _showers(setting, small=setting.small) if recipe == "calo3d" else data
+            if recipe == "calo3d":
+                data, failed = _showers(setting, small=setting.small)
+                if failed:
+                    yield judged("showers", failed)
+                    continue
             extra = "--path-length-weight 2" if recipe == "stylegan2" else ""
             words = f"--recipe {recipe} {data} {extra} --global-batch-size {8 if setting.small else 64}"
             yield _trained(setting, f"{recipe}, {precision}", recipe, f"{words} --precision {precision}")
@@ -304,15 +312,15 @@ def recipes(setting: Setting) -> Iterator[Check]:
             yield _trained(setting, name, "dcgan", f"{words} --precision {precision} {option}", setting.most)
 
 
-def _showers(setting: Setting, *, small: bool) -> str:
-    """Make showers, unless they are there, and return the flags that train on them."""
+def _showers(setting: Setting, *, small: bool) -> tuple[str, Done | None]:
+    """Make showers, unless they are there; return the flags that train on them, and the command if it failed."""
     showers = setting.out / "runs" / "showers.npz"
     showers.parent.mkdir(parents=True, exist_ok=True)
     size = "--num 64 --size 8" if small else "--num 2000 --size 32"
     make = [sys.executable, ROOT / "examples" / "data" / "showers.py", "--out", showers, *size.split()]
-    if not showers.exists() and (made := setting.run("showers", make)).code != 0:
-        raise RuntimeError(f"there are no showers: {made.errors}")
-    return f"--data {showers}:ECAL --axes DHW --conditions energy,theta --values power:0.85"
+    made = None if showers.exists() else setting.run("showers", make)
+    flags = f"--data {showers}:ECAL --axes DHW --conditions energy,theta --values power:0.85"
+    return flags, made if made and made.code != 0 else None
 
 
 def _trained(setting: Setting, name: str, recipe: str, words: str, ranks: int = 1) -> Check:

@@ -167,11 +167,6 @@ def run_peer(script: str, turns: Turns) -> None:
 
     def train(settings: Any, rank: int, parameters: Any, step: Callable[[int], Any], *_: Any) -> None:
         number = itertools.count()
-        if torch := sys.modules.get("torch"):
-            # torch.compile takes long, and needs no GPU of its own; kernels are chosen in the steps after it.
-            torch.backends.cudnn.benchmark = False  # type: ignore[attr-defined]
-            step(next(number))
-            torch.backends.cudnn.benchmark = True  # type: ignore[attr-defined]
         for count, what in turns:
             for _ in range(count):
                 losses = step(next(number))

@@ -83,16 +83,6 @@ class Trainer:
     def _latents(self) -> tf.Tensor:
         return tf.random.normal((self.batch_size, LATENT_SIZE))
 
-    @property
-    def trained(self) -> list[keras.Variable]:
-        """The weights of both networks."""
-        return [variable for network in self.networks for variable in network.trainable_variables]
-
-    @property
-    def parameters(self) -> list[int]:
-        """Number of trained parameters of each network."""
-        return [sum(v.shape.num_elements() for v in network.trainable_variables) for network in self.networks]
-
 
 def plain(tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[keras.Variable]) -> list[tf.Tensor]:
     """The gradients of one process."""
@@ -104,6 +94,16 @@ def pool(work: Work, rank: int) -> list[tf.Tensor]:
     random = tf.random.Generator.from_seed(rank)
     shape = (work.batch_size, work.image_size, work.image_size, CHANNELS)
     return [tf.cast(random.uniform(shape, 0, 256, tf.int32), tf.uint8) for _ in range(POOL)]
+
+
+def trained(networks: Sequence[keras.Model]) -> list[keras.Variable]:
+    """The weights of some networks."""
+    return [variable for network in networks for variable in network.trainable_variables]
+
+
+def parameters(networks: Sequence[keras.Model]) -> list[int]:
+    """Number of trained parameters of each network."""
+    return [sum(v.shape.num_elements() for v in network.trainable_variables) for network in networks]
 
 
 def total(values: tf.Tensor) -> float:
@@ -126,9 +126,9 @@ def run(work: Work, rank: int, trainer: Trainer | keras_stylegan2.Trainer, *, ji
         return [loss for update in due for loss in update(batches[number % POOL])]
 
     def weights() -> list[float]:
-        return [total(variable.value) for variable in trainer.trained]
+        return [total(variable.value) for variable in trained(trainer.networks)]
 
-    train(work, rank, trainer.parameters, step, weights, gpu_bytes)
+    train(work, rank, parameters(trainer.networks), step, weights, gpu_bytes)
 
 
 def run_horovod(work: Work) -> None:
@@ -175,13 +175,13 @@ def run_strategy(work: Work, strategy: tf.distribute.Strategy, rank: int) -> Non
         return [strategy.experimental_local_results(loss)[0] for loss in losses]
 
     def weights() -> list[float]:
-        held = [strategy.experimental_local_results(variable.value) for variable in trainer.trained]
+        held = [strategy.experimental_local_results(variable.value) for variable in trained(trainer.networks)]
         sums = [{total(value) for value in values} for values in held]
         if any(len(each) > 1 for each in sums):
             sys.exit(f"rank {rank}: the replicas do not hold the same weights in the end")
         return [each.pop() for each in sums]
 
-    train(work, rank, trainer.parameters, lambda number: step(batches[number % POOL]), weights, gpu_bytes)
+    train(work, rank, parameters(trainer.networks), lambda number: step(batches[number % POOL]), weights, gpu_bytes)
 
 
 def main(program: str, work: Work) -> None:

@@ -73,16 +73,6 @@ class Trainer:
         latents = tf.random.normal((batch, 2, StyleGAN2.LATENT_SIZE))
         return [latents, crossover, tf.random.normal((batch, noise_numbers(size)))]
 
-    @property
-    def trained(self) -> list[keras.Variable]:
-        """The weights of both networks."""
-        return [variable for network in self.networks for variable in network.trainable_variables]
-
-    @property
-    def parameters(self) -> list[int]:
-        """Number of trained parameters of each network."""
-        return [sum(v.shape.num_elements() for v in network.trainable_variables) for network in self.networks]
-
 
 def _adam(lazy: float) -> keras.optimizers.Adam:
     rate, beta_2 = lazy * StyleGAN2.LEARNING_RATE, StyleGAN2.BETA_2**lazy

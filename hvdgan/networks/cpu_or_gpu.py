@@ -1,8 +1,8 @@
 """Chooses between kernels with the same results but for the rounding, by the kind of device that computes.
 
 No other module decides a computation by the device. What is chosen for CPUs was measured there (docs/performance.md).
-What is chosen for GPUs follows from how they compute. For DCGAN-64 on an H200 no choice changes the rate by more than
-its spread of 2 %, because the host is the limit there (docs/results.md).
+What is chosen for GPUs follows from how they compute. For DCGAN-64 on an H200 those that were measured change the rate
+by less than its spread of 2 %, because the host is the limit there (docs/results.md); products and blurs were not.
 """
 
 import contextlib

@@ -60,11 +60,12 @@ class FusedAdam(keras.optimizers.Adam):
     """
 
     applies: tf.Tensor | None = None
-    """where a step is traced, whether it is made; one that is not leaves weights and moments as they are"""
+    """in a graph that may skip its step: whether it is made; a skipped step leaves weights and moments as they are"""
     _shared: tuple[tf.Tensor, ...] | None = None
+    """the numbers of one apply()"""
 
     def leaves_alone(self, variables: Iterable[keras.Variable]) -> bool:
-        """Whether a step that is not made changes nothing but the number of steps."""
+        """Whether a skipped step changes none of these variables and no moment."""
         others = self.weight_decay or self.use_ema or self.gradient_accumulation_steps
         return not others and all(variable.constraint is None for variable in variables)
 

@@ -94,16 +94,15 @@ class Calo3D(Recipe):
         o, shape, k = self.options, self.data.shape, len(self.data.conditions)
         if o.energy not in self.data.conditions:
             names = [*self.data.conditions]
-            there = (
-                f"{', '.join(names)}; such as --energy {names[0]}" if names else "none; give --conditions energy,theta"
-            )
+            there = f"{', '.join(names)}; give one, such as --energy {names[0]}" if names else ""
+            there = there or "no conditions: give --conditions energy,theta, or yours"
             raise UserError(f"--energy {o.energy}: no such condition; the data have {there}")
         chain = self.data.values.images.chains[0] if self.data.values is not None else ()
         exponents = [step.exponent for step in chain if isinstance(step, Power)]
         if len(chain) > 1 or len(exponents) < len(chain):
             raise UserError(
-                f"--values {self.data.values and self.data.values.images}: calo3d adds up the deposits of cells, "
-                "and knows them under power:EXPONENT, such as power:0.85, and none only"
+                f"--values {self.data.values and self.data.values.images}: expected power:EXPONENT, such as "
+                "power:0.85, or none, from which calo3d knows the deposits of cells that it adds up"
             )
         sizes: dict[str, Any] = {"latent_size": o.latent_size, "num_conditions": k, "exponent": (*exponents, 1.0)[0]}
         return {

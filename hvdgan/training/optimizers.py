@@ -36,7 +36,7 @@ def apply_gradients(
 ) -> None:
     """Clip the gradients, let the optimizer of each owned network make one step, and clip the weights.
 
-    `at` gives the value of a schedule. Where `applies` is given and false, nothing changes but undone_by().
+    `at` gives the value of a schedule. If `applies` is false, only the variables of undone_by() change.
     """
     betas = update.betas and tuple(at(each) if isinstance(each, Schedule) else each for each in update.betas)
     if update.clip_norm is not None:
@@ -75,7 +75,7 @@ def _betas(optimizer: keras.optimizers.Optimizer, betas: Sequence[float | tf.Ten
 
 @contextlib.contextmanager
 def _made_if(optimizer: keras.optimizers.Optimizer, applies: tf.Tensor | None) -> Iterator[None]:
-    """Trace a step of an optimizer that is made only if `applies` is true, where the optimizer can do that."""
+    """Trace a step of an optimizer that it skips if `applies` is false, if it is one that can."""
     if applies is None or not isinstance(optimizer, FusedAdam):
         yield
         return
@@ -97,7 +97,7 @@ def changed_by(state: TrainState, update: Update) -> list[keras.Variable]:
 
 
 def undone_by(state: TrainState, update: Update) -> list[keras.Variable]:
-    """Those of them that change also where `applies` is false, so that their values must be kept."""
+    """The variables that apply_gradients() changes although `applies` is false, so that their values must be kept."""
     found = []
     for name, some in _stepping(state, update).items():
         optimizer = state.optimizers[name]
