@@ -5,6 +5,7 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,10 @@ _HELP = """Draw samples with a trained generator, in one process and without a l
 
 RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint file."""
 
-_ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
+_NUMPY = (".npy", ".npz")
+_ARRAYS = (*_NUMPY, ".h5", ".hdf5")
+_OF_WAVES = {"recipe", "out", "data", "weights", "separate", "seed", "overwrite"}
+"""fields of Request that waves of arrays have"""
 Texts = dict[str, dict[str, list[str]]]
 """units and names of channels of each array"""
 
@@ -33,7 +37,8 @@ class Request(NamedRecipe):
     """Samples to draw; the fields are the flags."""
 
     out: Path
-    """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data"""
+    """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data; .wav for
+    waves, one after another"""
     samples: Count = 64
     """number of samples"""
     members: Count = 1
@@ -43,7 +48,8 @@ class Request(NamedRecipe):
     standing_statistics: Count | None = None
     """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
     separate: bool = False
-    """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
+    """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy, for waves
+    000000.wav"""
     seed: Seed = 0
     """seed of the samples; sample i of a seed is the same for every --samples"""
     class_: Annotated[str | None, Parameter(name="--class")] = None
@@ -60,7 +66,8 @@ class Request(NamedRecipe):
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
-    """data to start from, if the recipe needs some; default: those that the run was trained on"""
+    """data to start from, if the recipe needs some; default: those that the run was trained on. For a recipe that makes
+    waves of arrays of any length: .npy or .npz with one for each wave"""
     axes: str | None = None
     """axes of a sample in the arrays of --data, as for hvdgan train; default: as the run's settings say"""
     overwrite: bool = False
@@ -74,6 +81,9 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
     with recipe_errors.of(recipe):
+        if recipe.data.rate and recipe.translates() and (request.data or "").lower().endswith(_NUMPY):
+            _write_waves(trained, request)
+            return
         _check(recipe, request)
         class_ = _class_numbers(recipe.data).get(request.class_ or "")
         if batches := request.standing_statistics:
@@ -108,7 +118,9 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.files.wav import save_wav
 from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
+from hvdgan.inference.sounds import waves_of
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.recipe import DataSpec, recipe_errors
@@ -158,22 +170,39 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[dict[str, n
         for sample in zip(*seen.values(), strict=True):
             for name, array in zip(seen, sample, strict=True):
                 path = request.out / f"{number:06}{'' if name == 'images' else f'-{name}'}.npy"
-                if name == "images" and spec.is_pictures:
-                    write_samples(path.with_suffix(".png"), {name: array[None]}, spec, [])
+                if name == "images" and (spec.is_pictures or spec.rate):
+                    path = path.with_suffix(".png" if spec.is_pictures else ".wav")
+                    write_samples(path, {name: array[None]}, spec, [])
                 else:
                     write_samples(path, {"images": array}, spec, [])
             number += 1
+
+
+def _write_waves(trained: TrainedNetworks, request: Request) -> None:
+    """Write the waves of arrays of any length, one after another, or each to a file with the name of its array."""
+    for field in dataclasses.fields(Request):
+        is_given = field.name not in _OF_WAVES and getattr(request, field.name) != field.default
+        if is_given or (not request.separate and request.out.suffix.lower() != ".wav"):
+            wrong = f"--{field.name.strip('_').replace('_', '-')}" if is_given else f"--out {request.out}"
+            raise UserError(f"{wrong}: waves are made of {request.data}; expected --out NAME.wav, or --separate")
+    assert request.data is not None
+    waves = dict(waves_of(trained, Path(request.data), request.weights, request.seed))
+    files = {request.out / f"{name.replace('/', '-')}.wav": [wave] for name, wave in waves.items()}
+    for path, each in files.items() if request.separate else [(request.out, [*waves.values()])]:
+        write_samples(path, {"images": np.concatenate(each)[None]}, trained.recipe.data, [])
+    print(f"{request.out}: {len(waves):,} waves from {trained.checkpoint}, step {trained.step:,}")
 
 
 def check_output(path: Path, *, separate: bool, overwrite: bool) -> None:
     """Refuse an output that write_samples() could not write, before anything is computed."""
     if separate:
         outputs.check_folder(path, overwrite=overwrite)
-    elif path.suffix.lower() in (".png", *_ARRAYS):
+    elif path.suffix.lower() in (".png", ".wav", *_ARRAYS):
         outputs.check_new(path, overwrite=overwrite)
     else:
         raise UserError(
-            f"--out {path}: expected a name that ends in .png for a picture, or in {', '.join(_ARRAYS)} for numbers"
+            f"--out {path}: expected a name that ends in .png for a picture, in .wav for waves, or in "
+            f"{', '.join(_ARRAYS)} for numbers"
         )
 
 
@@ -189,6 +218,11 @@ def write_samples(
     suffix = path.suffix.lower()
     if suffix == ".png":
         outputs.write(path, lambda partial: save_samples(partial, made, spec))
+        return
+    if suffix == ".wav":
+        if spec.rate is None:
+            raise UserError(f"--out {path}: the run was not trained on wave files; name a .png, or an array")
+        outputs.write(path, functools.partial(save_wav, samples=np.concatenate(made["images"]), rate=spec.rate))
         return
     if suffix == ".npy":
         if len(made) > 1:

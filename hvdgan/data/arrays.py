@@ -248,7 +248,7 @@ def _arrays(
     if request.unmapped:
         settings = dataclasses.replace(settings, values="none", input_values="none", constant_values="none")
     images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
-    _refuse_picture_flags(config, images.shape[1:])
+    refuse_picture_flags(config, images.shape[1:])
     parts, inputs = {"images": images}, None
     if stored_inputs is not None:
         inputs = ArrangedStore(stored_inputs, settings.input_axes, "--input-axes", f"--inputs {stored_inputs.name}")
@@ -359,7 +359,7 @@ def _missing(text: str, looked_at: np.ndarray) -> Missing:
     return Missing(fill, mask if mask.any() else None)
 
 
-def _refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
+def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
     """Refuse --image-size, --channels and --fit where they would change an array."""
     size = config.image_size
     if size is not None and sides(size) != tuple(shape[:-1]):

@@ -183,6 +183,10 @@ class Store(abc.ABC):
         A BadImage says that one sample cannot be read, a RunError that the file has changed or the disk has failed.
         """
 
+    def read_drawn(self, indices: np.ndarray, draws: np.ndarray | None) -> np.ndarray:
+        """Read some samples, or a part of each that a number decides, uint64 (B,); None: the part in the middle."""
+        return self.read(indices)
+
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         """Read some samples to places of an array (B, ...)."""
         out[places] = self.read(indices)
