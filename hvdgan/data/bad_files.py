@@ -2,18 +2,17 @@
 
 import contextlib
 import errno
-import io
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from hvdgan.errors import RunError, in_one_line
 
 OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 """errors that concern one file only: a library's own (None), missing permissions, dangling links, too long paths"""
 _NAMED_IN_ERRORS = 5
-File = TypeVar("File", bound=io.FileIO)
+File = TypeVar("File", bound=IO[bytes])
 
 
 class BadFile(NamedTuple):
@@ -62,8 +61,8 @@ def reasons(name: str) -> Iterator[None]:
 
 def content_of(folder: str, file: str) -> bytes:
     """The bytes of a file that rank 0 has listed in a folder."""
-    with file_in(folder, file, io.FileIO) as opened:
-        return opened.readall()
+    with file_in(folder, file, lambda path: open(path, "rb")) as opened:
+        return opened.read()
 
 
 @contextlib.contextmanager

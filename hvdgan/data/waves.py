@@ -153,12 +153,11 @@ def _opened(folder: str, file: str) -> Iterator[Any]:
 
     with file_in(folder, file, _NotedReads) as content, reasons(printable(file)):
         try:
-            if not os.fstat(content.fileno()).st_size:
-                raise BadImage(printable(file), "empty file")
             with soundfile.SoundFile(content) as wave:
                 yield wave
         except soundfile.LibsndfileError as error:
-            raise content.failure or BadImage(printable(file), error.error_string.rstrip(".")) from error
+            reason = error.error_string.rstrip(".") if os.fstat(content.fileno()).st_size else "empty file"
+            raise content.failure or BadImage(printable(file), reason) from error
         if content.failure:
             raise content.failure
 

@@ -8,6 +8,9 @@ import numpy as np
 
 from hvdgan.files.replacing import whole_file
 
+_CHANNELS, _RATE = 16, 1_000_000
+"""most channels, and most samples per second, of a file that is read"""
+
 
 def as_wav(samples: np.ndarray, rate: int) -> bytes:
     """The bytes of a WAV with samples (T, C) in [-1, 1], of this many per second; louder ones are clipped."""
@@ -33,8 +36,8 @@ def load_wav(path: Path, most: int) -> tuple[np.ndarray, int]:
     try:
         with wave.open(str(path), "rb") as file:
             channels, width, rate, *_ = file.getparams()
-            if width != 2:
-                raise ValueError(f"{8 * width} bits; expected 16")
+            if width != 2 or channels > _CHANNELS or rate > _RATE:
+                raise ValueError(f"{channels} channels of {8 * width} bits, {rate} samples per second")
             return np.frombuffer(file.readframes(most // (2 * channels)), "<i2").reshape(-1, channels) / 32767, rate
     except (wave.Error, EOFError, OverflowError) as error:
         raise ValueError(str(error) or "it is cut off") from error

@@ -10,6 +10,7 @@ import pytest
 
 from launching import ROOT, train
 from saved import checkpoint, state, tensors
+from wave_files import write_waves
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
@@ -48,13 +49,31 @@ def words(name, folder):
 @pytest.mark.parametrize("name", EACH)
 def test_program(name, tmp_path):
     """Programs that compare the samples of a batch differ on two ranks; hvdgan compares the ranks' weights itself."""
-    command, one, two = words(name, tmp_path), tmp_path / "one", tmp_path / "two"
+    assert_alike(tmp_path, words(name, tmp_path), alike=program(name).get("alike", True))
+
+
+OF_EXAMPLES = {
+    "my_vocoder": "--data {data} --segment 2048 --width 8 --judge-width 1 --stages mel=1,adversarial=2",
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_example(name, tmp_path):
+    data = write_waves(tmp_path / "waves") if "{data}" in OF_EXAMPLES[name] else ""
+    flags = f"--recipe smooth:{name.partition(',')[0]} {OF_EXAMPLES[name].format(data=data)}"
+    assert_alike(tmp_path, [*flags.split(), *SETTINGS])
+
+
+def assert_alike(folder, command, *, alike=True):
+    """Compare three steps on one rank with those on two, and with a run that is resumed."""
+    one, two = folder / "one", folder / "two"
     train(HERE, *command, "--run-dir", str(one))
     train(HERE, *command, "--run-dir", str(two), ranks=2)
-    if program(name).get("alike", True):
+    if alike:
         assert_near(tensors(one, 3), tensors(two, 3))
-    train(HERE, *command, "--run-dir", str(tmp_path / "resumed"), "--resume", str(checkpoint(one, 2)))
-    assert state(tmp_path / "resumed", 3) == state(one, 3)
+    train(HERE, *command, "--run-dir", str(folder / "resumed"), "--resume", str(checkpoint(one, 2)))
+    assert state(folder / "resumed", 3) == state(one, 3)
 
 
 def assert_near(one, two):
