@@ -158,8 +158,8 @@ class MyVocoder(Recipe):
         }
 
     def optimizers(self):
-        adam = {"learning_rate": self.options.learning_rate, "beta_1": 0.8, "beta_2": 0.99, "weight_decay": 0.01}
-        return {name: keras.optimizers.AdamW(**adam) for name in ("generator", "discriminator")}
+        rate, names = self.options.learning_rate, ("generator", "discriminator")
+        return {name: keras.optimizers.Adam(rate, 0.8, 0.99, weight_decay=0.01) for name in names}  # that is AdamW
 
     def stages(self):
         o = self.options

@@ -180,11 +180,12 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[dict[str, n
 
 def _write_waves(trained: TrainedNetworks, request: Request) -> None:
     """Write the waves of arrays of any length, one after another, or each to a file with the name of its array."""
-    for field in dataclasses.fields(Request):
-        is_given = field.name not in _OF_WAVES and getattr(request, field.name) != field.default
-        if is_given or (not request.separate and request.out.suffix.lower() != ".wav"):
-            wrong = f"--{field.name.strip('_').replace('_', '-')}" if is_given else f"--out {request.out}"
-            raise UserError(f"{wrong}: waves are made of {request.data}; expected --out NAME.wav, or --separate")
+    others = [each for each in dataclasses.fields(request) if each.name not in _OF_WAVES]
+    given = [f"--{each.name.strip('_')}" for each in others if getattr(request, each.name) != each.default]
+    if not request.separate and request.out.suffix.lower() != ".wav":
+        given.append(f"--out {request.out}")
+    if given:
+        raise UserError(f"{given[0]}: waves are made of {request.data}; expected --out NAME.wav, or --separate")
     assert request.data is not None
     waves = dict(waves_of(trained, Path(request.data), request.weights, request.seed))
     files = {request.out / f"{name.replace('/', '-')}.wav": [wave] for name, wave in waves.items()}
@@ -219,9 +220,7 @@ def write_samples(
     if suffix == ".png":
         outputs.write(path, lambda partial: save_samples(partial, made, spec))
         return
-    if suffix == ".wav":
-        if spec.rate is None:
-            raise UserError(f"--out {path}: the run was not trained on wave files; name a .png, or an array")
+    if suffix == ".wav" and spec.rate:
         outputs.write(path, functools.partial(save_wav, samples=np.concatenate(made["images"]), rate=spec.rate))
         return
     if suffix == ".npy":
@@ -298,6 +297,10 @@ def _check(recipe: Recipe, request: Request) -> None:
         (
             request.data is not None and not needs_data,
             f"{data}: the recipe of this run starts from no images; leave the flag out",
+        ),
+        (
+            request.out.suffix.lower() == ".wav" and not recipe.data.rate,
+            f"--out {request.out}: the run was not trained on wave files; name a .png, or an array",
         ),
         (request.axes is not None and request.data is None, "--axes: is for arrays that --data names; leave it out"),
         (

@@ -99,7 +99,7 @@ def _opened(request: DataRequest) -> Samples:
         container = open_npy_folder(path, files, peers)
         container.labels, container.class_names = classes_of(files)
         return _arrays_of(container, array, request)
-    if suffix in WAVES or (data.lower().endswith(WAVES) and os.path.isfile(data)):
+    if suffix in WAVES:
         return open_waves(request)
     if files := _joined(path, suffix, peers):
         opener = _opener_of(files[0], config)

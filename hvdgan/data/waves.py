@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from hvdgan.data.arrays import refuse_picture_flags
-from hvdgan.data.bad_files import BadFile, BadImage, file_in, printable, reasons, refuse_if_too_many
+from hvdgan.data.bad_files import BadFile, BadImage, file_in, printable, refuse_if_too_many
 from hvdgan.data.pictures import WAVES, classes_of, find
 from hvdgan.data.samples import Samples, fingerprint_of
 from hvdgan.data.sharing import share_out
 from hvdgan.data.store import DataRequest, Store
 from hvdgan.errors import UserError
-from hvdgan.errors.shared_errors import from_root, on_all
+from hvdgan.errors.shared_errors import from_root
 from hvdgan.values import value_map
 from hvdgan.values.sample_values import Layout, SampleValues
 
@@ -24,20 +24,24 @@ _LOUDEST = 8.0
 
 
 def open_waves(request: DataRequest) -> Samples:
-    """The wave files of a folder and of all folders below it, or one file, each with segments of one length.
+    """The wave files of a folder and of all folders below it, each with segments of one length.
 
     Rank 0 lists the files, and the ranks share the work of reading their headers. If all files lie in subfolders, the
     first folder of a path is the class, such as a speaker.
     """
     config, peers, segment = request.config, request.peers, request.config.arrays.segment
-    where = f"--data {config.data}"
-    on_all(lambda: _refuse_without_soundfile(where), peers, where)
-    folder, files, passed_over = from_root(lambda: _listed(config.data), peers, f"{where}: its files")
+    folder, where = config.data, f"--data {config.data}"
+
+    def listed() -> list[Any]:
+        listing = find(folder, WAVES)
+        return [listing.files, listing.passed_over()]
+
+    files, passed_over = from_root(listed, peers, f"{where}: its files")
     headers = share_out(files, lambda some: [_header(folder, file) for file in some], peers, f"{where}: its headers")
     bad = [BadFile(printable(file), each) for file, each in zip(files, headers, strict=True) if isinstance(each, str)]
     waves = {file: each for file, each in zip(files, headers, strict=True) if not isinstance(each, str)}
     most = config.max_bad_fraction if waves else 0.0
-    refuse_if_too_many(UserError, name=config.data, bad_files=bad, total=len(files), max_bad_fraction=most)
+    refuse_if_too_many(UserError, name=folder, bad_files=bad, total=len(files), max_bad_fraction=most)
     lengths, rate = [length for length, *_ in waves.values()], _rate_of(where, waves)
     if segment is None:
         raise UserError(
@@ -48,17 +52,16 @@ def open_waves(request: DataRequest) -> Samples:
         raise UserError(f"{where}: the recipe takes pairs, and waves have no inputs; give data of your own, with both")
     if config.pipeline.cache == "memory":
         raise UserError("--pipeline.cache memory: a wave has another segment each time; leave the flag out")
-    store = WaveFiles(config.data, folder, [*waves], lengths, segment)
+    store = WaveFiles(folder, [*waves], lengths, segment)
     refuse_picture_flags(config, store.shape[1:])
     labels, class_names = classes_of([*waves])
+    told = [str(lengths).encode(), *map(os.fsencode, waves)]
     return Samples(
-        name=config.data,
+        name=folder,
         images=store,
         values=SampleValues(value_map.parse("none", "--values", ("0",))),
         layout=Layout(store.shape[1:]),
-        fingerprint=fingerprint_of(
-            f"waves {segment} {rate}".encode(), [str(lengths).encode(), *map(os.fsencode, waves)]
-        ),
+        fingerprint=fingerprint_of(f"waves {segment} {rate}".encode(), told),
         labels=labels,
         class_names=class_names,
         bad_files=bad,
@@ -72,9 +75,9 @@ def open_waves(request: DataRequest) -> Samples:
 class WaveFiles(Store):
     """A segment (T, 1) of each file; a shorter file is followed by zeros."""
 
-    def __init__(self, data: str, folder: str, files: Sequence[str], lengths: Sequence[int], segment: int) -> None:
-        super().__init__(data, (len(files), segment, 1), np.float32)
-        self._folder, self._files, self._lengths = folder, files, lengths
+    def __init__(self, folder: str, files: Sequence[str], lengths: Sequence[int], segment: int) -> None:
+        super().__init__(folder, (len(files), segment, 1), np.float32)
+        self._files, self._lengths = files, lengths
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self.read_drawn(indices, None)
@@ -95,7 +98,7 @@ class WaveFiles(Store):
         return os.fsencode(self._files[index])
 
     def _segment(self, index: int, first: int, count: int) -> np.ndarray:
-        with _opened(self._folder, self._files[index]) as wave:
+        with _opened(self.name, self._files[index]) as wave:
             wave.seek(first)
             found: np.ndarray = wave.read(count, dtype="float32", always_2d=True)
         if len(found) < count:
@@ -103,24 +106,6 @@ class WaveFiles(Store):
         if (peak := np.abs(found).max()) > _LOUDEST:
             raise BadImage(self.named(index), f"numbers up to {peak:.5g}; expected [-1, 1]")
         return found
-
-
-def _refuse_without_soundfile(where: str) -> None:
-    try:
-        import soundfile  # noqa: F401
-    except Exception as error:  # it is missing, or libsndfile is
-        raise UserError(
-            f"{where}: waves are read with soundfile, which cannot be imported ({error}); pip install 'hvdgan[sound]'"
-        ) from error
-
-
-def _listed(data: str) -> list[Any]:
-    """The folder, its wave files, and what was passed over, all as JSON types."""
-    if os.path.isfile(data):
-        folder, file = os.path.split(data)
-        return [folder or ".", [file], ""]
-    listing = find(data, WAVES)
-    return [data, listing.files, listing.passed_over()]
 
 
 def _header(folder: str, file: str) -> list[int] | str:
@@ -133,25 +118,27 @@ def _header(folder: str, file: str) -> list[int] | str:
 
 
 def _rate_of(where: str, waves: dict[str, list[int]]) -> int:
-    """The samples per second of all waves; other channels or rates than those of the first one are refused."""
+    """The samples per second of all waves; several channels, or another rate than the first one's, are refused."""
     (first, (_, rate, _)), *_ = waves.items()
     for file, (_, its, channels) in waves.items():
-        if channels != 1:
-            cure = f"expected 1; mix them, such as with ffmpeg -i {printable(file)} -ac 1 mono.wav"
-            raise UserError(f"{where}: {printable(file)} has {channels} channels; {cure}")
-        if its != rate:
-            both = f"{printable(first)} has {rate:,} samples per second, and {printable(file)} {its:,}"
-            cure = f"expected one rate; convert one, such as with ffmpeg -i {printable(file)} -ar {rate} new.wav"
-            raise UserError(f"{where}: {both}; {cure}")
+        if channels != 1 or its != rate:
+            name = printable(file)
+            raise UserError(
+                f"{where}: {name} has {channels} channel(s) of {its:,} samples per second; expected 1 of {rate:,}, as "
+                f"in {printable(first)}; convert one, such as with ffmpeg -i {name} -ac 1 -ar {rate} new.wav"
+            )
     return rate
 
 
 @contextlib.contextmanager
 def _opened(folder: str, file: str) -> Iterator[Any]:
     """Open a wave; a failure of the disk, which libsndfile would take for the end of the file, is raised."""
-    import soundfile
-
-    with file_in(folder, file, _NotedReads) as content, reasons(printable(file)):
+    try:
+        import soundfile
+    except Exception as error:  # it is missing, or libsndfile is
+        what = f"waves are read with soundfile, which cannot be imported ({error}); pip install 'hvdgan[sound]'"
+        raise UserError(f"--data {folder}: {what}") from error
+    with file_in(folder, file, _NotedReads) as content:
         try:
             with soundfile.SoundFile(content) as wave:
                 yield wave

@@ -10,7 +10,7 @@ from hvdgan.data.numpy_files import open_numpy
 from hvdgan.errors import UserError
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe.layer_draws import LayerDraws
-from hvdgan.recipe.recipe_errors import Mistake, call, check, described
+from hvdgan.recipe.recipe_errors import call, check, described
 from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.settings.types import Weights
 
@@ -23,15 +23,12 @@ def waves_of(trained: TrainedNetworks, path: Path, weights: Weights, seed: int) 
     for number, name in enumerate(container.names()):
         array = container.get(name).whole()
         if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise UserError(f"--data {path}: {name} {array.dtype} {array.shape}: expected finite numbers")
+            raise UserError(f"--data {path}: {name or 'its array'} {array.shape}: expected finite numbers")
         random = SampleRandom(seed, tf.constant([number], tf.int64)).scoped("draw")
         given = trained.nets(weights), tf.constant(array[None], tf.float32), "", random
+        what = f"--data {path}: {name or 'its array'} {array.shape}: translate()"
         with LayerDraws(random).in_use():
-            try:
-                made = call(recipe.translate, *given, what="translate()", wanted=_WANTED)
-            except Mistake as mistake:
-                what = f"--data {path}: {name or 'its array'}, {array.dtype} {array.shape}"
-                raise Mistake(f"{what}: {mistake}", mistake.at) from mistake.__cause__
+            made = call(recipe.translate, *given, what=what, wanted=_WANTED)
         fits = tf.is_tensor(made) and tf.TensorShape((1, None, recipe.data.channels)).is_compatible_with(made.shape)
-        check(fits, f"translate() returns {described(made)}; {_WANTED}", recipe.translate)
+        check(fits, f"{what} returns {described(made)}; {_WANTED}", recipe.translate)
         yield name or path.stem, made[0].numpy()
