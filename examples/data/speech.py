@@ -53,7 +53,7 @@ def sentence(numbers: random.Random) -> str:
 
 
 def speak(text: str, voice: str, path: Path, pace: int) -> None:
-    """Write a text as a wave file, with so many words per minute."""
+    """Write a text as a wave file, spoken at this number of words per minute."""
     try:
         subprocess.run(["espeak-ng", "-v", voice, "-s", str(pace), "-w", str(path), text], check=True)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -94,7 +94,7 @@ class Sampler:
         return {key: part[:count] for name, parts in found.items() for key, part in named(name, parts).items()}
 
     def save(self, path: Path, samples: Mapping[str, np.ndarray]) -> None:
-        """Write a grid of samples; arrays have the scale of the real ones. A WAV beside it has the newest waves."""
+        """Write a grid of samples; arrays have the scale of the real ones. A WAV has the newest waves."""
         spec, real = self._recipe.data, self.real
         save_samples(path, samples, spec, real)
         if spec.rate is not None:

@@ -57,6 +57,7 @@ OF_EXAMPLES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_example(name, tmp_path):
