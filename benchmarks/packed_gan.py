@@ -92,19 +92,24 @@ class PackedGAN(Recipe):
         return [Stage("adversarial", self.options.steps, [judge, *fools], together=self.together)]
 
     def judge(self, nets, batch):
-        loss, critic = self.options.loss, nets.discriminator
+        loss, logits = self.options.loss, []
+
+        def critic(packs):
+            logits.append(nets.discriminator(packs))
+            return logits[-1]
+
         real, fake = self.packs(batch.images), self.packs(nets.generator(batch.latents))
-        if loss == "gan":  # apart, since each has statistics of its own in batch normalisation
+        if loss in ("r1r2", "relativistic"):
+            penalty = self.options.gamma / 2 * (losses.r1(critic, real) + losses.r2(critic, fake))
+            return JUDGE[loss](*logits) + penalty, {"penalty": penalty}  # their logits, to save two passes
+        if loss == "gan":  # apart, since each has its own statistics in batch normalisation
             return JUDGE[loss](critic(real), critic(fake)), {}
         # Together, since a call moves the estimates of spectral normalisation.
         error = JUDGE[loss](*tf.split(critic(tf.concat([real, fake], axis=0)), 2))
         if loss == "sngan":
             return error, {}
-        if loss == "wgan_gp":
-            mix = batch.random.uniform("mix", ())[:: self.pack]
-            penalty = PENALTY_OF_SLOPES * losses.gradient_penalty(critic, real, fake, mix)
-        else:
-            penalty = self.options.gamma / 2 * (losses.r1(critic, real) + losses.r2(critic, fake))
+        mix = batch.random.uniform("mix", ())[:: self.pack]
+        penalty = PENALTY_OF_SLOPES * losses.gradient_penalty(critic, real, fake, mix)
         return error + penalty, {"penalty": penalty}
 
     def fool(self, nets, batch):

@@ -14,13 +14,14 @@ from keras import layers
 from packed_gan import Adam, PackedGAN, PackedOptions
 from stacked import SIDE
 
+from hvdgan.recipe import Count
+
 
 @dataclasses.dataclass(frozen=True)
 class Networks:
     """What tells the protocols apart.
 
     Args:
-        width: channels of the generator's last layer before the picture, as published; 8, 4 and 2 times as many before.
         latents: length of a latent vector.
         uniform: whether latents are uniform in [-1, 1); else they are normal.
         side: height and width of the generator's first layer.
@@ -34,7 +35,6 @@ class Networks:
         generator_updates: updates of the generator in a step.
     """
 
-    width: int
     latents: int
     uniform: bool
     side: int
@@ -50,7 +50,6 @@ class Networks:
 
 NETWORKS = {
     "stacked-a": Networks(
-        width=64,
         latents=100,
         uniform=True,
         side=2,
@@ -64,7 +63,6 @@ NETWORKS = {
         generator_updates=2,
     ),
     "stacked-b": Networks(
-        width=8,
         latents=256,
         uniform=False,
         side=4,
@@ -86,8 +84,9 @@ class StackedOptions(PackedOptions):
 
     protocol: Literal["stacked-a", "stacked-b"] = "stacked-b"
     """the networks of Table 2 or 3"""
-    width: int = 0
-    """channels of the generator's last layer before the picture; 0: as published"""
+    width: Count = 8
+    """channels of the generator's last layer before the picture, 64 in Table 2 and 8 in Table 3; before it 8, 4 and 2
+    times as many"""
     classifier: str = "classifier.keras"
     """classifier of digits that stacked_classifier.py has made"""
 
@@ -110,18 +109,13 @@ class StackedGAN(PackedGAN):
         return self.shape.generator_updates
 
     def networks(self):
-        width = self.options.width or self.shape.width
         classifier = keras.models.load_model(self.options.classifier, compile=False)
         classifier.trainable = False
-        return {
-            "generator": self.generator(width),
-            "discriminator": self.discriminator(width),
-            "classifier": classifier,
-        }
+        return {"generator": self.generator(), "discriminator": self.discriminator(), "classifier": classifier}
 
-    def generator(self, width):
+    def generator(self):
         """4, 7, 14 and 28 pixels, in protocol A after 2."""
-        shape, normal = self.shape, keras.initializers.RandomNormal(stddev=0.02)
+        shape, width, normal = self.shape, self.options.width, keras.initializers.RandomNormal(stddev=0.02)
         latents = keras.Input((shape.latents,), name="latents")
         x = layers.Dense(shape.side**2 * 8 * width, use_bias=False, kernel_initializer=normal)(latents)
         x = layers.Reshape((shape.side, shape.side, 8 * width))(x)
@@ -136,9 +130,9 @@ class StackedGAN(PackedGAN):
         x = layers.Conv2DTranspose(3, shape.kernel, **draw)(x)
         return keras.Model(latents, layers.Activation("tanh", dtype="float32")(x), name="generator")
 
-    def discriminator(self, width):
+    def discriminator(self):
         """14, 7 and 4 pixels, in protocol A then 2."""
-        shape, normal = self.shape, keras.initializers.RandomNormal(stddev=0.02)
+        shape, width, normal = self.shape, self.options.width, keras.initializers.RandomNormal(stddev=0.02)
         truncated = keras.initializers.TruncatedNormal(stddev=0.02)
         packs = x = keras.Input((SIDE, SIDE, 3 * self.pack), name="packs")
         for number, quarters in enumerate(shape.quarters):
