@@ -51,9 +51,8 @@ def log_mels(waves, filters):
 
 def spectrograms(rate, highest):
     """A network without weights, so that updates of a step which call it on the same waves share the result."""
-    wave = keras.Input((None, 1))
     how = {"filters": mel_filters(rate, min(highest, rate / 2))}
-    return keras.Model(wave, layers.Lambda(log_mels, (None, MELS), arguments=how)(wave))
+    return keras.Sequential([keras.Input((None, 1)), layers.Lambda(log_mels, (None, MELS), arguments=how)])
 
 
 def distance(one, other):
@@ -88,7 +87,9 @@ def generator(width):
     for rate in RATES:
         width //= 2
         x = layers.Reshape((-1, width))(conv(layers.LeakyReLU(0.1)(x), rate * width, 3))
-        x = layers.Average()([block(x, width, *each) for each in KERNELS.items()])
+        # Copies, since TensorFlow adds up the gradients of three uses of a tensor in any order, which rounds otherwise.
+        copies = ops.split(ops.tile(x, (1, 1, len(KERNELS))), len(KERNELS), -1)
+        x = layers.Average()([block(x, width, *each) for x, each in zip(copies, KERNELS.items(), strict=True)])
     return keras.Model(mels, conv(layers.LeakyReLU(0.01)(x), 1, 7, activation="tanh", dtype="float32"))
 
 
@@ -178,8 +179,8 @@ class MyVocoder(Recipe):
 
     def judge(self, nets, batch):
         parts = nets.discriminator(tf.concat([batch.images, self.sample(nets, batch)], 0))
-        halves = [zip(tf.split(part[-1], 2), (1.0, 0.0), strict=True) for part in parts]
-        return tf.add_n([losses.least_squares(*half) for pair in halves for half in pair]), {}
+        pairs = [tf.split(part[-1], 2) for part in parts]
+        return tf.add_n([losses.least_squares(real, 1.0) + losses.least_squares(fake, 0.0) for real, fake in pairs]), {}
 
     def fool(self, nets, batch):
         made = self.sample(nets, batch)
@@ -235,8 +236,7 @@ def compare(folder, made, picture):
     """Print the mean errors of the spectrograms of made waves and of Griffin-Lim's; draw those of one sentence."""
     from matplotlib import image
 
-    (waves, filters), (others, _) = read(folder), read(made)
-    errors, shown = [], []
+    (waves, filters), (others, _), errors, shown = read(folder), read(made), [], []
     for name, wave in waves.items():
         mels = log_mels(wave, filters)
         each = [mels, *(log_mels(x, filters) for x in (others[name], griffin_lim(mels, filters)))]
