@@ -201,12 +201,12 @@ def _paired(variables: Mapping[str, str], words: Mapping[str, str], tensors: Ten
     """Rules that give a layer's variables all tensors of a module, both by their last words; none if one is left."""
     rules = list[Rule]()
     for word, name in variables.items():
-        tensor, gain, shape = words.get(_OF_PYTORCH.get(word, "weight"), ""), "", shapes[name]
+        tensor, gain, shape = words.get(word) or words.get(_OF_PYTORCH.get(word, "weight"), ""), "", shapes[name]
         if not tensor and word == "kernel":
             tensor, gain = words.get("weight_v", ""), words.get("weight_g", "")
         space = "DHW"[5 - len(shape) :]
         turns = (f"OI{space}->{space}IO", ()), (f"IM{space}->{space}IM", [*shape[-2:], *shape[:-2]])  # or depthwise
-        for turn, split in turns if word == "kernel" else [("", ())]:
+        for turn, split in turns if word == "kernel" and word not in words else [("", ())]:
             with contextlib.suppress(KeyError, ValueError):
                 _made(rule := Rule(tensor, name, turn, split, gain), tensors[tensor], tensors, shape)
                 rules.append(rule)

@@ -168,6 +168,7 @@ def change_classes(
 
 def change_class(each: keras.Layer | keras.optimizers.Optimizer, subclass: type) -> None:
     """Turn a built layer or optimizer into one of a subclass that adds no variables."""
+    subclass.__name__ = type(each).__name__  # by which Keras names what it saves
     each.__class__ = subclass
 
 

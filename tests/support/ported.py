@@ -1,4 +1,4 @@
-"""A recipe with the Keras networks of tests/support/of_pytorch, and one whose networks have much to freeze."""
+"""A recipe with the Keras networks of tests/support/of_pytorch, and one whose layers keep statistics."""
 
 import keras
 import tensorflow as tf
@@ -51,3 +51,13 @@ class Ported(Tiny):
     def judge(self, nets, batch):
         loss, metrics = super().judge(nets, batch)
         return loss + tf.reduce_mean(tf.square(nets.residual(tf.repeat(batch.images[:, :4, :4], 3, -1)))), metrics
+
+
+class Normalised(Tiny):
+    """A discriminator whose statistics move in each call."""
+
+    def networks(self):
+        parts = [layers.Flatten(), layers.SpectralNormalization(layers.Dense(16, name="inner"), name="block_0")]
+        parts += [layers.BatchNormalization(name="block_1"), layers.LeakyReLU(0.2), layers.Dense(1, name="head")]
+        judge = keras.Sequential([keras.Input((8, 8, 1)), *parts], name="discriminator")
+        return {**super().networks(), "discriminator": judge}
