@@ -5,7 +5,7 @@ BatchNorm in hvdgan/distributed/batch_norm.py.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -62,20 +62,22 @@ def is_frozen(network: keras.Model) -> bool:
     return not (network.trainable and state) or any(id(each) not in state for each in network.variables)
 
 
-def freeze(networks: Mapping[str, keras.Model], patterns: Iterable[str]) -> list[keras.Variable]:
+def freeze(networks: Mapping[str, keras.Model], patterns: Collection[str]) -> list[keras.Variable]:
     """Freeze the layers that NETWORK/PATTERN of --freeze name, with those in them; return their variables."""
+    trained = [name for name, network in networks.items() if network.trainable_variables]
     held = list[keras.Variable]()
     for pattern in patterns:
         name, _, wanted = pattern.partition("/")
         layers = [each for each in layers_of(networks[name]) if each.variables] if name in networks else []
         chosen = [each for each in layers if fnmatchcase(each.name, wanted) or fnmatchcase(each.path, wanted)]
+        if not chosen:
+            names = list_some([each.name for each in layers] or [*networks], 10)
+            raise UserError(f"--freeze {pattern}: names no layer with weights; expected NETWORK/LAYER, of {names}")
         for layer in chosen:
             layer.trainable = False
             held += layer.variables
-        if not (chosen and networks[name].trainable_variables):
-            names = f"NETWORK/LAYER, of {list_some([each.name for each in layers] or [*networks], 10)}"
-            what = "leaves nothing of the network to train" if chosen else "names no layer with weights"
-            raise UserError(f"--freeze {pattern}: {what}; expected {names}")
+    if lost := [name for name in trained if not networks[name].trainable_variables]:
+        raise UserError(f"--freeze {','.join(patterns)}: leaves nothing of {lost[0]} to train; freeze fewer layers")
     return held
 
 

@@ -24,8 +24,6 @@ Facts = dict[str, dict[str, str]]
 def take(run: Run) -> tuple[list[str], Facts]:
     """Give networks of a new run, and their averages, the values that the command names; returns lines, and facts."""
     config, given = run.config, _files(run.config)
-    if config.init_map and not given:
-        raise UserError(f"--init-map {config.init_map}: name weights with --init-from NETWORK=FILE")
     if config.init_networks and (given or config.init_from is None):
         raise UserError(f"--init-networks {','.join(config.init_networks)}: name a run with --init-from")
     if not given:
@@ -59,6 +57,8 @@ def _files(config: Config) -> dict[str, Path]:
     """The files of weights that --init-from names, by network; none if it names a run."""
     named = re.split(r",(?=[^/=,]+=)", config.init_from or "")
     if not re.match("[^/=,]+=", named[0]) or Path(named[0]).exists():
+        if config.init_map:
+            raise UserError(f"--init-map {config.init_map}: name weights with --init-from NETWORK=FILE")
         return {}
     return {name: Path(file) for name, _, file in (each.partition("=") for each in named)}
 

@@ -152,6 +152,12 @@ def test_a_wrong_map_is_one_line(asked, right, wrong, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_map_needs_weights(run):
+    config = dataclasses.replace(run.config, init_map="print")
+    with pytest.raises(UserError, match="--init-map print: name weights with --init-from NETWORK=FILE"):
+        list(proposal(dataclasses.replace(run, config=config)))
+
+
 def test_a_variable_without_a_tensor_may_keep_its_value(run, asked):
     before = run.state.networks["residual"].get_layer("up").kernel.numpy()
     rules = RULES.replace('{to = "up/kernel", turn = "IOHW->HWOI"}', '""') + '"up/ker*" = {keep = true}'
@@ -212,7 +218,7 @@ def test_an_update_changes_nothing_of_a_frozen_layer_whatever_its_calls_move():
         ("discriminator/blok_*", "names no layer with weights; expected NETWORK/LAYER, of block_0, "),
         ("discriminator", "names no layer with weights; expected NETWORK/LAYER, of block_0, "),
         ("critic/*", "expected NETWORK/LAYER, of generator, discriminator"),
-        ("discriminator/*", "leaves nothing of the network to train"),
+        ("discriminator/*", "leaves nothing of discriminator to train"),
     ],
 )
 def test_a_wrong_pattern_of_layers_is_refused(pattern, words):
