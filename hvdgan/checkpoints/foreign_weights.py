@@ -80,21 +80,20 @@ def read(path: Path, where: str) -> Tensors:
         why = in_one_line(error) if kind in _READERS else f"expected a file {', '.join(_READERS)}"
         why = _CONVERT.format(path, path.with_suffix(".safetensors")) if kind in _PICKLES else why
         raise UserError(f"{where}: cannot be read: {why}") from error
-    names = [each for each in found if found[each].dtype.kind not in "OSU" and not _NO_WEIGHTS & {*_words(each)}]
+    names = [
+        each for each in found if found[each].dtype.kind not in "OSU" and not _NO_WEIGHTS & {*re.split("[./]", each)}
+    ]
     keys = {name: [int(x) if x.isdigit() else x for x in re.split(r"(\d+)", name)] for name in names}
     return {name: found[name] for name in sorted(names, key=keys.__getitem__)}
 
 
 def _of_hdf5(source: Any) -> Tensors:
-    found = Tensors()
-
-    def add(name: str, each: Any) -> None:
-        if isinstance(each, h5py.Dataset):  # Keras writes bfloat16 as raw bytes, and says so
-            found[name] = each[()].view("bfloat16") if each.attrs.get("dtype") == "bfloat16" else each[()]
-
+    found = dict[str, Any]()
     with h5py.File(source, "r") as file:
-        file.visititems(add)
-    return found
+        file.visititems(found.__setitem__)
+        named = {name: each[()] for name, each in found.items() if isinstance(each, h5py.Dataset)}
+    # Keras writes bfloat16 as raw bytes.
+    return {name: value.view("bfloat16") if value.dtype == "V2" else value for name, value in named.items()}
 
 
 _READERS: Mapping[str, Callable[[Path], Tensors]] = {
@@ -182,17 +181,13 @@ def proposed(tensors: Tensors, shapes: Shapes, network: str) -> Iterator[str]:
         yield f'{json.dumps(name)} = ""  # {tensors[name].shape} fits no variable'
 
 
-def _words(name: str) -> list[str]:
-    """The words of a name; the tensors of a weight normalisation have those of its older form."""
-    plain = re.sub(r"parametrizations\.(\w+)\.original([01])$", lambda found: f"{found[1]}_{'gv'[int(found[2])]}", name)
-    return re.split(r"[./]", plain)
-
-
 def _by_owner(names: Iterable[str]) -> dict[str, dict[str, str]]:
     """Names by the layers or modules that own what they name, and by their last words."""
     found = dict[str, dict[str, str]]()
     for name in names:
-        *owner, word = _words(name)
+        # A weight normalisation has two sorts of names: weight_g and weight_v, and these.
+        plain = name.replace("parametrizations.weight.original0", "weight_g")
+        *owner, word = re.split(r"[./]", plain.replace("parametrizations.weight.original1", "weight_v"))
         found.setdefault("/".join(owner), {})[word] = name
     return found
 

@@ -15,7 +15,11 @@ from safetensors.numpy import save_file
 import ported
 from building import changed, data_of, tiny_run, trained, values_of
 from hvdgan.diagnostics.ownership import check_updates, owned_tensors
+from hvdgan.distributed.batch_norm import synchronise
+from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
+from hvdgan.networks.kernels import use_fast_kernels
+from hvdgan.networks.layers import names_in_files
 from hvdgan.training.initial_weights import proposal, take
 from launching import launcher
 from launching import run as launched
@@ -94,6 +98,14 @@ def test_every_kind_of_file_gives_its_bits(run, asked, other, tmp_path, kind):
     writers[kind](tmp_path / kind)
     take(asked(generator=tmp_path / kind))
     assert [each.tobytes() for each in network.get_weights()] == [each.tobytes() for each in other.get_weights()]
+
+
+def test_layers_that_compute_in_another_way_have_the_names_of_keras_in_its_files():
+    network = ported.generator()
+    before = {name: variable.path for name, variable in names_in_files(network).items()}
+    synchronise(network.layers[3], Ranks(), 1.0)
+    use_fast_kernels([network], [])
+    assert len(before) == 11 and {name: each.path for name, each in names_in_files(network).items()} == before
 
 
 def test_layers_that_keras_has_numbered_otherwise_are_proposed_by_their_order(run, asked, other, tmp_path):
