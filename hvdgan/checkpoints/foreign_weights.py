@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from hvdgan.errors import UserError, in_one_line, list_some
@@ -63,10 +62,16 @@ def read_rules(path: Path) -> dict[str, list[Rule]]:
     """Read the rules of a map, by network."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        return {
+        rules = {
             network: [Rule(key, **({"to": value} if isinstance(value, str) else value)) for key, value in table.items()]
             for network, table in tables.items()
         }
+        for pattern, *texts in (
+            (each.pattern, each.to, each.turn, each.gain) for some in rules.values() for each in some
+        ):
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError(f"{pattern}: to, turn and gain are texts")
+        return rules
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"--init-map {path}: {in_one_line(error)}; --init-map print writes an example") from error
 
@@ -76,7 +81,7 @@ def read(path: Path, where: str) -> Tensors:
     kind = path.suffix.lower()
     try:
         found = _READERS[kind](path)
-    except (OSError, ValueError, LookupError, SafetensorError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged file fails in many ways
         why = in_one_line(error) if kind in _READERS else f"expected a file {', '.join(_READERS)}"
         why = _CONVERT.format(path, path.with_suffix(".safetensors")) if kind in _PICKLES else why
         raise UserError(f"{where}: cannot be read: {why}") from error
@@ -91,7 +96,7 @@ def _of_hdf5(source: Any) -> Tensors:
     found = dict[str, Any]()
     with h5py.File(source, "r") as file:
         file.visititems(found.__setitem__)
-        named = {name: each[()] for name, each in found.items() if isinstance(each, h5py.Dataset)}
+        named = {name: np.asarray(each) for name, each in found.items() if isinstance(each, h5py.Dataset)}
     # Keras writes bfloat16 as raw bytes.
     return {name: value.view("bfloat16") if value.dtype == "V2" else value for name, value in named.items()}
 

@@ -134,9 +134,19 @@ def test_a_wrong_file_is_one_line(run, given, words):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", ["keras", "weights.h5", "npz", "safetensors"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no such file"])
+def test_a_damaged_file_is_one_line(asked, tmp_path, kind, content):
+    (tmp_path / f"x.{kind}").write_bytes(content)
+    with pytest.raises(UserError) as error:
+        take(asked(generator=tmp_path / f"x.{kind}"))
+    assert f"x.{kind}: cannot be read: " in str(error.value) and "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "words"),
     [
+        ('turn = "IOHW->HWOI"', "turn = 3", "up.weight: to, turn and gain are texts; --init-map print writes"),
         ("IOHW->HWOI", "IOHW->HWIO", "up.weight (16, 4, 2, 2) (closest up/kernel (2, 2, 4, 16)): it becomes (2, 2, 16"),
         ("OCHW->HWCO", "OCHW->HWC", "turn OCHW->HWC does not have the same axes on both sides"),
         ("[5, 4, 8, 8]", "[5, 4, 8, 9]", "head.weight (5, 256) (closest head/kernel (256, 5)): cannot reshape"),
