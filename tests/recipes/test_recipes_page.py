@@ -27,8 +27,8 @@ def blocks(page, language):
     return [block for named, block in found if named == language]
 
 
-def commands(page, language=""):
-    return [line for block in blocks(page, language) for line in block.splitlines()]
+def commands(page):
+    return [line for block in blocks(page, "") for line in block.splitlines()]
 
 
 @pytest.mark.parametrize("command", commands("recipes.md"))
@@ -81,12 +81,6 @@ def test_a_command_of_the_page_on_using(folder, command):
     assert done.returncode == 0, done.stderr
     out = re.search(r"--out (\S+)", command)
     assert done.stdout and (out is None or (folder / out[1]).exists())
-
-
-@pytest.mark.parametrize("command", [each for each in commands("using.md", "sh") if "--init-from" in each])
-def test_a_command_that_begins_with_other_weights_is_one(monkeypatch, command):
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    assert parse(shlex.split(command.partition(">")[0])[2:]).config.init_from in command
 
 
 @pytest.mark.parametrize("snippet", blocks("recipes.md", "python"))
