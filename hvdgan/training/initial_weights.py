@@ -107,7 +107,8 @@ def _take_networks(run: Run, path: Path) -> tuple[list[str], Facts]:
     run.state.reset_optimizers(run.recipe, changed)  # some keep a copy of the weights, as ScheduleFreeAdamW
     remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
     fact = {"file": str(source), "sha256": sha256_of(source)}
-    return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"], dict.fromkeys(sorted(chosen), fact)
+    line = f"{', '.join(sorted(chosen))} taken from {source}, sha256 {fact['sha256']}{''.join(remarks)}"
+    return [line], dict.fromkeys(sorted(chosen), fact)
 
 
 def _by_their_names(
