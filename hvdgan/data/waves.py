@@ -124,8 +124,8 @@ def _rate_of(where: str, waves: dict[str, list[int]]) -> int:
         if channels != 1 or its != rate:
             name, like = printable(file), f", as in {printable(first)}" * (file != first)
             raise UserError(
-                f"{where}: {name} has {channels} channel(s) of {its:,} samples per second; expected 1 of {rate:,}{like}; "
-                f"convert one, such as with ffmpeg -i {name} -ac 1 -ar {rate} new.wav"
+                f"{where}: {name} has {channels} channel(s) of {its:,} samples per second; expected 1 of {rate:,}"
+                f"{like}; convert one, such as with ffmpeg -i {name} -ac 1 -ar {rate} new.wav"
             )
     return rate
 
