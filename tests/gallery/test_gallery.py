@@ -48,13 +48,31 @@ def words(name, folder):
 @pytest.mark.parametrize("name", EACH)
 def test_program(name, tmp_path):
     """Programs that compare the samples of a batch differ on two ranks; hvdgan compares the ranks' weights itself."""
-    command, one, two = words(name, tmp_path), tmp_path / "one", tmp_path / "two"
+    assert_alike(tmp_path, words(name, tmp_path), alike=program(name).get("alike", True))
+
+
+OF_EXAMPLES = {
+    "my_tokenizer": "--width 8 --codes 16 --stages errors=1,adversarial=2",
+    "my_tokenizer, learnt": "--width 8 --codes 16 --stages errors=1,adversarial=2 --learn-codes",
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_example(name, tmp_path):
+    flags = f"--recipe smooth:{name.partition(',')[0]} --image-size 16 {OF_EXAMPLES[name]}"
+    assert_alike(tmp_path, [*flags.split(), *SETTINGS])
+
+
+def assert_alike(folder, command, *, alike=True):
+    """Compare three steps on one rank with those on two, and with a run that is resumed."""
+    one, two = folder / "one", folder / "two"
     train(HERE, *command, "--run-dir", str(one))
     train(HERE, *command, "--run-dir", str(two), ranks=2)
-    if program(name).get("alike", True):
+    if alike:
         assert_near(tensors(one, 3), tensors(two, 3))
-    train(HERE, *command, "--run-dir", str(tmp_path / "resumed"), "--resume", str(checkpoint(one, 2)))
-    assert state(tmp_path / "resumed", 3) == state(one, 3)
+    train(HERE, *command, "--run-dir", str(folder / "resumed"), "--resume", str(checkpoint(one, 2)))
+    assert state(folder / "resumed", 3) == state(one, 3)
 
 
 def assert_near(one, two):

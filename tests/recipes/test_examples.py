@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import saved
@@ -114,6 +115,59 @@ def test_the_codebook_is_an_average_over_time_of_shares_and_sums(monkeypatch):
     np.testing.assert_allclose(state["state/shares"], wanted, atol=1e-6)
     sums = 0.9 * shares[:, None] * codes + 0.1 / 16 * chosen.T @ features
     np.testing.assert_allclose(state["state/codes"], sums / wanted[:, None], atol=1e-5)
+
+
+@pytest.fixture
+def tokenizer(monkeypatch):
+    """A run of my_tokenizer.py, and its batch of pictures."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    examples = importlib.import_module("my_tokenizer")
+    run = tiny_run(examples.MyTokenizer, examples.MyTokenizerOptions(width=8, codes=8, code_size=4))
+    return run, batch_of(run, "rebuild").images
+
+
+def codes_of(run):
+    state = run.state.declared_state.shared()
+    return state["state/codes"].numpy(), state["state/use"].numpy()
+
+
+def test_codes_that_no_feature_uses_become_features_and_others_are_averages_over_time(tokenizer):
+    run, images = tokenizer
+    for step in range(2):
+        features = run.state.nets().encoder(images).numpy().reshape(-1, 4)
+        codes, use = codes_of(run)
+        chosen = np.eye(8)[np.square(features[:, None] - codes).sum(axis=2).argmin(axis=1)]
+        metrics, _ = stage_step(run)(step, step, data_of(run))
+        found, new = codes_of(run)
+        assert metrics["rebuild/used"] == chosen.any(axis=0).mean()
+        if step == 0:  # the codes are zeros, which none has used
+            places = [np.abs(features - code).max(axis=1).argmin() for code in found]
+            np.testing.assert_allclose(found, features[places], atol=1e-6)
+            assert len(set(places)) == 8 and new == pytest.approx([1 / 8] * 8)
+    wanted = 0.99 * use + 0.01 * chosen.mean(axis=0)
+    np.testing.assert_allclose(new, wanted, atol=1e-6)
+    sums = 0.99 * use[:, None] * codes + 0.01 * chosen.T @ features / 64
+    np.testing.assert_allclose(found, sums / wanted[:, None], atol=1e-6)
+
+
+def test_the_weight_of_the_discriminator_is_the_ratio_of_the_gradients_norms_at_the_last_kernel(tokenizer):
+    run, images = tokenizer
+    stage_step(run)(0, 0, data_of(run))
+    nets, (codes, _) = run.state.nets(), codes_of(run)
+    features = nets.encoder(images)
+    tokens = np.square(features[..., None, :] - codes).sum(axis=4).argmin(axis=3)
+    given, decoder = codes[tokens], run.state.networks["decoder"]
+    weights = [tf.identity(variable) for variable in decoder.variables]
+    metrics, _ = stage_step(run, 1)(1, 0, data_of(run))
+    for variable, value in zip(decoder.variables, weights, strict=True):
+        variable.assign(value)
+    with tf.GradientTape(persistent=True) as tape:
+        made = decoder(given)
+        features = zip(nets.features(images), nets.features(made), strict=True)
+        error = tf.add_n([tf.reduce_mean(tf.abs(made - images)), *(tf.reduce_mean((a - b) ** 2) for a, b in features)])
+        fool = -tf.reduce_mean(nets.discriminator(made))
+    first, second = (np.linalg.norm(tape.gradient(each, decoder.layers[-1].kernel)) for each in (error, fool))
+    assert float(metrics["rebuild/weight"]) == pytest.approx(0.8 * first / (second + 1e-4), rel=1e-4)
 
 
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):

@@ -1,4 +1,4 @@
-"""The programs of tests/gallery as smooth:FILE, with optimizers that do not magnify rounding.
+"""The programs of tests/gallery, and an example, as smooth:FILE, with optimizers that do not magnify rounding.
 
 The first steps of Adam and RMSprop divide a gradient by its own size. A gradient that is 0 but for rounding, such as
 that of a bias before BatchNorm, then moves a weight by the whole learning rate, up or down, and sums over two ranks
@@ -6,6 +6,7 @@ round otherwise than over one. An epsilon of 1e-3 leaves such weights where they
 """
 
 import importlib
+import sys
 from pathlib import Path
 
 import tensorflow as tf
@@ -13,6 +14,8 @@ import tensorflow as tf
 from hvdgan.recipe import Recipe
 
 GALLERY = Path(__file__).parents[1] / "gallery"
+EXAMPLES = ("my_tokenizer",)
+sys.path.append(str(GALLERY.parents[1] / "examples"))
 
 
 def recipe_of(module):
@@ -35,5 +38,5 @@ def smooth(recipe):
     return type(recipe.__name__, (recipe,), {"optimizers": optimizers, "__module__": recipe.__module__})
 
 
-for _name in sorted(path.stem for path in GALLERY.glob("*.py") if not path.stem.startswith("test_")):
+for _name in (*EXAMPLES, *(path.stem for path in GALLERY.glob("*.py") if not path.stem.startswith("test_"))):
     globals()[_name] = smooth(recipe_of(importlib.import_module(_name)))
