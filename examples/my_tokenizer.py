@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from hvdgan.recipe import Count, Positive, Recipe, Stage, State, Update, UserError, losses, metrics
+from hvdgan.recipe import Count, NonNegative, Positive, Recipe, Stage, State, Update, losses, metrics
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,10 @@ class MyTokenizerOptions:
     """file (.keras) of a frozen network, by whose features pictures are compared; default: a random one"""
     l2: bool = False
     """compare pixels alone, by their squared error; with --stages errors=8000 this is VQ-VAE"""
+    feature_weight: NonNegative = 1.0
+    """weight of the error of features; that of pixels has weight 1"""
+    adversarial_weight: NonNegative = 0.8
+    """norm of the adversarial gradient at the decoder's last layer, if that of the errors is 1"""
     learning_rate: Positive = 5e-4
     """Adam's step size of all networks"""
 
@@ -43,12 +47,11 @@ class MyTokenizer(Recipe):
     """Encoder, codebook and decoder, and a discriminator of patches that starts late."""
 
     Options = MyTokenizerOptions
+    ema = ("encoder", "decoder")
     shows_data = True
 
     def networks(self):
-        o, (height, width, channels) = self.options, self.data.shape
-        if height % 4 or width % 4:
-            raise UserError(f"recipe MyTokenizer: {height} x {width} pixels; 4 must divide both")
+        o, channels = self.options, self.data.channels
         features = keras.models.load_model(o.features) if o.features else random_features(channels)
         features.trainable = False
         networks = {
@@ -62,21 +65,19 @@ class MyTokenizer(Recipe):
         return {**networks, **codes} if o.learn_codes else networks
 
     def optimizers(self):
-        return {name: keras.optimizers.Adam(self.options.learning_rate, 0.5, 0.9) for name in self.trained()}
-
-    def trained(self):
-        return ["discriminator", "encoder", "decoder", *["codes"] * self.options.learn_codes]
+        names = ["discriminator", "encoder", "decoder", *["codes"] * self.options.learn_codes]
+        return {name: keras.optimizers.Adam(self.options.learning_rate, 0.5, 0.9) for name in names}
 
     def stages(self):
-        o, (judged, *rebuilt) = self.options, self.trained()
+        o, (judged, *rebuilt) = self.options, self.optimizers()
         rebuild = Update("rebuild", rebuilt, self.rebuild)
         both = [Update("judge", [judged], self.judge), Update("rebuild", rebuilt, self.rebuild_and_fool)]
         return [Stage("errors", o.first_steps, [rebuild]), Stage("adversarial", o.steps, both)]
 
     def state(self):
-        """The codes, and the share of the features that uses each, as averages over time. A first batch revives all."""
-        o = self.options
-        return {"codes": State(np.zeros((o.codes, o.code_size))), "use": State(np.zeros(o.codes))}
+        """The codes, and the part of the features that uses each, as averages over time. The first batch sets them."""
+        codes = np.random.default_rng(0).normal(size=(self.options.codes, self.options.code_size))
+        return {"codes": State(codes), "use": State(np.zeros(self.options.codes))}
 
     def encoded(self, nets, batch):
         """The features of pictures, (B, H/4, W/4, code_size), the number of the code next to each, and the codes."""
@@ -117,7 +118,8 @@ class MyTokenizer(Recipe):
     def error(self, nets, images, made):
         if self.options.l2:
             return losses.squared_error(images, made)
-        return losses.absolute_error(images, made) + tf.reduce_mean(self.feature_error(nets, images, made))
+        of_features = tf.reduce_mean(self.feature_error(nets, images, made))
+        return losses.absolute_error(images, made) + self.options.feature_weight * of_features
 
     def feature_error(self, nets, images, made):
         """The squared error of each output of the frozen network, (B,), added up."""
@@ -138,7 +140,7 @@ class MyTokenizer(Recipe):
         # Equation 7, at the decoder's last kernel. A norm is no mean, so the gradients are first those of all ranks.
         gradients = [tape.gradient(each, nets.decoder.trainable_variables[-2].value) for each in (error, fool)]
         first, second = tf.unstack(batch.mean(tf.stack(gradients)[None]))
-        weight = 0.8 * tf.stop_gradient(tf.norm(first) / (tf.norm(second) + 1e-4))
+        weight = self.options.adversarial_weight * tf.stop_gradient(tf.norm(first) / (tf.norm(second) + 1e-4))
         return error + of_codes + weight * fool, {"error": error, "fool": fool, "weight": weight, **shown}, new
 
     def judge(self, nets, batch):
@@ -147,9 +149,8 @@ class MyTokenizer(Recipe):
         return losses.hinge_discriminator(real, fake), {"real": tf.reduce_mean(real), "made": tf.reduce_mean(fake)}
 
     def sample(self, nets, batch):
-        _, tokens, codes = self.encoded(nets, batch)
-        made = nets.decoder(tf.gather(codes, tokens))
-        return {"images": made, "originals": batch.images, "tokens": tokens[..., None]}
+        _, index, codes = self.encoded(nets, batch)
+        return {"images": nets.decoder(tf.gather(codes, index)), "originals": batch.images, "tokens": index[..., None]}
 
     def evaluate(self, nets, batch):
         images, made = batch.images, self.sample(nets, batch)["images"]
@@ -164,37 +165,36 @@ def active(x):
     return layers.Activation("silu")(layers.GroupNormalization(8)(x))
 
 
-def block(x, width):
-    """A residual block that keeps the size."""
+def residual(x, width):
     return layers.Add()([x, convolution(active(convolution(active(x), width)), width)])
 
 
 def encoder(channels, width, code_size):
     x = images = keras.Input((None, None, channels))
     for wide in (width, 2 * width):
-        x = block(convolution(x, wide, 4, strides=2), wide)
+        x = residual(convolution(x, wide, 4, strides=2), wide)
     return keras.Model(images, convolution(active(x), code_size, 1, dtype="float32"), name="encoder")
 
 
 def decoder(channels, width, code_size):
     x = codes = keras.Input((None, None, code_size))
     for wide in (2 * width, width):
-        x = layers.UpSampling2D()(block(convolution(x, wide), wide))
+        x = layers.UpSampling2D()(residual(convolution(x, wide), wide))
     x = active(convolution(x, width))
     return keras.Model(codes, convolution(x, channels, activation="tanh", dtype="float32"), name="decoder")
 
 
 def discriminator(channels, width):
     x = images = keras.Input((None, None, channels))
-    for wide, strides in ((width, 2), (2 * width, 2), (4 * width, 1)):
-        x = convolution(x, wide, 4, strides=strides, activation="leaky_relu")
+    for wide, strides in ((width, 2), (2 * width, 2), (2 * width, 1)):
+        x = active(convolution(x, wide, 4, strides=strides))
     return keras.Model(images, convolution(x, 1, 4, dtype="float32"), name="discriminator")
 
 
 def random_features(channels):
     """Three sizes of features, by fixed random kernels."""
     outputs = [images := keras.Input((None, None, channels))]
-    for number, width in enumerate((32, 64, 128)):
-        settings = {"strides": 1 + (number > 0), "kernel_initializer": keras.initializers.HeNormal(seed=number)}
-        outputs.append(convolution(outputs[-1], width, activation="relu", **settings))
+    for strides, width in ((1, 16), (2, 32), (2, 64)):
+        kernels = keras.initializers.HeNormal(seed=width)
+        outputs.append(convolution(outputs[-1], width, strides=strides, activation="relu", kernel_initializer=kernels))
     return keras.Model(images, outputs[1:], name="features")

@@ -230,3 +230,8 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         pictures[:, 2:-2, 2:-2] = 0
         assert not pictures.any()
         np.testing.assert_array_equal(source.labels, LABELS[some])
+
+
+def test_the_features_of_digits_are_those_of_a_classifier(tmp_path):
+    done = run([sys.executable, SCRIPT.with_name("digits_features.py"), "--epochs", "2"], tmp_path)
+    assert done.returncode == 0 and float(re.search(r"accuracy (\S+)", done.stdout)[1]) > 0.5, done.stderr
