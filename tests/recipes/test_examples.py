@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,6 +149,29 @@ def test_codes_that_no_feature_uses_become_features_and_others_are_averages_over
     np.testing.assert_allclose(new, wanted, atol=1e-6)
     sums = 0.99 * use[:, None] * codes + 0.01 * chosen.T @ features / 64
     np.testing.assert_allclose(found, sums / wanted[:, None], atol=1e-6)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_features_get_the_gradient_of_their_codes_and_are_pulled_to_them(tokenizer, learns):
+    recipe, batch = type(tokenizer[0].recipe), batch_of(tokenizer[0], "rebuild")
+    recipe = recipe(recipe.Options(codes=8, code_size=4, learn_codes=learns), tokenizer[0].recipe.data)
+    random, total, learnt = np.random.default_rng(0), 16 * 2 * 2 * 4, tf.zeros((8, 4))
+    features, downstream = (tf.constant(random.normal(size=(16, 2, 2, 4)), tf.float32) for _ in range(2))
+    batch.state = SimpleNamespace(codes=tf.constant(random.normal(size=(8, 4)), tf.float32), use=tf.fill(8, 1 / 8))
+    batch.mean, batch.gather = (lambda x: tf.reduce_mean(x, 0)), tf.identity
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([features, learnt])
+        given, loss, new, _ = recipe.quantised(
+            SimpleNamespace(encoder=lambda _: features, codes=lambda _: learnt), batch
+        )
+        later = tf.reduce_sum(given * downstream)
+    np.testing.assert_array_equal(tape.gradient(later, features), downstream)
+    apart = features - given  # the codes, as the decoder sees them
+    np.testing.assert_allclose(tape.gradient(loss, features), 0.25 * 2 * apart / total, atol=1e-7)
+    assert tape.gradient(later, learnt) is None and (new["codes"] == batch.state.codes).numpy().all() == learns
+    if learns:
+        sums = -tf.reduce_sum(2 * apart / total, (0, 1, 2))
+        np.testing.assert_allclose(tf.reduce_sum(tape.gradient(loss, learnt), 0), sums, atol=1e-6)
 
 
 def test_the_weight_of_the_discriminator_is_the_ratio_of_the_gradients_norms_at_the_last_kernel(tokenizer):
