@@ -1,10 +1,10 @@
 """A tokenizer of pictures, like VQGAN (Esser et al. 2021, arXiv:2012.09841): --recipe my_tokenizer:MyTokenizer
 
-    hvdgan train --recipe my_tokenizer:MyTokenizer --data mnist/train.npz
+    hvdgan train --recipe my_tokenizer:MyTokenizer --data mnist/train.npz --width 16 --global-batch-size 32
     hvdgan sample runs/my_tokenizer.MyTokenizer --data mnist/test.npz --samples 10000 --out tokens.npz
 
-A picture of H x W pixels becomes H/4 x W/4 tokens, the numbers of codes, of which the decoder makes a copy. The second
-command writes the copies, the originals and the tokens. Networks are smaller than in the paper, without attention.
+H x W pixels become H/4 x W/4 tokens, the numbers of codes, of which the decoder makes a copy. The second command writes
+copies, originals and tokens. Digits are legible after 1,000 steps, two minutes of a core (docs/results.md).
 """
 
 import dataclasses
@@ -37,14 +37,14 @@ class MyTokenizerOptions:
     """compare pixels alone, by their squared error; with --stages errors=8000 this is VQ-VAE"""
     feature_weight: NonNegative = 1.0
     """weight of the error of features; that of pixels has weight 1"""
-    adversarial_weight: NonNegative = 0.8
-    """norm of the adversarial gradient at the decoder's last layer, if that of the errors is 1"""
+    adversarial_weight: NonNegative = 0.2
+    """norm of the adversarial gradient at the decoder's last layer, if that of the errors is 1; the paper has 0.8"""
     learning_rate: Positive = 5e-4
     """Adam's step size of all networks"""
 
 
 class MyTokenizer(Recipe):
-    """Encoder, codebook and decoder, and a discriminator of patches that starts late."""
+    """Encoder, codebook and decoder without attention, and a discriminator of patches that starts late."""
 
     Options = MyTokenizerOptions
     ema = ("encoder", "decoder")
