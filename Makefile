@@ -16,14 +16,14 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 dev:
 	@bash launch/setup.sh --dev
 
-check: dev  ## run the quick tests before a commit, two at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
-	$(python) -m pytest -n 2 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
+check: dev  ## run the quick tests before a commit, three at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
+	$(python) -m pytest -n 3 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
 
-test: dev  ## run the tests of all promises, two at a time (about 20 minutes); ARGS='-k checkpoint -x' goes to pytest
-	$(python) -m pytest -n 2 --dist worksteal $(ARGS)
+test: dev  ## run the tests of all promises, three at a time (about 20 minutes); ARGS='-k checkpoint -x' goes to pytest
+	$(python) -m pytest -n 3 --dist worksteal $(ARGS)
 
-test-long: dev  ## run what CI adds, two at a time: further kinds, ranks and controllers, many kills; ARGS as above
-	$(python) -m pytest -n 2 --dist worksteal -m "long and not cluster" $(ARGS)
+test-long: dev  ## run what CI adds, three at a time: further kinds, ranks and controllers, many kills; ARGS as above
+	$(python) -m pytest -n 3 --dist worksteal -m "long and not cluster" $(ARGS)
 
 test-browser: dev  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

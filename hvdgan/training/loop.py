@@ -34,7 +34,7 @@ from hvdgan.training.stopping import Stopping
 _EARLY_GRIDS = (100, 200)
 """steps with a grid of samples, besides those of --sample-every: the first minutes show whether a GAN learns"""
 _SHORT = 1000
-"""steps of a stage whose losses are not looked at: to trace them twice more would take too large a share of its time"""
+"""steps to do, below which the losses of a stage are not looked at: to trace them twice more would take too long"""
 
 
 class Reached(NamedTuple):
@@ -124,7 +124,8 @@ class Loop:
         data = next(batches)
         waited = time.perf_counter() - begin
         if self.warns_of_no_means and (at.stage_step == 0 or step == self._resume_point.step):
-            if self._run.plan.steps_of(at.index) >= _SHORT:
+            left = self._run.plan.steps_of(at.index) - at.stage_step
+            if min(left, self._run.last_step - step) >= _SHORT:
                 self._means = [MeanCheck(self._run, self._run.steps[at.index], data)]
             self._say_no_means(step)
             begin = time.perf_counter() - waited

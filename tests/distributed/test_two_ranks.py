@@ -41,6 +41,6 @@ def test_the_other_controller():
 
 @pytest.mark.long
 @pytest.mark.timeout(1900)
-@pytest.mark.parametrize("name", ["recipes", "keras"])
-def test_the_other_recipes_and_all_of_keras(name):
+@pytest.mark.parametrize("name", ["recipes", "keras", "reduction"])
+def test_the_further_cases(name):
     run_on_two_ranks(CONTROLLERS[-1], FOLDER / f"test_{name}.py", "-m", "long", seconds=1800)

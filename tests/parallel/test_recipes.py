@@ -53,7 +53,7 @@ def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, nam
         assert_owned(run, index, before, values_of(run))
 
 
-@pytest.mark.parametrize("name", long_but("completion", "wgan_gp"))
+@pytest.mark.parametrize("name", long_but("wgan_gp"))
 def test_two_ranks_compute_what_one_computes(ranks, built, name):
     """BatchNorm synchronised where there is some; the gradients of the first step of every stage, and the metrics."""
     alone = built(name, Ranks())
@@ -73,7 +73,7 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
         assert_equal_gradients(stage.owns, values_of(alone), after)
 
 
-@pytest.mark.parametrize("recipe", [CoGAN, InsideAnother, TwoOptimizers])
+@pytest.mark.parametrize("recipe", [pytest.param(CoGAN, marks=pytest.mark.long), InsideAnother, TwoOptimizers])
 def test_two_ranks_train_shared_layers_and_several_optimizers_as_one_does(ranks, recipe):
     alone, together = (tiny_run(recipe, ranks=each, sync_batch_norm=True) for each in (Ranks(), ranks))
     start_equally(alone, together)

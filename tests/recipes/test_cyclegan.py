@@ -56,6 +56,7 @@ def whole(tmp_path_factory):
     return tensors(folder / "run", 7), evaluated(folder)
 
 
+@pytest.mark.long
 def test_any_number_of_ranks_computes_the_same_also_after_a_resume_with_the_pool_half_full(tmp_path, whole):
     """Adam's means are those of the gradients. Where one is 0 but for rounding, Adam steps as far: rates are small."""
     write_pictures(tmp_path)

@@ -71,7 +71,7 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
             "--pack 2 --values 0=standard;1=log1p+standard;2=none;3=none;4=none;5=none;6=none",
             (7,),
         ),
-        ("my_audio_gan", "MyAudioGAN", "--axes WC --n-critic 1", (1024, 1)),
+        pytest.param("my_audio_gan", "MyAudioGAN", "--axes WC --n-critic 1", (1024, 1), marks=pytest.mark.long),
     ],
 )
 def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sampled(tmp_path, name, recipe, flags, shape):
@@ -88,7 +88,7 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
 
 
-KEEPING = ["MeanTeacher", "BYOL", "Codebook", "LearntWeights"]
+KEEPING = [pytest.param("MeanTeacher", marks=pytest.mark.long), "BYOL", "Codebook", "LearntWeights"]
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -202,6 +202,7 @@ def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     assert done.stdout.splitlines()[1:] == ["(16, 16, 16, 1) uint8", "32"]
 
 
+@pytest.mark.long
 def test_the_example_with_optuna_prunes_trials_and_the_report_compares_them(tmp_path):
     pytest.importorskip("optuna")
     text = (ROOT / "examples" / "optuna_sweep.py").read_text()

@@ -37,7 +37,11 @@ def metrics(run_dir):
     return [record for record in measured(run_dir) if "eval/distance" not in record]
 
 
-@pytest.mark.parametrize("flags", [SEQUENCES, PAIRS, [*MAPS, "m.npz"]], ids=["sequences", "pairs", "maps"])
+@pytest.mark.parametrize(
+    "flags",
+    [pytest.param(SEQUENCES, marks=pytest.mark.long), pytest.param(PAIRS, marks=pytest.mark.long), [*MAPS, "m.npz"]],
+    ids=["sequences", "pairs", "maps"],
+)
 def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert main([*flags, "--run-dir", "whole"]) == 0
     assert main([*flags, "--run-dir", "parts", "--max-steps", "2"]) == 0

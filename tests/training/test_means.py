@@ -1,7 +1,6 @@
 """Losses that are no means over samples are found by their gradients. Modules: training.means"""
 
 import json
-import os
 import runpy
 import sys
 
@@ -12,8 +11,9 @@ from building import data_of, stage_step, tiny_run, values_of
 from hvdgan.recipes.dcgan import DCGAN
 from hvdgan.runs.events import Caution
 from hvdgan.train import main
+from hvdgan.training import loop
 from hvdgan.training.means import MeanCheck
-from launching import ROOT, train
+from launching import ROOT
 from small import RECIPES, data_flags, flags, write_showers
 from stateful import Pooled
 from tiny import Counting, Tiny, TinyOptions
@@ -48,7 +48,8 @@ def found(recipe, options=None, number=0, **settings):
     return {*MeanCheck(run, stage_step(run), data_of(run)).found(number)}
 
 
-KINDS = ["relativistic", "root", "moments", "mmd", "entropy", "deviation", "contrast"]
+FURTHER = [pytest.param(kind, marks=pytest.mark.long) for kind in ("moments", "mmd", "entropy", "deviation")]
+KINDS = ["relativistic", "root", "contrast", *FURTHER]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,27 +83,19 @@ def test_nothing_of_the_run_changes(recipe):
     assert {name: value.tobytes() for name, value in one.items()} == {k: v.tobytes() for k, v in other.items()}
 
 
-PATH = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", ROOT / "tests" / "training")))
 FLAGS = "--data digits --image-size 8 --global-batch-size 8 --steps 1000 --sample-every 0 --checkpoint-every 60".split()
 
 
-def test_a_run_says_so_once_at_its_first_checkpoint_and_not_if_that_is_allowed(tmp_path):
-    for name, more in (("run", []), ("allowed", ["--allow", "batch-dependent-loss"])):
-        train(
-            tmp_path,
-            "--recipe",
-            "test_means:Late",
-            *FLAGS,
-            "--max-steps",
-            "70",
-            "--run-dir",
-            name,
-            *more,
-            PYTHONPATH=PATH,
-        )
-    said = [(tmp_path / name / "events.jsonl").read_text().splitlines() for name in ("run", "allowed")]
-    cautions = [[each["text"] for each in map(json.loads, lines) if each["event"] == Caution.kind] for lines in said]
-    assert [len(some) for some in cautions] == [1, 0] and "update judge: the loss is no mean" in cautions[0][0]
+def test_a_run_says_so_once_at_its_first_checkpoint_if_it_is_long_and_that_is_not_allowed(tmp_path, monkeypatch):
+    """A run that ends after 70 steps is long here if 70 are."""
+    found = []
+    for name, more, short in (("run", [], 70), ("allowed", ["--allow", "batch-dependent-loss"], 70), ("brief", [], 71)):
+        monkeypatch.setattr(loop, "_SHORT", short)
+        words = ["--recipe", "test_means:Late", *FLAGS, "--max-steps", "70", "--run-dir", str(tmp_path / name), *more]
+        assert main(words) == 0
+        events = map(json.loads, (tmp_path / name / "events.jsonl").read_text().splitlines())
+        found.append([each["text"] for each in events if each["event"] == Caution.kind])
+    assert [len(some) for some in found] == [1, 0, 0] and "update judge: the loss is no mean" in found[0][0]
 
 
 def test_a_dry_run_says_so(capsys):

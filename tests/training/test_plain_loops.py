@@ -18,10 +18,10 @@ pytestmark = pytest.mark.core
 @pytest.mark.parametrize(
     ("norm", "accumulate", "judges"),
     [
-        ("batch", 1, {}),
+        pytest.param("batch", 1, {}, marks=pytest.mark.long),
         ("batch", 2, {}),
         ("none", 1, {}),
-        ("batch", 1, {"clip_value": 1e-3}),
+        pytest.param("batch", 1, {"clip_value": 1e-3}, marks=pytest.mark.long),
         ("batch", 2, {"clip_weights": 0.05}),
     ],
 )
