@@ -64,7 +64,7 @@ def classifier(features: int = 0, data: str = "digits", epochs: int = 15) -> tup
 
 def to_float(source: Samples) -> np.ndarray:
     """Read all images, (N, H, W, 1) float32 in [-1, 1]."""
-    return source.fetch_batch(np.arange(len(source))).astype(np.float32) / 127.5 - 1
+    return source.fetch_batch(np.arange(len(source)))["images"].astype(np.float32) / 127.5 - 1
 
 
 if __name__ == "__main__":

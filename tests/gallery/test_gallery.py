@@ -53,6 +53,8 @@ def test_program(name, tmp_path):
 
 
 OF_EXAMPLES = {
+    "my_tokenizer": "--image-size 16 --width 8 --codes 16 --stages errors=1,adversarial=2",
+    "my_tokenizer, learnt": "--image-size 16 --width 8 --codes 16 --stages errors=1,adversarial=2 --learn-codes",
     "my_vocoder": "--data {data} --segment 2048 --width 8 --judge-width 1 --stages mel=1,adversarial=2",
 }
 

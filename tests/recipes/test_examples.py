@@ -6,9 +6,11 @@ import re
 import shutil
 import struct
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import saved
@@ -116,6 +118,81 @@ def test_the_codebook_is_an_average_over_time_of_shares_and_sums(monkeypatch):
     np.testing.assert_allclose(state["state/codes"], sums / wanted[:, None], atol=1e-5)
 
 
+@pytest.fixture
+def tokenizer(monkeypatch):
+    """A run of my_tokenizer.py, and its batch of pictures."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    examples = importlib.import_module("my_tokenizer")
+    run = tiny_run(examples.MyTokenizer, examples.MyTokenizerOptions(width=8, codes=8, code_size=4))
+    return run, batch_of(run, "rebuild").images
+
+
+def codes_of(run):
+    state = run.state.declared_state.shared()
+    return state["state/codes"].numpy(), state["state/use"].numpy()
+
+
+def test_codes_that_no_feature_uses_become_features_and_others_are_averages_over_time(tokenizer):
+    run, images = tokenizer
+    for step in range(2):
+        features = run.state.nets().encoder(images).numpy().reshape(-1, 4)
+        codes, use = codes_of(run)
+        chosen = np.eye(8)[np.square(features[:, None] - codes).sum(axis=2).argmin(axis=1)]
+        metrics, _ = stage_step(run)(step, step, data_of(run))
+        found, new = codes_of(run)
+        assert metrics["rebuild/used"] == chosen.any(axis=0).mean()
+        if step == 0:  # the codes are zeros, which none has used
+            places = [np.abs(features - code).max(axis=1).argmin() for code in found]
+            np.testing.assert_allclose(found, features[places], atol=1e-6)
+            assert len(set(places)) == 8 and new == pytest.approx([1 / 8] * 8)
+    wanted = 0.99 * use + 0.01 * chosen.mean(axis=0)
+    np.testing.assert_allclose(new, wanted, atol=1e-6)
+    sums = 0.99 * use[:, None] * codes + 0.01 * chosen.T @ features / 64
+    np.testing.assert_allclose(found, sums / wanted[:, None], atol=1e-6)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_features_get_the_gradient_of_their_codes_and_are_pulled_to_them(tokenizer, learns):
+    recipe, batch = type(tokenizer[0].recipe), batch_of(tokenizer[0], "rebuild")
+    recipe = recipe(recipe.Options(codes=8, code_size=4, learn_codes=learns), tokenizer[0].recipe.data)
+    random, total, learnt = np.random.default_rng(0), 16 * 2 * 2 * 4, tf.zeros((8, 4))
+    features, downstream = (tf.constant(random.normal(size=(16, 2, 2, 4)), tf.float32) for _ in range(2))
+    batch.state = SimpleNamespace(codes=tf.constant(random.normal(size=(8, 4)), tf.float32), use=tf.fill(8, 1 / 8))
+    batch.mean, batch.gather = (lambda x: tf.reduce_mean(x, 0)), tf.identity
+    nets = SimpleNamespace(encoder=lambda _: features, codes=lambda _: learnt)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([features, learnt])
+        given, loss, new, _ = recipe.quantised(nets, batch)
+        later = tf.reduce_sum(given * downstream)
+    np.testing.assert_array_equal(tape.gradient(later, features), downstream)
+    apart = features - given  # the codes, as the decoder sees them
+    np.testing.assert_allclose(tape.gradient(loss, features), 0.25 * 2 * apart / total, atol=1e-7)
+    assert tape.gradient(later, learnt) is None and (new["codes"] == batch.state.codes).numpy().all() == learns
+    if learns:
+        sums = -tf.reduce_sum(2 * apart / total, (0, 1, 2))
+        np.testing.assert_allclose(tf.reduce_sum(tape.gradient(loss, learnt), 0), sums, atol=1e-6)
+
+
+def test_the_weight_of_the_discriminator_is_the_ratio_of_the_gradients_norms_at_the_last_kernel(tokenizer):
+    run, images = tokenizer
+    stage_step(run)(0, 0, data_of(run))
+    nets, (codes, _) = run.state.nets(), codes_of(run)
+    features = nets.encoder(images)
+    tokens = np.square(features[..., None, :] - codes).sum(axis=4).argmin(axis=3)
+    given, decoder = codes[tokens], run.state.networks["decoder"]
+    weights = [tf.identity(variable) for variable in decoder.variables]
+    metrics, _ = stage_step(run, 1)(1, 0, data_of(run))
+    for variable, value in zip(decoder.variables, weights, strict=True):
+        variable.assign(value)
+    with tf.GradientTape(persistent=True) as tape:
+        made = decoder(given)
+        features = zip(nets.features(images), nets.features(made), strict=True)
+        error = tf.add_n([tf.reduce_mean(tf.abs(made - images)), *(tf.reduce_mean((a - b) ** 2) for a, b in features)])
+        fool = -tf.reduce_mean(nets.discriminator(made))
+    first, second = (np.linalg.norm(tape.gradient(each, decoder.layers[-1].kernel)) for each in (error, fool))
+    assert float(metrics["rebuild/weight"]) == pytest.approx(0.2 * first / (second + 1e-4), rel=1e-4)
+
+
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
@@ -177,3 +254,8 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         pictures[:, 2:-2, 2:-2] = 0
         assert not pictures.any()
         np.testing.assert_array_equal(source.labels, LABELS[some])
+
+
+def test_the_features_of_digits_are_those_of_a_classifier(tmp_path):
+    done = run([sys.executable, SCRIPT.with_name("digits_features.py"), "--epochs", "2"], tmp_path)
+    assert done.returncode == 0 and float(re.search(r"accuracy (\S+)", done.stdout)[1]) > 0.5, done.stderr
