@@ -131,12 +131,12 @@ class Samples:
         """Read one sample; see fetch_batch()."""
         return {part: each[0] for part, each in self.fetch_batch(np.array([index])).items()}
 
-    def fetch_batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def fetch_batch(self, indices: np.ndarray, but: str = "") -> dict[str, np.ndarray]:
         """Read the parts of several samples, (B, ...) each: `images`, and perhaps `inputs` and `arrays/NAME`.
 
-        Safe to call from several threads. A BadImage says that one is broken.
+        Safe to call from several threads. A BadImage says that one is broken. `but` is a part that is not wanted.
         """
-        found = {part: store.read(self.numbers(indices)) for part, store in self.stores.items()}
+        found = {part: store.read(self.numbers(indices)) for part, store in self.stores.items() if part != but}
         if self.paired and self.inputs is None:
             found["inputs"], found["images"] = np.split(found["images"], 2, axis=-1)
         return {part: self._seen(part, stored, indices) for part, stored in found.items()}
