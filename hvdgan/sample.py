@@ -173,6 +173,8 @@ def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> st
         raise UserError(f"--whole: {type(recipe).__name__} starts from no fields of the data; leave it out")
     _check(recipe, request)
     conditions = given_conditions(request.condition, request.conditions, recipe.data)
+    if recipe.data.conditions and conditions is None and not trained.config.arrays.conditions:
+        raise UserError("the run has conditions, and no settings of their arrays; give --condition or --conditions")
     tf.config.experimental.enable_tensor_float_32_execution(False)  # whose rounding would show where tiles meet
 
     def prepared() -> FieldDrawing:
@@ -197,9 +199,10 @@ def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> st
 
     with drawing.drawn(out, ranks) as made:
         from_root(lambda: write(made), ranks, "the output")
-    space, reach = (" x ".join(map(str, each)) for each in (drawing.shape[1:-1], drawing.fields.reach_in_pixels))
-    many = f"{drawing.count:,} samples of {space}, by {len(drawing.tiles):,} tiles each, which see {reach} pixels more"
-    return f"{out}: {many}, from {trained.checkpoint}, step {trained.step:,}"
+    space, many = " x ".join(map(str, drawing.shape[1:-1])), len(drawing.tiles)
+    reach = max(far * pixels for far, pixels in zip(drawing.fields.reach, drawing.fields.pixels, strict=True))
+    what = f"{drawing.count:,} samples of {space} by {many:,} tile{'s' * (many > 1)} each, a reach of {reach} pixels"
+    return f"{out}: {what}, from {trained.checkpoint}, step {trained.step:,}"
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:

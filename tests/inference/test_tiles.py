@@ -9,7 +9,7 @@ import tensorflow as tf
 from fields import Fields, Options
 from hvdgan.errors import UserError
 from hvdgan.inference.any_size import AnySizeNets
-from hvdgan.inference.places import PlaceRandom, Window
+from hvdgan.inference.places import PlaceRandom
 from hvdgan.inference.tiles import WholeFields
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.nets import Nets
@@ -30,7 +30,7 @@ def drawn(fields, space, tile, number=0):
     images = np.random.default_rng(5).normal(size=(1, *space, 1)).astype(np.float32)
     made, tiles = np.full((*space, 1), np.nan, np.float32), fields.tiles(space, tile)
     for each in tiles:
-        made[fields.region(each)] = fields(number, each, {"images": images})
+        made[each.region] = fields(number, each, {"images": images})
     return made, len(tiles)
 
 
@@ -46,7 +46,7 @@ def drawn(fields, space, tile, number=0):
 def test_tiles_of_any_size_give_what_the_untiled_network_does(kind, shape, tile):
     """The strides are 2 and 2, of kernels of 4 and 3."""
     fields = whole_fields(kind, shape)[0]
-    assert set(fields.step) == {4} and all(4 <= far <= 20 for far in fields.reach)
+    assert fields.step == 4 and all(4 <= far <= 20 for far in fields.reach)
     space = LARGE[len(shape)]
     whole, count = drawn(fields, space, 10**6)
     assert count == 1
@@ -95,8 +95,7 @@ def test_networks_that_depend_on_the_whole_field_or_on_its_size_are_refused_by_n
 
 def test_numbers_belong_to_places_and_to_samples():
     def numbers(first, size, number=0, key="noise", shape=None):
-        window = Window(tf.constant(first, tf.int64), size)
-        random = PlaceRandom(3, tf.constant([number], tf.int64), window)
+        random = PlaceRandom(3, tf.constant([number], tf.int64), first=tf.constant(first, tf.int64), size=size)
         return random.normal(key, shape or (2 * size[0], 2 * size[1], 3)).numpy()[0]
 
     whole = numbers((0, 0), (60, 70))
