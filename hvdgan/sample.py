@@ -185,7 +185,7 @@ def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> st
         return FieldDrawing(fields, source, recipe.data, request.tile, count, request.members, conditions)
 
     drawing = on_all(prepared, ranks, "the fields", names_rank=True)
-    agree({"tiles": [dataclasses.astuple(each) for each in drawing.tiles]}, ranks, "the tiles")
+    agree({"tiles": [str(each) for each in drawing.tiles]}, ranks, "the tiles")
 
     def write(made: np.ndarray) -> None:
         data, spec = request.data or trained.config.data, recipe.data

@@ -63,8 +63,8 @@ class AnySizeNets(Nets):
         for name, network in self.called.items():
             for layer in getattr(network, "operations", ()):
                 node = layer._inbound_nodes[0]  # not public; tests/inference/test_tiles.py names layers by it
-                rank = max((len(each.shape) for each in node.input_tensors if 1 not in each.shape[1:-1]), default=0)
-                is_lost = any(len(each.shape) < rank or 1 in each.shape[1:-1] for each in node.outputs)
+                rank = max((len(each.shape) for each in node.input_tensors if {*each.shape[1:-1]} - {1}), default=0)
+                is_lost = any(len(each.shape) < rank or not {*each.shape[1:-1]} - {1} for each in node.outputs)
                 if rank > 2 and (is_lost or (by_slope and _sees_all(layer, node.input_tensors, node.outputs[0]))):
                     what = (
                         "its output depends on the whole field, so that no part of a larger one can be computed alone"

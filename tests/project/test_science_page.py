@@ -17,7 +17,7 @@ from launching import ROOT, run
 from tfrecord_files import write
 
 PAGE = (ROOT / "docs" / "science.md").read_text()
-(COMMANDS,) = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS, WHOLE = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 ROWS = {
     line.split(" | ")[0].removeprefix("| "): re.findall(r"`(--[^`]+)`", line.split(" | ")[2])
     for line in PAGE.partition("| code |")[2].splitlines()[2:]
@@ -136,6 +136,19 @@ def test_from_an_hdf5_file_to_samples_and_a_network_in_physical_units(tmp_path):
         total = drawn["samples"][:].sum(axis=(1, 2, 3, 4)).mean() / 50
     # 200 steps are too few for the profiles; the unit is right, and not that of what networks see.
     assert 0.5 * response < total < 2 * response and (tmp_path / "drawn.png").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_from_crops_to_a_map_of_a_whole_domain_with_its_coordinates(tmp_path):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    printed = [said(command, tmp_path) for command in WHOLE.splitlines()]
+    assert indent("".join(printed[3:]), " " * 4) in PAGE
+    with xarray.open_dataset(tmp_path / "map.nc") as made, xarray.open_dataset(tmp_path / "future.nc") as true:
+        assert (made.lat == true.lat).all() and made.t.units == true.t.units
+        apart = np.abs(made.t.mean("member") - true.t).mean() / true.t.std()
+        rows = np.abs(made.t.diff("lat")).mean(("time", "member", "lon"))
+    assert apart < 0.5 and rows[255] < 1.2 * rows.median()  # rows 255 and 256 are in other tiles
 
 
 def said(command, folder):
