@@ -153,23 +153,27 @@ def open_fields(trained: TrainedNetworks, data: str | None, axes: str | None = N
 
     If the recipe takes pairs, the inputs alone suffice.
     """
-    spec, config = trained.recipe.data, _with_axes(trained.config, axes)
+    spec, config, path = trained.recipe.data, _with_axes(trained.config, axes), data or trained.config.data
+    if names_own_data(path) and data is None:
+        refuse_foreign(f"{trained.checkpoint}: --data", path, trained.manifest["code"])
     arrays = dataclasses.replace(config.arrays, crop=(), condition_order="names")
-    config = dataclasses.replace(config, arrays=arrays, data=data or config.data, image_size=None, fit=None)
-    path = config.data
-    if (
-        spec.is_pictures and os.path.isdir(path) and (found := find(path, SUFFIXES).files)
-    ):  # others of the folder are refused if they have another size
+    options = config.data_options if names_own_data(path) else ()
+    config = dataclasses.replace(config, arrays=arrays, data=path, data_options=options, image_size=None, fit=None)
+    found = find(path, SUFFIXES).files if spec.is_pictures and os.path.isdir(path) else []
+    if found:  # others of the folder are refused if they have another size
         width, height = read_size(found[0], content_of(path, found[0]))
         config = dataclasses.replace(config, image_size=(height, width), channels=1 if spec.channels == 1 else 3)
     try:
         source = _opened(config, spec, ALONE, any_size=True)
-    except UserError:
-        if spec.input_shape is None or spec.is_pictures:
+    except UserError as error:
+        if spec.input_shape is None or spec.is_pictures or not os.path.exists(path):
             raise
         arrays = dataclasses.replace(arrays, axes=arrays.input_axes)
         config = dataclasses.replace(config, data=f"{path}:{arrays.inputs or 'inputs'}", arrays=arrays)
-        source = _opened(config, spec, ALONE, any_size=True)
+        try:
+            source = _opened(config, spec, ALONE, any_size=True)
+        except UserError as of_inputs:
+            raise UserError(f"{error}; or, with the inputs alone: {of_inputs}") from error
     return source.mapped(maps_of(spec))
 
 

@@ -157,7 +157,7 @@ def said(command, folder):
         with h5py.File(folder / command.split()[1]) as file:
             return "".join(f"{name:24} Dataset {{{', '.join(map(str, file[name].shape))}}}\n" for name in sorted(file))
     done = run(shlex.split(command), folder, seconds=1500, forked=True)
-    assert (done.returncode, done.stderr) == (0, "") or "--dry-run" in command or "hvdgan.train" in command, done.stderr
+    assert (done.returncode, done.stderr) == (0, "") or "--dry-run" in command or "hvdgan train" in command, done.stderr
     return done.stdout + done.stderr
 
 
