@@ -24,6 +24,7 @@ def write_dataset(path: Path, made: np.ndarray, spec: DataSpec, source: Samples,
     dims = next((store.dims[:1] + store.space for store in (source.images, source.inputs) if store and store.space), ())
     first, *named = dims if len(dims) == axes + 1 and all(dims) else ("sample", *_SPACE[-axes:])
     rows = source.numbers(np.arange(count) // members)
+    members = 1 if count % members else members  # the last field has fewer
     coordinates = _coordinates(data, source, (first, *named), space, rows[::members])
     shape, dims = (count, *space), (first, *named)
     if members > 1:
