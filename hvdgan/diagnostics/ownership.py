@@ -22,6 +22,7 @@ Digests = Mapping[str, str]
 def owned_tensors(state: TrainState, update: Update) -> list[str]:
     """The names of what an update may change: its networks, their slots, and their averages."""
     own = {id(variable) for name in update.owns for variable in state.networks[name].variables}
+    own -= {*map(id, state.held)}
     own |= {id(variable) for variable in changed_by(state, update)}
     pairs = itertools.chain(*state.sampling_values().values())
     own |= {id(average) for variable, average in pairs if id(variable) in own}

@@ -64,6 +64,7 @@ class SynchronisedBatchNormalization(keras.layers.BatchNormalization):
 def synchronise(norm: keras.layers.BatchNormalization, ranks: Ranks, weight: float) -> None:
     """Take the statistics of a built layer over these ranks; `weight` is this rank's of Ranks.weights()."""
     kind, synchronised = type(norm), SynchronisedBatchNormalization
+    synchronised.__name__ = keras.layers.BatchNormalization.__name__  # by which Keras names what it saves
     # Of a user's subclass all but call() stays.
     is_plain = kind is keras.layers.BatchNormalization
     norm.__class__ = synchronised if is_plain else type(kind.__name__, (kind, synchronised), {})

@@ -84,7 +84,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
         prepare_keras(PRECISION, command.config.seed, "__init__()")
         recipe = make_recipe(command.recipe, command.options, spec)
         prepare_keras(PRECISION, command.config.seed)
-        state = build_state(recipe, command.config.ema_decay)
+        state = build_state(recipe, command.config.ema_decay, command.config.freeze)
         shared = {name: each for name, each in state_of(recipe).items() if not each.per_sample}
         kept = DeclaredState(shared, Ranks(), command.config.global_batch_size)
         state = dataclasses.replace(state, declared_state=kept, schedules=_schedules(recipe, command.config, manifest))

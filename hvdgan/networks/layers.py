@@ -5,10 +5,14 @@ BatchNorm in hvdgan/distributed/batch_norm.py.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
 
 import keras
 import tensorflow as tf
+
+from hvdgan.errors import UserError, list_some
 
 # All state of these layers is statistics; Keras does not mark their variables.
 _WITH_STATISTICS = (keras.layers.BatchNormalization, keras.layers.SpectralNormalization)
@@ -56,6 +60,25 @@ def is_frozen(network: keras.Model) -> bool:
         return False
     state = {id(variable) for _, variable in _kept(network)}
     return not (network.trainable and state) or any(id(each) not in state for each in network.variables)
+
+
+def freeze(networks: Mapping[str, keras.Model], patterns: Collection[str]) -> list[keras.Variable]:
+    """Freeze the layers that NETWORK/PATTERN of --freeze name, with those in them; return their variables."""
+    trained = [name for name, network in networks.items() if network.trainable_variables]
+    held = list[keras.Variable]()
+    for pattern in patterns:
+        name, _, wanted = pattern.partition("/")
+        layers = [each for each in layers_of(networks[name]) if each.variables] if name in networks else []
+        chosen = [each for each in layers if fnmatchcase(each.name, wanted) or fnmatchcase(each.path, wanted)]
+        if not chosen:
+            names = list_some([each.name for each in layers] or [*networks], 10)
+            raise UserError(f"--freeze {pattern}: names no layer with weights; expected NETWORK/LAYER, of {names}")
+        for layer in chosen:
+            layer.trainable = False
+            held += layer.variables
+    if lost := [name for name in trained if not networks[name].trainable_variables]:
+        raise UserError(f"--freeze {','.join(patterns)}: leaves nothing of {lost[0]} to train; freeze fewer layers")
+    return held
 
 
 def is_seed(variable: keras.Variable) -> bool:
@@ -147,7 +170,24 @@ def change_classes(
 
 def change_class(each: keras.Layer | keras.optimizers.Optimizer, subclass: type) -> None:
     """Turn a built layer or optimizer into one of a subclass that adds no variables."""
+    subclass.__name__ = type(each).__name__  # by which Keras names what it saves
     each.__class__ = subclass
+
+
+def names_in_files(network: keras.Model) -> dict[str, keras.Variable]:
+    """The network's variables by the names that they have in its .keras and .weights.h5 files."""
+    from keras.src.saving.saving_lib import H5IOStore, _save_state  # not public; tests/training/test_initial_weights.py
+
+    groups = dict[str, dict[str, keras.Variable]]()
+
+    class Names(H5IOStore):
+        __init__, __bool__ = object.__init__, lambda self: True
+
+        def make(self, path: str, metadata: Any = None) -> dict[str, keras.Variable]:
+            return groups.setdefault(f"{path}/vars".lstrip("/"), {})
+
+    _save_state(network, Names(), None, "", set())
+    return {f"{group}/{key}": each for group, some in groups.items() for key, each in some.items()}
 
 
 def _items(value: object) -> Iterator[object]:

@@ -31,6 +31,7 @@ _RUN = Parameter(group=Group("Run", sort_key=1))
 _TRAINING = Parameter(group=Group("Training", sort_key=5))
 _OUTPUT = Parameter(group=Group("Output", sort_key=7))
 _PIPELINE = Parameter(group=Group("Pipeline", sort_key=8))
+_RESUME = Parameter(group=Group("Resume", sort_key=9))
 EMA_DECAY = 0.995
 
 
@@ -91,6 +92,8 @@ class Config:
     """step at which the run stops, counted over all stages"""
     stages: Annotated[str | None, _TRAINING] = None
     """stages to run, NAME=STEPS,NAME=STEPS, in any order; one may occur twice; default: those of the recipe"""
+    freeze: Annotated[Words, _TRAINING] = ()
+    """layers that keep their values, as NETWORK/PATTERN in which * stands for any text: discriminator/block_*"""
     sync_batch_norm: Annotated[bool, _TRAINING] = False
     """normalise over the global batch instead of each rank's part; costs a small all-reduce per layer and call"""
     accumulate: Annotated[Count, _TRAINING] = 1
@@ -150,6 +153,14 @@ class Config:
     best_mode: Annotated[Literal["min", "max"] | None, _OUTPUT] = None
     """min if the smallest value of --best-metric is the best, max if the largest; default: max if its name ends in
     psnr, ssim, precision, recall, density, coverage, accuracy, inception_score, modes or mode_good, else min"""
+
+    init_from: Annotated[str | None, _RESUME] = None
+    """run folder or checkpoint whose networks a new run starts with, or weights of other programs, NETWORK=FILE
+    (.keras, .weights.h5, .npz, .safetensors), several separated by commas; ignored when a run is resumed"""
+    init_networks: Annotated[Words, _RESUME] = ()
+    """names of the networks to take from the run of --init-from, comma-separated; default: all that both have"""
+    init_map: Annotated[str | None, _RESUME] = None
+    """file (.toml) that says which tensor of --init-from is which variable; print: write a proposal, and end"""
 
     evaluation: Annotated[EvaluationConfig, Parameter(name="*")] = EvaluationConfig()  # noqa: RUF009
     pipeline: Annotated[PipelineConfig, _PIPELINE] = PipelineConfig()

@@ -70,7 +70,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
             f"--ema-half-life {config.ema_half_life:.12g}: the recipe averages no network (its ema is empty); "
             "leave the flag out"
         )
-    state = build_state(recipe, config.ema_decay)
+    state = build_state(recipe, config.ema_decay, config.freeze)
     for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
         what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
         check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)

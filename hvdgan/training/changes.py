@@ -25,7 +25,7 @@ _MAY_CHANGE = {
     *("best_metric", "best_mode", "eval_every", "eval_features", "eval_held_out", "eval_real_samples", "eval_resize"),
     *("eval_samples", "inception", "accumulate", "compression", "deterministic", "pipeline"),
     *("gpu_memory_limit", "share_gpu", "max_bad_fraction", "max_bad_steps"),
-    *("check_ranks_every", "peer_timeout", "stall_timeout"),
+    *("check_ranks_every", "peer_timeout", "stall_timeout", "init_from", "init_networks", "init_map"),
 }
 # Settings that change the results; allowed, with a warning.
 _WITH_WARNING = {"global_batch_size"}

@@ -79,10 +79,6 @@ class Resume:
     """auto (resume the run in the folder), never (refuse a folder that holds a run), or the path of a checkpoint"""
     allow_changed: Words = ()
     """settings that may differ from the checkpoint's, comma-separated; at your own risk"""
-    init_from: Path | None = None
-    """run folder or checkpoint whose networks a new run starts with; ignored when a run is resumed"""
-    init_networks: Words = ()
-    """names of the networks to take from --init-from, comma-separated; default: all that both have"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,6 +284,7 @@ def _flags(name: str, recipe: Any, default: Any) -> Callable[..., Command]:
         if request.as_if_ranks is not None and not request.dry_run:
             raise UserError(f"--as-if-ranks {request.as_if_ranks}: is for --dry-run; add it")
         others = {"resume": resume, "elastic": elastic, **vars(request)}
+        others["dry_run"] |= config.init_map == "print"
         return Command(config=config, recipe=recipe, options=options, **others)
 
     return command

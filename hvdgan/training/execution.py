@@ -10,6 +10,7 @@ from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
+from hvdgan.training.initial_weights import proposal
 from hvdgan.training.loggers import LoggerChoice, chosen_loggers
 from hvdgan.training.loop import Reached
 from hvdgan.training.means import MeanCheck
@@ -56,6 +57,9 @@ def _describe(command: Command, ranks: Ranks) -> None:
     run = build(command.config, command.recipe, command.options, ranks)
     devices = everyones_devices(ranks)
     if ranks.is_root:
+        if command.config.init_map == "print":
+            print("\n".join(proposal(run)))
+            return
         print(describe(run, devices))
         for line in _as_if(run, command, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)

@@ -3,19 +3,14 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
-import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras
-import numpy as np
-
 from hvdgan.checkpoints import files
 from hvdgan.checkpoints.files import Snapshot
-from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, NETWORKS, kind_of, owner_of
+from hvdgan.checkpoints.tensor_names import EMA, LOSS_SCALES, kind_of
 from hvdgan.data.domains import KnownMaps
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError, shared_errors
@@ -24,6 +19,7 @@ from hvdgan.training import run_folder
 from hvdgan.training.build import Run, folder_of
 from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
+from hvdgan.training.initial_weights import begin_averages, take
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.saving import Commits, ResumePoint, snapshot
 from hvdgan.values import sample_values
@@ -57,13 +53,13 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
             held = undo.enter_context(run_folder.lock(run) or contextlib.nullcontext())
             candidates = run_folder.find(run, resume.resume)
             saved, remarks = verify(candidates, resume)
-            progress = dict[str, Any]()
             if saved is None:
-                remarks = _take_networks(run, resume)
+                remarks, initial = take(run)
+                point = ResumePoint(run_id=uuid.uuid4().hex, initial=initial)
             else:
                 progress, differing = compare(run, saved.path, saved.snapshot.facts, resume.allow_changed)
                 remarks += [*differing, *assign(run, saved, resume.allow_changed)]
-            point = ResumePoint.of(saved.snapshot, progress) if saved else ResumePoint(run_id=uuid.uuid4().hex)
+                point = ResumePoint.of(saved.snapshot, progress)
             point = _begin(run, resume, undo, saved, dataclasses.replace(point, lock=held, remarks=remarks))
         return point, {} if saved is None else saved.snapshot.of_ranks()
 
@@ -108,7 +104,7 @@ def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[st
     run.rank_state.check_fits(snapshot, str(path))
     files.assign(tensors, values, path)
     if not any(kind_of(name) == EMA for name in values):
-        _begin_averages(run, run.state.ema)
+        begin_averages(run, run.state.ema)
     run.plan.resume(snapshot.facts["progress"])
     return remarks
 
@@ -175,8 +171,6 @@ def _refuse_wrong_flags(run: Run, resume: Resume) -> None:
             f"--allow-changed {','.join(resume.allow_changed)}: there is no setting {', '.join(sorted(unknown))}; "
             "expected names as in config.json"
         )
-    if resume.init_networks and resume.init_from is None:
-        raise UserError(f"--init-networks {','.join(resume.init_networks)}: name the run with --init-from")
 
 
 def _begin(
@@ -202,65 +196,3 @@ def _begin(
         everyones, size = saved.snapshot.of_ranks(), point.saved_by
         files.write(run.checkpoints, snapshot(run, point, point.step, everyones, point.progress, size))
     return dataclasses.replace(point, lock=held, remarks=[*(held.remarks if held else ()), *point.remarks])
-
-
-def _take_networks(run: Run, resume: Resume) -> list[str]:
-    """Give networks of a new run, and their averages, the values of another run's networks, if the command names it."""
-    if resume.init_from is None:
-        return []
-    where, names = f"--init-from {resume.init_from}", resume.init_networks
-    try:
-        source = files.find(resume.init_from)
-    except UserError as error:
-        raise UserError(f"--init-from {error}") from error
-    manifest = files.read_manifest(source)
-    theirs = {owner_of(name) for name in manifest["tensors"] if kind_of(name) == NETWORKS}
-    own = run.state.tensors()
-    chosen = set(names) or theirs & run.state.networks.keys()
-    if not chosen or chosen - (theirs & run.state.networks.keys()):
-        raise UserError(
-            f"{where}, --init-networks {','.join(names)}: it has {', '.join(sorted(theirs))}, and this run "
-            f"{', '.join(run.state.networks)}; name some that both have"
-        )
-    owners = {id(each): owner_of(name) for name, each in own.items() if kind_of(name) == NETWORKS}
-    for name in sorted(chosen):
-        if others := {owners[id(each)] for each in run.state.networks[name].variables} - chosen:
-            raise UserError(f"{where}: {name} has layers of {', '.join(sorted(others))}; name both in --init-networks")
-    changed = run.state.sharing.relatives(chosen)
-    only = tuple(f"{kind}/{name}/" for kind in (NETWORKS, EMA) for name in chosen)
-    saved, moved = files.read(source, only, manifest).of_root(), dict[str, str]()
-    for kind in (NETWORKS, EMA):
-        if kind == EMA:
-            _begin_averages(run, changed & run.state.ema.keys())  # which stay where the other run has none
-        for name in sorted(chosen):
-            wanted = _by_their_names(where, own, saved, f"{kind}/{name}/", moved)
-            files.assign(wanted, {name: saved[name] for name in wanted}, source)
-    run.state.reset_optimizers(run.recipe, changed)  # some keep a copy of the weights, as ScheduleFreeAdamW
-    remarks = [f"; the layers of {name} have moved, and are taken {how}" for name, how in moved.items()]
-    return [f"{', '.join(sorted(chosen))} taken from {source}{''.join(remarks)}"]
-
-
-def _by_their_names(
-    where: str, own: Mapping[str, keras.Variable], saved: Mapping[str, np.ndarray], folder: str, moved: dict[str, str]
-) -> Mapping[str, keras.Variable]:
-    """The variables of a folder by their names in another run, where Keras may have numbered the layers otherwise."""
-    mine, theirs = ([key for key in some if key.startswith(folder)] for some in (own, saved))
-    if not (mine and theirs):
-        return {}
-    if mine != theirs:
-        moved[owner_of(folder)], mine = ("in order", mine) if {*mine} ^ {*theirs} else ("by name", theirs)
-    for here, there in itertools.zip_longest(mine, theirs, fillvalue=""):
-        now = here and f"{own[here].dtype} {tuple(own[here].shape)}"
-        was = there and f"{saved[there].dtype} {saved[there].shape}"
-        words = [re.sub(r"_\d+$", "", key.rpartition("/")[2]) for key in (here, there)]  # such as kernel
-        if now != was or words[0] != words[1]:
-            it = f"it has {there or 'nothing'} {was} where this run has {here or 'nothing'} {now}"
-            raise UserError(f"{where}: {it}; take other networks with --init-networks")
-    return dict(zip(theirs, (own[key] for key in mine), strict=True))
-
-
-def _begin_averages(run: Run, networks: Iterable[str]) -> None:
-    """Set the averages of these networks to their weights, as in a new run."""
-    pairs = run.state.sampling_values()
-    for variable, average in (pair for name in networks for pair in pairs[name]):
-        average.assign(variable)

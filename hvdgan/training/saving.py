@@ -40,6 +40,8 @@ class ResumePoint:
     """lines to log"""
     lock: Lock | None = None
     """lock of the run folder; None on the ranks that do not write"""
+    initial: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """the files of the weights with which networks began, by network, for the manifest"""
     recovered: bool = False
     """whether the run resumes from a commit of an elastic run"""
 
@@ -47,7 +49,8 @@ class ResumePoint:
     def of(snapshot: Snapshot, progress: dict[str, Any], *, recovered: bool = False) -> "ResumePoint":
         """Where a snapshot was taken, with what a run can use of its progress."""
         position, run_id, saved_by = (snapshot.facts[name] for name in ("samples_seen", "run_id", "ranks"))
-        return ResumePoint(snapshot.step, position, run_id, saved_by, progress, recovered=recovered)
+        initial = snapshot.facts.get("initial", {})
+        return ResumePoint(snapshot.step, position, run_id, saved_by, progress, initial=initial, recovered=recovered)
 
     def samples_seen(self, done: int, global_batch_size: int) -> int:
         """Number of samples seen after `done` steps of the run."""
@@ -273,6 +276,7 @@ def snapshot(
         },
         "code": dict(run.code),
         "frozen": dict(run.frozen),
+        "initial": resume_point.initial,
         "seed": run.config.seed,
         "ranks": saved_by or run.ranks.size,
         "config": run.settings(),

@@ -26,7 +26,7 @@ from hvdgan.data.samples import arrays_seen
 from hvdgan.distributed import backend, devices
 from hvdgan.distributed.devices import Device
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.errors import UserError
+from hvdgan.errors import UserError, list_some
 from hvdgan.evaluation.sets import in_short
 from hvdgan.launching.launched import allocated, requeued
 from hvdgan.launching.programs import git_state
@@ -209,6 +209,7 @@ def _lines(run: Run, start: Start, folder: str) -> list[str]:
     lines = [
         versions,
         f"networks: {'; '.join(networks)}",
+        *([f"frozen by --freeze: {list_some([each.path for each in run.state.held])}"] if run.state.held else []),
         *_state(run),
         f"data: {first}",
         *maps,

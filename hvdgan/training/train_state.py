@@ -22,7 +22,15 @@ from hvdgan.checkpoints.tensor_names import (
     owner_of,
 )
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.networks.layers import bare_variables, is_float, is_frozen, moved_in_calls, other_state_of, statistics_of
+from hvdgan.networks.layers import (
+    bare_variables,
+    freeze,
+    is_float,
+    is_frozen,
+    moved_in_calls,
+    other_state_of,
+    statistics_of,
+)
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.batch import State, StateValues
 from hvdgan.recipe.contract import check_names, networks_of, optimizers_of
@@ -159,6 +167,8 @@ class TrainState:
     """for each averaged network, one average for each of averaged_variables()"""
     loss_scales: dict[str, LossScale] = dataclasses.field(default_factory=dict)
     """loss scales of the updates; empty without float16"""
+    held: list[keras.Variable] = dataclasses.field(default_factory=list)
+    """variables of the layers of --freeze, which no update changes"""
     frozen: dict[str, keras.Model] = dataclasses.field(default_factory=dict)
     """frozen networks, which no checkpoint holds"""
     outside: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -191,7 +201,7 @@ class TrainState:
 
     def moved_by(self, owned: Sequence[str]) -> dict[str, list[keras.Variable]]:
         """The networks whose calls move variables of the owned ones, and which others these calls must leave alone."""
-        own = {id(variable) for name in owned for variable in self.networks[name].variables}
+        own = {id(variable) for name in owned for variable in self.networks[name].variables} - {*map(id, self.held)}
         moved = {name: moved_in_calls(self.networks[name]) for name in self.sharing.relatives(owned)}
         return {name: [each for each in some if id(each) not in own] for name, some in moved.items()}
 
@@ -270,7 +280,7 @@ def seed_generators(seed: int, part: str = "") -> None:
     keras.utils.set_random_seed(zlib.crc32(f"{seed} {part}".encode()) if part else seed)
 
 
-def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
+def build_state(recipe: Recipe, ema_decay: float | None, frozen_layers: Sequence[str] = ()) -> TrainState:
     """Build a recipe's networks, their optimizers and, unless ema_decay is 0, their averages."""
     made = networks_of(recipe)
     for name, network in made.items():
@@ -280,6 +290,7 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
                 "saves; make it with self.add_weight(...)",
                 type(layer),
             )
+    held = freeze(made, frozen_layers)
     frozen = {name: network for name, network in made.items() if is_frozen(network)}
     networks = {name: network for name, network in made.items() if name not in frozen}
     _refuse_partly_frozen(networks, frozen, recipe.networks)
@@ -299,6 +310,7 @@ def build_state(recipe: Recipe, ema_decay: float | None) -> TrainState:
             if isinstance(optimizer.learning_rate, keras.Variable)  # else it is what a schedule returns
         },
         {name: [averages[id(variable)] for variable in variables] for name, variables in wanted.items()},
+        held=held,
         frozen=frozen,
     )
 

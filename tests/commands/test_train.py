@@ -124,7 +124,7 @@ def test_two_ranks_of_8_images_and_one_of_16_train_the_same_network(tmp_path, ca
     ("ranks", "stop", "more"),
     [
         pytest.param(1, 20, [], marks=pytest.mark.core),
-        (2, 20, ["--sync-batch-norm", "--deterministic"]),
+        pytest.param(2, 20, ["--sync-batch-norm", "--deterministic"], marks=pytest.mark.long),
         pytest.param(3, 17, ["--deterministic"], marks=pytest.mark.long),
     ],
 )

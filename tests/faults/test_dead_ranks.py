@@ -109,6 +109,7 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
     assert "warned once" in status_of(run_facts.read(tmp_path / "run")).history
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_gets_the_processor_half_of_the_time_is_named(tmp_path, controller):
     run_dir, said = tmp_path / "run", tmp_path / "said"

@@ -5,13 +5,16 @@ gpu.sh runs on the CPU here; its results and its page say what was found."""
 import json
 import sys
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from launching import ROOT, run
 
 sys.path.append(str(ROOT / "benchmarks"))
+from gaussians import CENTRES, DEVIATIONS, Points
 from gpu import parts
+from stacked import Triples
 
 BENCHMARKS = ROOT / "benchmarks"
 GPU = BENCHMARKS / "gpu.sh"
@@ -42,22 +45,71 @@ def test_peers_refuse_what_stylegan2_cannot(tmp_path):
 
 
 @pytest.mark.long
-def test_modes_are_counted_and_finished_runs_are_kept(tmp_path):
-    """Of 2,500 other points 1 - exp(-4.5) are within three deviations, and the KL has a mean of 7 / 5,000."""
-    words = "--protocol ring --methods pack2,relativistic --seeds 3 --steps 3 --runs runs --page page.md".split()
-    command = [sys.executable, BENCHMARKS / "modes.py", *words]
-    for more in (["--out", "one.json", "--picture", "ring.png"], ["--out", "other.json"]):
+@pytest.mark.parametrize(
+    ("protocol", "words", "row"),
+    [
+        ("ring", "--methods pack2,relativistic", "| PacGAN2, published | 10 | 7.9 ± 0.1 |"),
+        (
+            "stacked-b",
+            "--methods pack2,wgan_gp --samples 300 --digits digits",
+            "| PacDCGAN2, published | 50 | 484.5 ± 33 |",
+        ),
+    ],
+)
+def test_modes_are_counted_and_finished_runs_are_kept(tmp_path, protocol, words, row):
+    """The row `real` counts other samples of the data, whose modes are known, and two ranks count the same."""
+    labels, modes = other_points() if protocol == "ring" else other_triples(tmp_path)
+    command = [sys.executable, BENCHMARKS / "modes.py", "--protocol", protocol, *words.split()]
+    command += "--seeds 3 --steps 5 --runs runs --page page.md".split()
+    for more in (["--out", "one.json", "--picture", "drawn.png"], ["--out", "other.json"]):
         done = run([*command, *more], tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
     found, again = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "other.json"))
     assert found == again and len(list((tmp_path / "runs").glob("*/*/train-*.log"))) == 2
-    assert [each["method"] for each in found["runs"]] == ["pack2", "relativistic"]
-    assert all(0 <= each["modes"] <= 8 for each in found["runs"])
-    real = found["real"]
-    assert real["modes"] == 8 and abs(real["mode_good"] - 0.9889) < 0.008 and 0 < real["mode_kl"] < 0.006
-    assert "| PacGAN2, published | 10 | 7.9 ± 0.1 |" in (tmp_path / "page.md").read_text()
-    with Image.open(tmp_path / "ring.png") as picture:
+    assert [f"{each['method']}" for each in found["runs"]] == words.split()[1].split(",")
+    shares = np.bincount(labels[labels >= 0], minlength=modes) / (labels >= 0).sum()
+    divergence = np.sum(shares[shares > 0] * np.log(modes * shares[shares > 0]))
+    expected = {"modes": (shares > 0).sum(), "mode_good": (labels >= 0).mean(), "mode_kl": divergence}
+    assert found["real"] == pytest.approx(expected, rel=1e-6)
+    assert row in (tmp_path / "page.md").read_text()
+    with Image.open(tmp_path / "drawn.png") as picture:
         assert picture.width > 1.5 * picture.height
+    (folder,) = (tmp_path / "runs").glob(f"{protocol}-*")
+    ranks = ["-m", "hvdgan.launch", "-np", "2", "--gloo", "evaluate", folder / "pack2-3" / "run"]
+    numbers = ["--images", folder / "real.npy", "--samples", str(len(labels)), "--real-samples", "200"]
+    done = run([sys.executable, *ranks, *numbers], tmp_path, PYTHONPATH=f"{BENCHMARKS}:{ROOT}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    together = json.loads((folder / "pack2-3" / "run" / "evaluation.jsonl").read_text().splitlines()[-1])
+    assert together["ranks"] == 2
+    assert {name: together[f"eval/{name}"] for name in expected} == pytest.approx(expected, rel=1e-6)
+
+
+def other_points():
+    """The modes of other points of the ring, -1 for those beyond three deviations, and the number of modes."""
+    distances = np.linalg.norm(Points("ring", seed=1, num=2500).points[:, None] - CENTRES["ring"], axis=-1)
+    labels = np.where(distances.min(axis=1) <= 3 * DEVIATIONS["ring"], distances.argmin(axis=1), -1)
+    assert abs((labels >= 0).mean() - (1 - np.exp(-4.5))) < 0.008
+    return labels, 8
+
+
+def other_triples(folder):
+    """The modes of other triples of digits that no classifier confuses, and the number of modes; trains one."""
+    random = np.random.default_rng(0)
+    for part, count in (("train", 256), ("test", 100)):
+        labels = np.arange(count) % 10
+        digits = random.integers(0, 60, (count, 32, 32, 1), np.uint8)
+        for digit, label in zip(digits, labels, strict=True):
+            row, column = 4 + 12 * (label // 5), 2 + 5 * (label % 5)
+            digit[row : row + 10, column : column + 5] = 255
+        (folder / "digits").mkdir(exist_ok=True)
+        np.savez(folder / "digits" / f"{part}.npz", images=digits, labels=labels.astype(np.int32))
+    (folder / "runs").mkdir()
+    words = "--digits digits --epochs 8 --out runs/classifier.keras"
+    done = run([sys.executable, BENCHMARKS / "stacked_classifier.py", *words.split()], folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((folder / "runs" / "classifier.json").read_text()) == {"epochs": 8, "accuracy": 1.0}
+    triples = Triples("stacked-b", folder / "digits", seed=1, num=300)
+    return (np.arange(256) % 10)[triples.chosen] @ [100, 10, 1], 1000
 
 
 @pytest.mark.long

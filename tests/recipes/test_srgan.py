@@ -1,11 +1,12 @@
 """The recipe srgan."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from building import changed, data_of, stage_step, tiny_run, values_of
-from frozen_parts import make_features
+from frozen_parts import make_features, write_vgg19
 from hvdgan.recipe import Batch, DataSpec, Nets, Random
 from hvdgan.recipes.srgan import SRGAN, SRGANOptions
 
@@ -41,6 +42,25 @@ def test_the_stages_train_by_pixels_then_by_features_and_the_discriminator(tmp_p
     assert float(loss) == pytest.approx(float(metrics["content"]) + 1e-3 * adversarial, rel=1e-4)
     error = float(run.recipe.restore(nets, batch)[0])
     assert error == pytest.approx(np.square(made.numpy() - batch.images.numpy()).mean(), rel=1e-4)
+
+
+def test_a_network_of_keras_applications_serves_as_the_page_shows(tmp_path, monkeypatch):
+    """A small network in the place of VGG19's, with its layers' names, and its preparation of pictures."""
+    given = keras.Input((None, None, 3))
+    x = keras.layers.Conv2D(4, 3, activation="relu", name="block1_conv1")(given)
+    small = keras.Model(given, keras.layers.Conv2D(4, 3, activation="relu", name="block5_conv4")(x))
+    monkeypatch.setattr(keras.applications, "VGG19", lambda include_top: small)
+    monkeypatch.chdir(tmp_path)
+    write_vgg19()
+    run = tiny_run(SRGAN, options(features="vgg19.keras"), image_size=16, channels=3)
+    images = np.repeat(smooth(), 3, -1)
+    nets = Nets(run.state.networks, frozen=run.state.frozen, training=True)
+    seen = (127.5 * (images + 1))[..., ::-1] - np.array([103.939, 116.779, 123.68], np.float32)
+    np.testing.assert_allclose(nets.features(images), small(seen), atol=1e-2)
+    before = [each.tobytes() for each in run.state.frozen["features"].get_weights()]
+    metrics, finite = stage_step(run, 1)(2, 0, data_of(run))
+    assert all(finite) and metrics["fool/content"] > 0.0
+    assert [each.tobytes() for each in run.state.frozen["features"].get_weights()] == before
 
 
 def test_held_out_pictures_are_compared_with_bicubic_enlargement():

@@ -17,6 +17,15 @@ def make_features(seed=0):
     return network
 
 
+def write_vgg19():
+    """As docs/recipes.md shows."""
+    vgg = keras.applications.VGG19(include_top=False)  # Keras downloads the weights
+    pictures = keras.Input((None, None, 3))
+    seen = keras.applications.vgg19.preprocess_input(127.5 * (pictures + 1))
+    features = keras.Model(vgg.input, vgg.get_layer("block5_conv4").output)(seen)
+    keras.Model(pictures, features).save("vgg19.keras")
+
+
 class Perceptual(Tiny):
     """The generator's loss compares features of a network that is loaded from a file in the working folder."""
 
