@@ -15,19 +15,22 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import command
+from hvdgan.cli.app import command, refuse_more_processes
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
 from hvdgan.settings.types import Count, Fraction, NamedRecipe, Seed, Weights
 
-_HELP = """Draw samples with a trained generator, in one process and without a launcher.
+_HELP = """Draw samples with a trained generator, in one process and without a launcher, except for --whole.
 
 RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint file."""
 
 _NUMPY = (".npy", ".npz")
 _ARRAYS = (*_NUMPY, ".h5", ".hdf5")
+OF_XARRAY = (".nc", ".zarr")
 _OF_WAVES = {"recipe", "out", "data", "weights", "separate", "seed", "overwrite"}
 """fields of Request that waves of arrays have"""
+PEER_TIMEOUT = 120.0
+"""silence of a rank after which all ranks end (seconds)"""
 Texts = dict[str, dict[str, list[str]]]
 """units and names of channels of each array"""
 
@@ -70,13 +73,22 @@ class Request(NamedRecipe):
     waves of arrays of any length: .npy or .npz with one for each wave"""
     axes: str | None = None
     """axes of a sample in the arrays of --data, as for hvdgan train; default: as the run's settings say"""
+    whole: bool = False
+    """draw whole fields of any size, in the order of --data, for a recipe that starts from inputs and was trained on
+    parts of such fields; also over several ranks, and with --out .nc or .zarr"""
+    tile: Count = 512
+    """height and width of the tiles by which whole fields are computed (pixels), which changes no number; more need
+    more memory"""
     overwrite: bool = False
     """write over existing files"""
 
 
-@command(name="sample", help_text=_HELP, first=refuse_missing)
+@command(name="sample", help_text=_HELP, first=refuse_missing, one_process=False)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    check_output(request.out, separate=request.separate, overwrite=request.overwrite)
+    check_output(request.out, separate=request.separate, overwrite=request.overwrite, whole=request.whole)
+    if request.whole:
+        return _draw_whole(run_dir, request)
+    refuse_more_processes()
     trained = load_trained(run_dir, request.recipe)
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
@@ -118,11 +130,19 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.distributed import joining
+from hvdgan.distributed.backend import failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors.shared_errors import agree, from_root, on_all
 from hvdgan.files.wav import save_wav
-from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
+from hvdgan.inference.field_files import write_dataset
+from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions, open_fields
 from hvdgan.inference.sounds import waves_of
 from hvdgan.inference.standing import set_standing_statistics
+from hvdgan.inference.tiles import WholeFields
 from hvdgan.inference.trained import TrainedNetworks, load_trained
+from hvdgan.inference.whole_fields import FieldDrawing
 from hvdgan.recipe import DataSpec, recipe_errors
 from hvdgan.recipe.contract import drawn_by
 from hvdgan.recipe.display import all_shown, save_samples
@@ -137,6 +157,62 @@ from hvdgan.recipe.sampling import (
     draw_batches,
     joined,
 )
+
+
+def _draw_whole(run_dir: Path, request: Request) -> None:
+    """Draw whole fields over all ranks."""
+    joining.claim()
+    with failures_in_words(lambda: None):
+        ranks = joining.start()
+        heart = heartbeat.start(ranks.rank, ranks.gather, PEER_TIMEOUT, None, activity=ranks.activity)
+    with heart, failures_in_words(heart.explanation):
+        load = functools.partial(load_trained, run_dir, request.recipe)
+        trained = on_all(load, ranks, "the checkpoint", names_rank=True)
+        with recipe_errors.of(trained.recipe):
+            line = _write_whole(trained, request, ranks)
+        ranks.shutdown()
+    if ranks.is_root:
+        print(line)
+
+
+def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> str:
+    recipe, out = trained.recipe, request.out
+    others = ("separate", "class_", "interpolate", "standing_statistics")
+    if given := [name.strip("_") for name in others if getattr(request, name) not in (None, False)]:
+        raise UserError(f"--{given[0].replace('_', '-')}: cannot be used with --whole; leave one of the two out")
+    if not recipe.shows_data:
+        raise UserError(f"--whole: {type(recipe).__name__} starts from no fields of the data; leave it out")
+    _check(recipe, request)
+    conditions = given_conditions(request.condition, request.conditions, recipe.data)
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # whose rounding would show where tiles meet
+    tf.config.optimizer.set_experimental_options({"remapping": False})  # which fails, aloud, on networks such as these
+
+    def prepared() -> FieldDrawing:
+        source = open_fields(trained, request.data, request.axes)
+        truncation = 1.0 if request.truncation is None else request.truncation
+        fields = WholeFields(recipe, trained.nets(request.weights), seed=request.seed, truncation=truncation)
+        count = min(request.samples, len(source) * request.members)
+        return FieldDrawing(fields, source, recipe.data, request.tile, count, request.members, conditions)
+
+    drawing = on_all(prepared, ranks, "the fields", names_rank=True)
+    agree({"tiles": [str(each) for each in drawing.tiles]}, ranks, "the tiles")
+
+    def write(made: np.ndarray) -> None:
+        data, spec = request.data or trained.config.data, recipe.data
+        if out.suffix in OF_XARRAY:
+            save = functools.partial(write_dataset, made=made, spec=spec, source=drawing.source, data=data)
+            place = outputs.write_folder if out.suffix == ".zarr" else outputs.write
+            place(out, functools.partial(save, members=request.members))
+            return
+        facts = [{name: each[0] for name, each in drawing.facts(n).items()} for n in range(drawing.count)]
+        write_samples(out, {"images": made}, spec, facts, of_data=True)
+
+    with drawing.drawn(out, ranks) as made:
+        from_root(lambda: write(made), ranks, "the output")
+    space, many = " x ".join(map(str, drawing.shape[1:-1])), len(drawing.tiles)
+    reach = max(far * pixels for far, pixels in zip(drawing.fields.reach, drawing.fields.pixels, strict=True))
+    what = f"{drawing.count:,} samples of {space} by {many:,} tile{'s' * (many > 1)} each, a reach of {reach} pixels"
+    return f"{out}: {what}, from {trained.checkpoint}, step {trained.step:,}"
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
@@ -194,11 +270,13 @@ def _write_waves(trained: TrainedNetworks, request: Request) -> None:
     print(f"{request.out}: {len(waves):,} waves from {trained.checkpoint}, step {trained.step:,}")
 
 
-def check_output(path: Path, *, separate: bool, overwrite: bool) -> None:
+def check_output(path: Path, *, separate: bool, overwrite: bool, whole: bool = False) -> None:
     """Refuse an output that write_samples() could not write, before anything is computed."""
     if separate:
         outputs.check_folder(path, overwrite=overwrite)
-    elif path.suffix.lower() in (".png", ".wav", *_ARRAYS):
+    elif whole and path.suffix == ".zarr":
+        outputs.check_new_folder(path, overwrite=overwrite, holds="zarr.json")
+    elif path.suffix.lower() in (".png", ".wav", *_ARRAYS) or (whole and path.suffix in OF_XARRAY):
         outputs.check_new(path, overwrite=overwrite)
     else:
         raise UserError(

@@ -43,10 +43,10 @@ _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 
 
 def open_source(
-    config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, in_order: bool = False
+    config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, **others: bool
 ) -> Samples:
     """Open what `--data` names; the arguments are those of DataRequest."""
-    request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, in_order=in_order)
+    request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, **others)
     source = _with_table(_opened(request), config, peers)
     if source.rate or (source.is_pictures and not unmapped):
         refuse_array_flags(source, config)

@@ -133,13 +133,16 @@ class Samples:
         """Read one sample; see fetch_batch()."""
         return {part: each[0] for part, each in self.fetch_batch(np.array([index]), draws).items()}
 
-    def fetch_batch(self, indices: np.ndarray, draws: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def fetch_batch(
+        self, indices: np.ndarray, draws: np.ndarray | None = None, *, but: str = ""
+    ) -> dict[str, np.ndarray]:
         """Read the parts of several samples, (B, ...) each: `images`, and perhaps `inputs` and `arrays/NAME`.
 
-        Numbers (B,) draw the parts of longer samples, as in Store.read_drawn(). Safe to call from several threads. A
-        BadImage says that one is broken.
+        Numbers (B,) draw the parts of longer samples, as in Store.read_drawn(). `but` is a part that is not wanted.
+        Safe to call from several threads. A BadImage says that one is broken.
         """
-        found = {part: store.read_drawn(self.numbers(indices), draws) for part, store in self.stores.items()}
+        numbers, wanted = self.numbers(indices), {part: each for part, each in self.stores.items() if part != but}
+        found = {part: store.read_drawn(numbers, draws) for part, store in wanted.items()}
         if self.paired and self.inputs is None:
             found["inputs"], found["images"] = np.split(found["images"], 2, axis=-1)
         return {part: self._seen(part, stored, indices) for part, stored in found.items()}
