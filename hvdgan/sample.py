@@ -5,27 +5,32 @@ from hvdgan.cli import start
 start.begin(__name__)
 
 import dataclasses
+import functools
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from hvdgan.checkpoints.files import refuse_missing
-from hvdgan.cli.app import command
+from hvdgan.cli.app import command, refuse_more_processes
 from hvdgan.errors import UserError
 from hvdgan.files import outputs
 from hvdgan.settings.types import Count, Fraction, NamedRecipe, Seed, Weights
 
-_HELP = """Draw samples with a trained generator, in one process and without a launcher.
+_HELP = """Draw samples with a trained generator, in one process and without a launcher, except for --whole.
 
 RUN_DIR is a run folder, whose newest checkpoint is used, or a checkpoint file."""
 
-_ARRAYS = (".npy", ".npz", ".h5", ".hdf5")
-Texts = dict[str, dict[str, list[str]]]
-"""units and names of channels of each array"""
+_NUMPY = (".npy", ".npz")
+_ARRAYS = (*_NUMPY, ".h5", ".hdf5")
+OF_XARRAY = (".nc", ".zarr")
+_OF_WAVES = {"recipe", "out", "data", "weights", "separate", "seed", "overwrite"}
+"""fields of Request that waves of arrays have"""
+PEER_TIMEOUT = 120.0
+"""silence of a rank after which all ranks end (seconds)"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,8 @@ class Request(NamedRecipe):
     """Samples to draw; the fields are the flags."""
 
     out: Path
-    """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data"""
+    """.png to write, a grid of all samples; .npy, .npz or .h5 for their numbers in the units of the data; .wav for
+    waves, one after another"""
     samples: Count = 64
     """number of samples"""
     members: Count = 1
@@ -43,7 +49,8 @@ class Request(NamedRecipe):
     standing_statistics: Count | None = None
     """number of generated batches of --batch-size whose BatchNorm statistics replace the moving ones, such as 100"""
     separate: bool = False
-    """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy"""
+    """--out is a folder: write one picture for each sample, 000000.png and so on; for arrays 000000.npy, for waves
+    000000.wav"""
     seed: Seed = 0
     """seed of the samples; sample i of a seed is the same for every --samples"""
     class_: Annotated[str | None, Parameter(name="--class")] = None
@@ -60,20 +67,33 @@ class Request(NamedRecipe):
     batch_size: Count = 16
     """samples computed at a time; fewer need less memory"""
     data: str | None = None
-    """data to start from, if the recipe needs some; default: those that the run was trained on"""
+    """data to start from, if the recipe needs some; default: those that the run was trained on. For a recipe that makes
+    waves of arrays of any length: .npy or .npz with one for each wave"""
     axes: str | None = None
     """axes of a sample in the arrays of --data, as for hvdgan train; default: as the run's settings say"""
+    whole: bool = False
+    """draw whole fields of any size, in the order of --data, for a recipe that starts from inputs and was trained on
+    parts of such fields; also over several ranks, and with --out .nc or .zarr"""
+    tile: Count = 512
+    """height and width of the tiles by which whole fields are computed (pixels), which changes no number; more need
+    more memory"""
     overwrite: bool = False
     """write over existing files"""
 
 
-@command(name="sample", help_text=_HELP, first=refuse_missing)
+@command(name="sample", help_text=_HELP, first=refuse_missing, one_process=False)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
-    check_output(request.out, separate=request.separate, overwrite=request.overwrite)
+    check_output(request.out, separate=request.separate, overwrite=request.overwrite, whole=request.whole)
+    if request.whole:
+        return _draw_whole(run_dir, request)
+    refuse_more_processes()
     trained = load_trained(run_dir, request.recipe)
     recipe, standing = trained.recipe, ""
     truncation = 1.0 if request.truncation is None else request.truncation
     with recipe_errors.of(recipe):
+        if recipe.data.rate and recipe.translates() and (request.data or "").lower().endswith(_NUMPY):
+            _write_waves(trained, request)
+            return
         _check(recipe, request)
         class_ = _class_numbers(recipe.data).get(request.class_ or "")
         if batches := request.standing_statistics:
@@ -108,12 +128,22 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
 import numpy as np
 import tensorflow as tf
 
-from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions
+from hvdgan.distributed import joining
+from hvdgan.distributed.backend import failures_in_words
+from hvdgan.distributed.liveness import heartbeat
+from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors.shared_errors import agree, from_root, on_all
+from hvdgan.inference.field_files import write_dataset
+from hvdgan.inference.inputs import blank_inputs, data_inputs, given_conditions, open_fields
+from hvdgan.inference.sample_files import write_samples
+from hvdgan.inference.sounds import waves_of
 from hvdgan.inference.standing import set_standing_statistics
+from hvdgan.inference.tiles import WholeFields
 from hvdgan.inference.trained import TrainedNetworks, load_trained
+from hvdgan.inference.whole_fields import FieldDrawing
 from hvdgan.recipe import DataSpec, recipe_errors
 from hvdgan.recipe.contract import drawn_by
-from hvdgan.recipe.display import all_shown, save_samples
+from hvdgan.recipe.display import all_shown
 from hvdgan.recipe.recipe import Recipe
 from hvdgan.recipe.sampling import (
     Drawing,
@@ -121,10 +151,65 @@ from hvdgan.recipe.sampling import (
     SampleRandom,
     are_classes,
     are_latents,
-    as_written,
     draw_batches,
     joined,
 )
+
+
+def _draw_whole(run_dir: Path, request: Request) -> None:
+    """Draw whole fields over all ranks."""
+    joining.claim()
+    with failures_in_words(lambda: None):
+        ranks = joining.start()
+        heart = heartbeat.start(ranks.rank, ranks.gather, PEER_TIMEOUT, None, activity=ranks.activity)
+    with heart, failures_in_words(heart.explanation):
+        load = functools.partial(load_trained, run_dir, request.recipe)
+        trained = on_all(load, ranks, "the checkpoint", names_rank=True)
+        with recipe_errors.of(trained.recipe):
+            line = _write_whole(trained, request, ranks)
+        ranks.shutdown()
+    if ranks.is_root:
+        print(line)
+
+
+def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> str:
+    recipe, out = trained.recipe, request.out
+    others = ("separate", "class_", "interpolate", "standing_statistics")
+    if given := [name.strip("_") for name in others if getattr(request, name) not in (None, False)]:
+        raise UserError(f"--{given[0].replace('_', '-')}: cannot be used with --whole; leave one of the two out")
+    if not recipe.shows_data:
+        raise UserError(f"--whole: {type(recipe).__name__} starts from no fields of the data; leave it out")
+    _check(recipe, request)
+    conditions = given_conditions(request.condition, request.conditions, recipe.data)
+    tf.config.experimental.enable_tensor_float_32_execution(False)  # whose rounding would show where tiles meet
+    tf.config.optimizer.set_experimental_options({"remapping": False})  # which fails, aloud, on networks such as these
+
+    def prepared() -> FieldDrawing:
+        source = open_fields(trained, request.data, request.axes)
+        truncation = 1.0 if request.truncation is None else request.truncation
+        fields = WholeFields(recipe, trained.nets(request.weights), seed=request.seed, truncation=truncation)
+        count = min(request.samples, len(source) * request.members)
+        return FieldDrawing(fields, source, recipe.data, request.tile, count, request.members, conditions)
+
+    drawing = on_all(prepared, ranks, "the fields", names_rank=True)
+    agree({"tiles": [str(each) for each in drawing.tiles]}, ranks, "the tiles")
+
+    def write(made: np.ndarray) -> None:
+        data, spec = request.data or trained.config.data, recipe.data
+        if out.suffix in OF_XARRAY:
+            save = functools.partial(write_dataset, made=made, spec=spec, source=drawing.source, data=data)
+            place = outputs.write_folder if out.suffix == ".zarr" else outputs.write
+            place(out, functools.partial(save, members=request.members))
+            return
+        facts = [{name: each[0] for name, each in drawing.facts(n).items()} for n in range(drawing.count)]
+        write_samples(out, {"images": made}, spec, facts, of_data=True)
+
+    with drawing.drawn(out, ranks) as made:
+        from_root(lambda: write(made), ranks, "the output")
+    space, many = " x ".join(map(str, drawing.shape[1:-1])), len(drawing.tiles)
+    reach = max(far * pixels for far, pixels in zip(drawing.fields.reach, drawing.fields.pixels, strict=True))
+    what = f"{drawing.count:,} samples of {space} by {many:,} tile{'s' * (many > 1)} each, a reach of {reach} pixels"
+    return f"{out}: {what}, from {trained.checkpoint}, step {trained.step:,}"
 
 
 def _inputs(trained: TrainedNetworks, request: Request) -> Iterator[Input]:
@@ -158,75 +243,43 @@ def _write(recipe: Recipe, request: Request, batches: Iterator[tuple[dict[str, n
         for sample in zip(*seen.values(), strict=True):
             for name, array in zip(seen, sample, strict=True):
                 path = request.out / f"{number:06}{'' if name == 'images' else f'-{name}'}.npy"
-                if name == "images" and spec.is_pictures:
-                    write_samples(path.with_suffix(".png"), {name: array[None]}, spec, [])
+                if name == "images" and (spec.is_pictures or spec.rate):
+                    path = path.with_suffix(".png" if spec.is_pictures else ".wav")
+                    write_samples(path, {name: array[None]}, spec, [])
                 else:
                     write_samples(path, {"images": array}, spec, [])
             number += 1
 
 
-def check_output(path: Path, *, separate: bool, overwrite: bool) -> None:
+def _write_waves(trained: TrainedNetworks, request: Request) -> None:
+    """Write the waves of arrays of any length, one after another, or each to a file with the name of its array."""
+    others = [each for each in dataclasses.fields(request) if each.name not in _OF_WAVES]
+    given = [f"--{each.name.strip('_')}" for each in others if getattr(request, each.name) != each.default]
+    if not request.separate and request.out.suffix.lower() != ".wav":
+        given.append(f"--out {request.out}")
+    if given:
+        raise UserError(f"{given[0]}: waves are made of {request.data}; expected --out NAME.wav, or --separate")
+    assert request.data is not None
+    waves = dict(waves_of(trained, Path(request.data), request.weights, request.seed))
+    files = {request.out / f"{name.replace('/', '-')}.wav": [wave] for name, wave in waves.items()}
+    for path, each in files.items() if request.separate else [(request.out, [*waves.values()])]:
+        write_samples(path, {"images": np.concatenate(each)[None]}, trained.recipe.data, [])
+    print(f"{request.out}: {len(waves):,} waves from {trained.checkpoint}, step {trained.step:,}")
+
+
+def check_output(path: Path, *, separate: bool, overwrite: bool, whole: bool = False) -> None:
     """Refuse an output that write_samples() could not write, before anything is computed."""
     if separate:
         outputs.check_folder(path, overwrite=overwrite)
-    elif path.suffix.lower() in (".png", *_ARRAYS):
+    elif whole and path.suffix == ".zarr":
+        outputs.check_new_folder(path, overwrite=overwrite, holds="zarr.json")
+    elif path.suffix.lower() in (".png", ".wav", *_ARRAYS) or (whole and path.suffix in OF_XARRAY):
         outputs.check_new(path, overwrite=overwrite)
     else:
         raise UserError(
-            f"--out {path}: expected a name that ends in .png for a picture, or in {', '.join(_ARRAYS)} for numbers"
+            f"--out {path}: expected a name that ends in .png for a picture, in .wav for waves, or in "
+            f"{', '.join(_ARRAYS)} for numbers"
         )
-
-
-def write_samples(
-    path: Path, made: Mapping[str, np.ndarray], spec: DataSpec, inputs: Sequence[Input], *, of_data: bool = False
-) -> None:
-    """Write samples (N, ...) in the units of the data to one file: a PNG, or arrays.
-
-    An .npz and an .h5 have `samples`, or each array by its name if sample() makes several, of which an .npy can hold
-    none but one. They also hold the conditions of their inputs by name, the units and names of channels as hvdgan reads
-    them (attributes, or arrays of text such as `samples_units`), and `index`, the numbers in the data of samples of it.
-    """
-    suffix = path.suffix.lower()
-    if suffix == ".png":
-        outputs.write(path, lambda partial: save_samples(partial, made, spec))
-        return
-    if suffix == ".npy":
-        if len(made) > 1:
-            raise UserError(f"--out {path}: holds one array, and sample() makes {', '.join(made)}; name an .npz or .h5")
-        outputs.write(path, lambda partial: np.save(partial, made["images"]))
-        return
-    arrays, texts = as_written(made), Texts()
-    if spec.values is not None:
-        given, maps = spec.values.conditions, {**spec.values.arrays, next(iter(arrays)): spec.values.images}
-        for name, each in maps.items():
-            named = name in arrays and not all(map(str.isdecimal, each.channels))
-            texts[name] = {"units": list(each.units), "channels": list(each.channels) if named else []}
-        if given is not None and inputs and "conditions" in inputs[0]:
-            numbers = given.inverse(np.stack([each["conditions"] for each in inputs]))
-            arrays |= dict(zip(spec.conditions, numbers.T, strict=True))
-            texts |= {name: {"units": [unit]} for name, unit in zip(given.channels, given.units, strict=False)}
-    if of_data:
-        arrays["index"] = np.array([each["numbers"] for each in inputs], np.int64)
-    save = _save_npz if suffix == ".npz" else _save_hdf5
-    outputs.write(path, lambda partial: save(partial, arrays, texts))
-
-
-def _save_npz(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
-    beside = {
-        f"{name}_{kind}": np.array(each) for name, kinds in texts.items() for kind, each in kinds.items() if any(each)
-    }
-    np.savez(path, **{**beside, **arrays})  # type: ignore[arg-type]  # a name is never allow_pickle
-
-
-def _save_hdf5(path: Path, arrays: dict[str, np.ndarray], texts: Texts) -> None:
-    import h5py  # only for this kind of file
-
-    with h5py.File(path, "w") as file:
-        for name, array in arrays.items():
-            written = file.create_dataset(name, data=array)
-            for kind, each in texts.get(name, {}).items():
-                if any(each):  # one text, as other programs expect
-                    written.attrs[kind] = each[0] if len(each) == 1 else each
 
 
 def _class_numbers(spec: DataSpec) -> dict[str, int]:
@@ -264,6 +317,10 @@ def _check(recipe: Recipe, request: Request) -> None:
         (
             request.data is not None and not needs_data,
             f"{data}: the recipe of this run starts from no images; leave the flag out",
+        ),
+        (
+            request.out.suffix.lower() == ".wav" and not recipe.data.rate,
+            f"--out {request.out}: the run was not trained on wave files; name a .png, or an array",
         ),
         (request.axes is not None and request.data is None, "--axes: is for arrays that --data names; leave it out"),
         (

@@ -69,9 +69,9 @@ compute_keys() {
 
 # Sets lists: those of setup.cfg to install, beside what hvdgan always needs.
 choose_lists() {
-    lists="horovod arrays"
+    lists="horovod arrays sound"
     if [[ "$messages" != PyPI* ]]; then lists+=" mpi"; fi
-    if [[ -n "$dev" || " $(kept lists) " == *" dev "* ]]; then lists="horovod arrays mpi poisson docs dev"; fi
+    if [[ -n "$dev" || " $(kept lists) " == *" dev "* ]]; then lists="horovod arrays sound mpi poisson docs dev"; fi
 }
 
 stamped() { [[ -x "$venv/bin/python" && "$(cat "$venv/.hvdgan-$1" 2>/dev/null)" == "$2" ]]; }

@@ -3,6 +3,8 @@
     python examples/data/random_fields.py --out fields.npz --num 5000 --size 64 --factor 4 --seed 0
 
 The file holds the float32 arrays `images` (N, H, H, C), `inputs` (N, H / factor, H / factor, C), `orography` (H, H).
+With `--channels 1 --out fields.nc` it is NetCDF: the variables `t` (time, lat, lon), `t_coarse` and `orography`, with
+coordinates that are made up.
 
 A Gaussian random field g is periodic, of mean 0 and variance 1. Its Fourier modes are independent, and their power is
 
@@ -37,7 +39,7 @@ _OROGRAPHY = 2**32
 def main() -> None:
     """Write the file that the flags ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help=".npz to write")
+    parser.add_argument("--out", type=Path, required=True, help=".npz or .nc to write")
     parser.add_argument("--num", type=int, default=5000, help="number of samples")
     parser.add_argument("--first", type=int, default=0, help="number of the first sample; others are other fields")
     parser.add_argument("--size", type=int, default=64, help="height and width of a field (pixels)")
@@ -48,10 +50,34 @@ def main() -> None:
     given = parser.parse_args()
     if given.size % given.factor:
         parser.error(f"--factor {given.factor}: does not divide --size {given.size}")
+    if given.out.suffix == ".nc" and given.channels > 1:
+        parser.error("--out .nc: expected --channels 1")
     heights = orography(given.size, given.seed)
     images = fields(given.num, heights, channels=given.channels, slope=given.slope, seed=given.seed, first=given.first)
-    np.savez(given.out, images=images, inputs=coarsened(images, given.factor), orography=heights)
+    save = save_netcdf if given.out.suffix == ".nc" else np.savez
+    save(given.out, images=images, inputs=coarsened(images, given.factor), orography=heights)
     print(f"{given.out}: images {images.shape}, inputs {given.size // given.factor} pixels high and wide")
+
+
+def save_netcdf(path: Path, images: np.ndarray, inputs: np.ndarray, orography: np.ndarray) -> None:
+    """Write fields of one channel once a day, on a grid of a hundredth of a degree."""
+    import xarray  # only for these files
+
+    places = np.arange(len(orography)) / 100
+    coarse = places.reshape(inputs.shape[1], -1).mean(axis=1)
+    variables = {
+        "t": (("time", "lat", "lon"), images[..., 0], {"units": "K"}),
+        "t_coarse": (("time", "lat_coarse", "lon_coarse"), inputs[..., 0], {"units": "K"}),
+        "orography": (("lat", "lon"), orography, {"units": "m"}),
+    }
+    coordinates = {
+        "time": ("time", np.arange(len(images)), {"units": "days since 2000-01-01"}),
+        "lat": ("lat", 50 - places, {"units": "degrees_north"}),
+        "lon": ("lon", 5 + places, {"units": "degrees_east"}),
+        "lat_coarse": ("lat_coarse", 50 - coarse, {"units": "degrees_north"}),
+        "lon_coarse": ("lon_coarse", 5 + coarse, {"units": "degrees_east"}),
+    }
+    xarray.Dataset(variables, coordinates).to_netcdf(path, engine="h5netcdf")
 
 
 def fields(

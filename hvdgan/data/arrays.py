@@ -135,7 +135,7 @@ def _with_arrays(samples: Samples, request: DataRequest, container: Container, i
     for name in settings.arrays:
         stored = _beside(container, name, "--arrays", images)
         stores[name] = each = ArrangedStore(stored, axes.get(name), f"--axes-of {name}=", f"--arrays {stored.name}")
-        some = each.readable(spread(each.shape[0]))
+        some = each.readable(spread(each.shape[0], request.looked_at))
         declared = "none" if request.unmapped else given.get(name)
         maps[name] = _map_of_array(f"--values-of {name}=", declared, each, some)
         remarks += _outside(f"--values-of {name}", maps[name], some)
@@ -230,7 +230,7 @@ def _pictures(
     resized = [
         ResizedStore(name, each, image_size=size, half=half, **how) for each, half in zip(stores, halves, strict=False)
     ]
-    looked_at = [each.readable(spread(each.shape[0])) for each in stores]
+    looked_at = [each.readable(spread(each.shape[0], request.looked_at)) for each in stores]
     return of_pictures(
         request,
         resized[-1],
@@ -248,7 +248,7 @@ def _arrays(
     if request.unmapped:
         settings = dataclasses.replace(settings, values="none", input_values="none", constant_values="none")
     images = ArrangedStore(stored, settings.axes, "--axes", f"--data {stored.name}")
-    _refuse_picture_flags(config, images.shape[1:])
+    refuse_picture_flags(config, images.shape[1:])
     parts, inputs = {"images": images}, None
     if stored_inputs is not None:
         inputs = ArrangedStore(stored_inputs, settings.input_axes, "--input-axes", f"--inputs {stored_inputs.name}")
@@ -258,14 +258,14 @@ def _arrays(
             f"--data {config.data}: the recipe takes pairs, and there is no array `inputs` beside the samples; name "
             "the array with --inputs"
         )
-    looked_at = {part: each.readable(spread(count)) for part, each in parts.items()}
+    looked_at = {part: each.readable(spread(count, request.looked_at)) for part, each in parts.items()}
     given = {"inputs": ("--input-values", settings.input_values), "images": ("--values", settings.values)}
     maps = {part: _map_of(*given[part], each, looked_at[part], each.channel_names) for part, each in parts.items()}
     declared = {part: flag for part, (flag, given_map) in given.items() if part in maps and given_map}
     remarks = [line for part, flag in declared.items() for line in _outside(flag, maps[part], looked_at[part])]
     constants = None
     if settings.constants is not None:
-        constants, maps["constants"] = _constants(container, settings, images)
+        constants, maps["constants"] = _constants(container, settings, images, any_size=request.any_size)
     return Samples(
         name=config.data,
         images=images,
@@ -359,7 +359,7 @@ def _missing(text: str, looked_at: np.ndarray) -> Missing:
     return Missing(fill, mask if mask.any() else None)
 
 
-def _refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
+def refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
     """Refuse --image-size, --channels and --fit where they would change an array."""
     size = config.image_size
     if size is not None and sides(size) != tuple(shape[:-1]):
@@ -376,19 +376,23 @@ def _refuse_picture_flags(config: Config, shape: Sequence[int]) -> None:
     )
 
 
-def _constants(container: Container, settings: ArrayConfig, images: ArrangedStore) -> tuple[np.ndarray, ValueMap]:
+def _constants(
+    container: Container, settings: ArrayConfig, images: ArrangedStore, *, any_size: bool
+) -> tuple[np.ndarray, ValueMap]:
     """The fields that all samples share, (*space, K), and their map."""
     assert settings.constants is not None
     space, where = images.shape[1:-1], f"--constants {settings.constants}"
     stored = container.find_constant(settings.constants, "--constants")
     stored.refuse_other_types()
+    if any_size:
+        space = stored.shape[: len(space)]
     if space not in (stored.shape, stored.shape[:-1]):
         raise UserError(
             f"{where}: shape {stored.shape}; expected {space}, that of a sample in space, with or without an axis of "
             "fields after it"
         )
     dims = stored.dims[: len(images.space)]
-    if dims and images.space and "" not in (*dims, *images.space) and dims != images.space:
+    if dims and images.space and "" not in (*dims, *images.space) and dims != images.space and not any_size:
         raise UserError(
             f"{where}: the dimensions are {', '.join(dims)}, and those of a sample in space "
             f"{', '.join(images.space)}; expected the same ones in the same order; transpose or rename them"

@@ -92,9 +92,8 @@ class ArrangedStore(DerivedStore):
         axes = axes_of(stored.shape, given or stored.axes or None, flag=flag, where=where)
         shape = axes.shape(stored.shape[1:])
         super().__init__(stored, (stored.shape[0], *shape), axes=axes.order)
-        self._axes = axes
+        self._axes, self.dims = axes, stored.dims
         self.space = tuple(dim for dim, axis in zip(stored.dims[1:], axes.order, strict=False) if axis != "C")
-        """names of a sample's dimensions in space, where the file names them"""
         channels = f"{shape[-1]} channel{'s' * (shape[-1] > 1)}"
         self.assumed = [f"axes {axes.order} assumed: {channels} ({flag})"] if axes.assumed else []
         """the axes in words if they are assumed"""

@@ -4,14 +4,15 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, NamedTuple, TypeVar
 
 from hvdgan.errors import RunError, in_one_line
 
 OF_ONE_FILE = (None, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 """errors that concern one file only: a library's own (None), missing permissions, dangling links, too long paths"""
 _NAMED_IN_ERRORS = 5
+File = TypeVar("File", bound=IO[bytes])
 
 
 class BadFile(NamedTuple):
@@ -60,11 +61,17 @@ def reasons(name: str) -> Iterator[None]:
 
 def content_of(folder: str, file: str) -> bytes:
     """The bytes of a file that rank 0 has listed in a folder."""
+    with file_in(folder, file, lambda path: open(path, "rb")) as opened:
+        return opened.read()
+
+
+@contextlib.contextmanager
+def file_in(folder: str, file: str, kind: Callable[[str], File]) -> Iterator[File]:
+    """Open a file that rank 0 has listed in a folder."""
     path = os.path.join(folder, file)
     with reasons(printable(file)):
         try:
-            with open(path, "rb") as opened:
-                return opened.read()
+            opened = kind(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.lexists(path):
                 raise
@@ -72,6 +79,8 @@ def content_of(folder: str, file: str) -> bytes:
                 f"--data {folder}: {printable(file)} was listed by rank 0, and is gone, or {os.uname().nodename} "
                 f"does not see it: {error.strerror}; restore the file for all ranks, then resume"
             ) from error
+        with opened:
+            yield opened
 
 
 def printable(name: str) -> str:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from hvdgan.data.bad_files import BadFile, BadImage, refuse_if_too_many
 from hvdgan.data.domains import in_domain, named, seed_of
-from hvdgan.data.order import ends_of, sample_indices
+from hvdgan.data.order import draws_at, ends_of, sample_indices
 from hvdgan.data.samples import Samples
 from hvdgan.data.store import ALIGNMENT
 from hvdgan.errors import RunError
@@ -59,7 +59,7 @@ class Batches:
             for number, (name, loader) in enumerate(loaders.items()):
                 of_domain = seed_of(seed, number)
                 order = sample_indices(of_domain, begin, global_batch_size, len(loader.source), ends[name])
-                parts = loader(order[first:past]).items()
+                parts = loader(order[first:past], draws_at(of_domain, begin, global_batch_size)[first:past]).items()
                 found |= named(name, {key: _tensor(part, None if key == "index" else device) for key, part in parts})
             return found
 
@@ -149,33 +149,34 @@ class _Loader:
         self._lock = threading.Lock()
         self._bad: dict[int, BadFile] = {}
 
-    def __call__(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def __call__(self, indices: np.ndarray, draws: np.ndarray) -> dict[str, np.ndarray]:
         """The parts of samples, their indices (B,) after substitution, and the facts about them."""
         self.loaded += 1
-        parts, indices = self._fetch(indices)
+        parts, indices = self._fetch(indices, draws)
         return {**parts, "index": indices, **self.source.facts(indices)}
 
     def bad_files(self) -> list[BadFile]:
         with self._lock:
             return [*self.source.bad_files, *self._bad.values()]
 
-    def _fetch(self, indices: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def _fetch(self, indices: np.ndarray, draws: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         if self._bad.keys().isdisjoint(indices.tolist()):
             try:
-                return self.source.fetch_batch(indices), indices
+                return self.source.fetch_batch(indices, draws), indices
             except BadImage:
                 pass  # found again, and noted, one by one
-        samples, used = zip(*(self._fetch_or_substitute(index) for index in indices.tolist()), strict=True)
+        each = zip(indices.tolist(), draws[:, None], strict=True)
+        samples, used = zip(*itertools.starmap(self._fetch_or_substitute, each), strict=True)
         return stacked(samples), np.array(used, np.int64)
 
-    def _fetch_or_substitute(self, index: int) -> tuple[dict[str, np.ndarray], int]:
+    def _fetch_or_substitute(self, index: int, draws: np.ndarray) -> tuple[dict[str, np.ndarray], int]:
         """The sample, or the next one that is trained on and can be read, and its index."""
         count, weights = len(self.source), self.source.weights
         for candidate in (each % count for each in range(index, index + count)):
             if candidate in self._bad or (weights is not None and not weights[candidate]):
                 continue
             try:
-                return self.source.fetch(candidate), candidate
+                return self.source.fetch(candidate, draws), candidate
             except BadImage as bad:
                 self._note_bad(candidate, bad.bad_file)
         raise RunError(f"--data {self.source.name}: none of its {count} samples can be read")

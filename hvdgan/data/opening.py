@@ -19,11 +19,12 @@ from hvdgan.data.joined_files import JoinedFiles
 from hvdgan.data.numpy_files import open_npy_folder, open_numpy
 from hvdgan.data.own_data import OwnData
 from hvdgan.data.packed_files import PackedFiles, is_packed
-from hvdgan.data.pictures import ARRAYS, JOINED, classes_of, find, first_suffix, open_pictures
+from hvdgan.data.pictures import ARRAYS, JOINED, WAVES, classes_of, find, first_suffix, open_pictures
 from hvdgan.data.samples import Samples
 from hvdgan.data.sharing import pack, unpack
 from hvdgan.data.store import Container, DataRequest, spread
 from hvdgan.data.tfrecords import files_named, open_records
+from hvdgan.data.waves import open_waves
 from hvdgan.errors import UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, from_root
 from hvdgan.settings.config import Config
@@ -33,22 +34,23 @@ from hvdgan.values.sample_values import Layout
 _HIGHEST = 16
 """of 255: what numbers of 12 bits have that are stored in 16"""
 EXPECTED = (
-    "digits, synthetic, a folder or a .zip of images, a folder of .npy files or of packed files, arrays (.npy, .npz, "
-    ".h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, or a "
-    "pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
+    "digits, synthetic, a folder or a .zip of images, a folder of .npy, .wav, .flac or packed files, arrays (.npy, "
+    ".npz, .h5, .nc, .zarr; FILE:NAME for one of several, 'data/*.h5:NAME' for many files), TFRecord files (a path, "
+    "or a pattern in quotes such as 'data/*.tfrecord'), keras:mnist and the like, or your own as my_module:source"
 )
 _OF_PATTERNS = (*hdf5_files.SUFFIXES, *xarray_files.SUFFIXES)
 """files of which a pattern can name several"""
 
 
 def open_source(
-    config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, in_order: bool = False
+    config: Config, *, paired: bool = False, peers: Peers = ALONE, unmapped: bool = False, **others: bool
 ) -> Samples:
     """Open what `--data` names; the arguments are those of DataRequest."""
-    request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, in_order=in_order)
+    request = DataRequest(config=config, paired=paired, peers=peers, unmapped=unmapped, **others)
     source = _with_table(_opened(request), config, peers)
-    if source.is_pictures and not unmapped:
+    if source.rate or (source.is_pictures and not unmapped):
         refuse_array_flags(source, config)
+    if source.is_pictures and not unmapped:
         from_root(lambda: _refuse_dark(source), peers, f"--data {config.data}: its range")
     for flag, given in {"--arrays": ",".join(config.arrays.arrays), **named_settings(config.arrays)}.items():
         if given and not source.arrays:
@@ -57,6 +59,10 @@ def open_source(
                 "Zarr, packed files, or your own as my_module:source"
             )
     source = source.replace(remarks=[*source.remarks, *_about_classes(source)])
+    if config.arrays.segment and source.rate is None and not unmapped:
+        raise UserError(
+            f"--segment {config.arrays.segment}: is for wave files; give --crop for a part of other samples"
+        )
     if config.arrays.crop:
         return source.replace(layout=_cropped(source, config.arrays.crop))
     return source
@@ -93,6 +99,8 @@ def _opened(request: DataRequest) -> Samples:
         container = open_npy_folder(path, files, peers)
         container.labels, container.class_names = classes_of(files)
         return _arrays_of(container, array, request)
+    if suffix in WAVES:
+        return open_waves(request)
     if files := _joined(path, suffix, peers):
         opener = _opener_of(files[0], config)
         assert opener is not None
@@ -168,14 +176,15 @@ def _with_table(source: Samples, config: Config, peers: Peers) -> Samples:
 
 
 def refuse_array_flags(source: Samples, config: Config) -> None:
-    """Refuse flags of arrays for pictures, on which they would have no effect."""
+    """Refuse flags of arrays for pictures and waves, on which they would have no effect."""
     settings = config.arrays
     for name in ("values", "axes", "inputs", "input_values", "input_axes", "constants", "constant_values", "missing"):
         if getattr(settings, name) is not None:
             flag = f"--{name.replace('_', '-')}"
+            holds = "waves, which are" if source.rate else "8-bit pictures, whose 0 to 255 becomes"
             raise UserError(
-                f"{flag} {getattr(settings, name)}: is for arrays, and {source.name} holds 8-bit pictures, whose 0 to "
-                "255 becomes [-1, 1]; leave the flag out"
+                f"{flag} {getattr(settings, name)}: is for arrays, and {source.name} holds {holds} [-1, 1]; leave the "
+                "flag out"
             )
 
 

@@ -36,6 +36,11 @@ def sample_indices(seed: int, position: int, count: int, total: int, ends: np.nd
     return indices
 
 
+def draws_at(seed: int, position: int, count: int) -> np.ndarray:
+    """Numbers, uint64 (count,), that decide which parts of longer samples a batch has, which begins at a position."""
+    return np.random.Philox(key=np.array([seed, position], dtype=np.uint64), counter=[0, 2, 0, 0]).random_raw(count)
+
+
 def ends_of(weights: np.ndarray) -> np.ndarray:
     """Where each sample's part of the places of an epoch ends, for weights (N,): float64 (N,), the last one N."""
     ends = np.cumsum(weights) * (len(weights) / np.sum(weights))

@@ -20,9 +20,10 @@ from hvdgan.errors import RunError, UserError, in_one_line
 from hvdgan.errors.shared_errors import from_root, on_all
 
 ARRAYS = (".npy",)
+WAVES = (".wav", ".flac")
 JOINED = (hdf5_files.SUFFIXES, xarray_files.FILES)
 """suffixes of the kinds of files that hold several samples each"""
-_KNOWN = tuple(itertools.chain(pixels.SUFFIXES, ARRAYS, *JOINED))
+_KNOWN = tuple(itertools.chain(pixels.SUFFIXES, ARRAYS, WAVES, *JOINED))
 _RUN, _OF_RUNS = "config.json", {"checkpoints", "metrics.jsonl"}
 """a run folder has the first of these names and one of the others"""
 _MOST_SINGLE = 0.5

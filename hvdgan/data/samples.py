@@ -50,6 +50,7 @@ class Samples:
             fingerprint shows it; None: nothing shows that.
         indices: numbers of these samples in the stores, int64 (N,); None: all.
         is_mapped: True if the numbers are mapped to those that networks see.
+        rate: samples of a wave per second; None: they are no waves.
         beside: samples of the other domains of a recipe that has several, by the names of these; each has its own order
             (hvdgan.data.domains).
     """
@@ -76,6 +77,7 @@ class Samples:
     paths: Sequence[str] | None = None
     indices: np.ndarray | None = None
     is_mapped: bool = False
+    rate: int | None = None
     beside: Mapping[str, "Samples"] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -127,16 +129,20 @@ class Samples:
             found[part] = np.zeros((count, *shape), dtype)
         return found
 
-    def fetch(self, index: int) -> dict[str, np.ndarray]:
+    def fetch(self, index: int, draws: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Read one sample; see fetch_batch()."""
-        return {part: each[0] for part, each in self.fetch_batch(np.array([index])).items()}
+        return {part: each[0] for part, each in self.fetch_batch(np.array([index]), draws).items()}
 
-    def fetch_batch(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def fetch_batch(
+        self, indices: np.ndarray, draws: np.ndarray | None = None, *, but: str = ""
+    ) -> dict[str, np.ndarray]:
         """Read the parts of several samples, (B, ...) each: `images`, and perhaps `inputs` and `arrays/NAME`.
 
+        Numbers (B,) draw the parts of longer samples, as in Store.read_drawn(). `but` is a part that is not wanted.
         Safe to call from several threads. A BadImage says that one is broken.
         """
-        found = {part: store.read(self.numbers(indices)) for part, store in self.stores.items()}
+        numbers, wanted = self.numbers(indices), {part: each for part, each in self.stores.items() if part != but}
+        found = {part: store.read_drawn(numbers, draws) for part, store in wanted.items()}
         if self.paired and self.inputs is None:
             found["inputs"], found["images"] = np.split(found["images"], 2, axis=-1)
         return {part: self._seen(part, stored, indices) for part, stored in found.items()}

@@ -37,6 +37,8 @@ class DataRequest:
         unmapped: True if the maps of another run apply: arrays need none then, and get `none`.
         in_order: True if one thread reads the samples in ascending order, as hvdgan prepare does; TFRecord files may be
             compressed as a whole then.
+        any_size: True if the samples are whole fields for networks that have seen parts of others. Where a recipe takes
+            pairs, the samples may be the inputs themselves, and the constants are as high and wide as what is made.
     """
 
     config: Config
@@ -44,6 +46,12 @@ class DataRequest:
     peers: Peers = ALONE
     unmapped: bool = False
     in_order: bool = False
+    any_size: bool = False
+
+    @property
+    def looked_at(self) -> int:
+        """Number of samples that are looked at for what the data do not say; whole fields may be large."""
+        return 2 if self.any_size else 64
 
     @property
     def size(self) -> Size:
@@ -95,9 +103,9 @@ def gaps(name: str, stored: int, chunks: int, fill: Any, what: str = "chunks") -
     return words if stored < chunks and fill == fill else ""
 
 
-def spread(count: int) -> np.ndarray:
-    """Numbers of at most 64 samples, spread evenly over all."""
-    return np.unique(np.linspace(0, count - 1, 64).astype(np.int64))
+def spread(count: int, most: int = 64) -> np.ndarray:
+    """Numbers of at most 64 samples, or another number, spread evenly over all."""
+    return np.unique(np.linspace(0, count - 1, most).astype(np.int64))
 
 
 def selection(indices: np.ndarray) -> slice | np.ndarray:
@@ -141,6 +149,8 @@ class Store(abc.ABC):
 
     dims: tuple[str, ...] = ()
     """names of the dimensions, with that of the samples, where the file has some; "" for one without a name"""
+    space: tuple[str, ...] = ()
+    """those of a sample's dimensions in space, if the channels are last"""
     unclear = ""
     """why the first dimension may not be that of the samples, and what to do, unless the axes are given"""
     file_counts: Sequence[tuple[str, int]] = ()
@@ -182,6 +192,10 @@ class Store(abc.ABC):
 
         A BadImage says that one sample cannot be read, a RunError that the file has changed or the disk has failed.
         """
+
+    def read_drawn(self, indices: np.ndarray, draws: np.ndarray | None) -> np.ndarray:
+        """Read some samples, or a part of each that a number decides, uint64 (B,); None: the part in the middle."""
+        return self.read(indices)
 
     def read_to(self, out: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
         """Read some samples to places of an array (B, ...)."""

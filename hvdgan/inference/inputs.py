@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,16 +11,20 @@ from typing import Any
 import numpy as np
 
 from hvdgan.data import BadImage, Samples, conditions, open_source
+from hvdgan.data.bad_files import content_of
 from hvdgan.data.order import sample_indices
+from hvdgan.data.pictures import find
+from hvdgan.data.pixels import SUFFIXES, read_size
 from hvdgan.data.samples import arrays_seen
 from hvdgan.errors import RunError, UserError
 from hvdgan.errors.shared_errors import ALONE, Peers, on_all
+from hvdgan.inference.any_size import sized
 from hvdgan.inference.trained import TrainedNetworks
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.sampling import Input
 from hvdgan.settings.config import Config
 from hvdgan.settings.own_code import names_own_data, refuse_foreign
-from hvdgan.values.sample_values import SampleValues, named_arrays
+from hvdgan.values.sample_values import Missing, SampleValues, named_arrays
 from hvdgan.values.value_map import ValueMap
 
 
@@ -143,17 +148,56 @@ def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int])
     return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)
 
 
-def _opened(config: Config, spec: DataSpec, peers: Peers) -> Samples:
+def open_fields(trained: TrainedNetworks, data: str | None, axes: str | None = None) -> Samples:
+    """Open whole fields of any size, like those whose parts a run was trained on, with its maps.
+
+    If the recipe takes pairs, the inputs alone suffice.
+    """
+    spec, config, path = trained.recipe.data, _with_axes(trained.config, axes), data or trained.config.data
+    if names_own_data(path) and data is None:
+        refuse_foreign(f"{trained.checkpoint}: --data", path, trained.manifest["code"])
+    arrays = dataclasses.replace(config.arrays, crop=(), condition_order="names")
+    options = config.data_options if names_own_data(path) else ()
+    config = dataclasses.replace(config, arrays=arrays, data=path, data_options=options, image_size=None, fit=None)
+    found = find(path, SUFFIXES).files if spec.is_pictures and os.path.isdir(path) else []
+    if found:  # others of the folder are refused if they have another size
+        width, height = read_size(found[0], content_of(path, found[0]))
+        config = dataclasses.replace(config, image_size=(height, width), channels=1 if spec.channels == 1 else 3)
+    try:
+        source = _opened(config, spec, ALONE, any_size=True)
+    except UserError as error:
+        if spec.input_shape is None or spec.is_pictures or not os.path.exists(path):
+            raise
+        arrays = dataclasses.replace(arrays, axes=arrays.input_axes)
+        config = dataclasses.replace(config, data=f"{path}:{arrays.inputs or 'inputs'}", arrays=arrays)
+        try:
+            source = _opened(config, spec, ALONE, any_size=True)
+        except UserError as of_inputs:
+            raise UserError(f"{error}; or, with the inputs alone: {of_inputs}") from error
+    return source.mapped(maps_of(spec))
+
+
+def _opened(config: Config, spec: DataSpec, peers: Peers, *, any_size: bool = False) -> Samples:
     """Open data as the settings of a run say, whose maps apply, and refuse those on which it was not trained."""
     # The maps of the run apply, and those that its settings name would call functions.
     config = dataclasses.replace(config, arrays=dataclasses.replace(config.arrays, condition_values=None))
-    source = open_source(config, paired=spec.input_shape is not None, peers=peers, unmapped=True)
+    source = open_source(config, paired=spec.input_shape is not None, peers=peers, unmapped=True, any_size=any_size)
     if source.is_pictures != (spec.is_pictures and config.arrays.values is None):
         found, trained = ("8-bit pictures", "arrays") if source.is_pictures else ("arrays", "8-bit pictures")
         raise UserError(f"--data {config.data}: {found}, and the run was trained on {trained}; give such data")
+    are_inputs = any_size and source.inputs is not None and source.inputs.name == source.images.name
+    if any_size:
+        small, seen = source.layout.input_shape or source.layout.shape, spec.input_shape or spec.shape
+        space = [mine * whole // its for mine, whole, its in zip(small, spec.shape[:-1], seen, strict=False)]
+        of_training, spec = (spec.missing.mask if spec.missing else None), sized(spec, space)
+        missing = source.missing and Missing(source.missing.fill, None if are_inputs else source.missing.mask)
+        if missing and missing.mask is None and of_training is not None:  # the mask is one of the constants
+            is_same = of_training.shape == spec.shape
+            missing = Missing(missing.fill, of_training if is_same else np.zeros(spec.shape, bool))
+        source = source.replace(layout=spec.record_layout if are_inputs else source.layout, missing=missing)
     shapes, expected = ((each.shape, each.input_shape) for each in (source.layout, spec.record_layout))
     facts: list[tuple[str, Any, Any]] = [("shapes of a sample and its input", shapes, expected)]
-    for part in ("images", "inputs"):
+    for part in ("inputs",) if are_inputs else ("images", "inputs"):
         now, before = (_channels(values.parts()[part]) for values in (source.values, maps_of(spec)))
         if now and before:  # data that do not name them have those of the run
             facts.append((f"channels of the {part}", now, before))

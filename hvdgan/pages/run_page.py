@@ -12,7 +12,7 @@ import numpy as np
 from hvdgan.pages.curves import Chart, Charts, Line, by_kind, number
 from hvdgan.pages.run_facts import RunFacts
 from hvdgan.pages.run_status import RunStatus, duration, status_of
-from hvdgan.pages.template import EmbeddedImage, fill, load
+from hvdgan.pages.template import EmbeddedImage, fill, load, load_sound
 from hvdgan.runs import events
 from hvdgan.runs.events import Caution, InputSpeed, Recovery, SkippedUpdate, Start, UpdateFacts
 from hvdgan.runs.metrics import FILE, OF_SPEED, PARTS, Series
@@ -71,6 +71,11 @@ def make(run: RunFacts, place: Path | None = None) -> str:
         said=[*journal.lost, *(each.text for each in journal.of(Caution))],
         frames=frames,
         real=load(run.folder, "samples/real.png", 2 * _ALL_PICTURES // _MOST_GRIDS) if frames else None,
+        sounds=[
+            (name, sound)
+            for name in ("newest", "real")
+            if frames and (sound := load_sound(run.folder, f"samples/{name}.wav", _ALL_PICTURES))
+        ],
         losses=_drawn(run, charts, by_kind(losses)),
         evaluations=_drawn(run, charts, {each.name: [each] for each in evaluated}),
         not_finite=[f"{each.name} ({each.not_finite:,})" for each in metrics.series.values() if each.not_finite],

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from hvdgan import __version__
+from hvdgan.files.wav import as_wav, load_wav
 from hvdgan.pages.curves import COLOURS, Charts, script
 from hvdgan.runs.folder import Folder
 
@@ -75,6 +76,18 @@ def load(folder: Folder, name: str, most: int) -> EmbeddedImage | None:
     image.thumbnail((_SIDES[0], _SIDES[0]), Image.Resampling.LANCZOS)
     kind, data = _encoded(image, most, try_png=path.stat().st_size < 2 * most)
     return EmbeddedImage(Markup(f"data:image/{kind};base64,{base64.b64encode(data).decode()}"), width, height)
+
+
+def load_sound(folder: Folder, name: str, most: int) -> Markup | None:
+    """Decode at most this many bytes of a WAV of a run folder, and encode them anew; None as for load()."""
+    if (path := folder.find(name)) is None:
+        return None
+    try:
+        data = as_wav(*load_wav(path, most))
+    except (OSError, ValueError) as error:
+        folder.remarks.append(f"{name} cannot be decoded, and is not played: {error}")
+        return None
+    return Markup(f"data:audio/wav;base64,{base64.b64encode(data).decode()}")
 
 
 def _encoded(image: Image.Image, most: int, *, try_png: bool) -> tuple[str, bytes]:

@@ -192,12 +192,14 @@ def unpack(data: Mapping[str, Any], spec: DataSpec, random: Random | None = None
     images, inputs = (data.get(name) for name in ("images", "inputs"))
     are_pixels = tf.as_dtype(data["images"].dtype) == tf.uint8
     fields = spec.constants
-    if fields is None and spec.constants_shape is not None:
+    if "constants" in data:  # of a part of a field
+        fields = data["constants"][0]
+    elif fields is None and spec.constants_shape is not None:
         # Without the data, the mask of missing numbers is known, and no other field.
         fields = spec.missing.field if spec.missing and spec.constants_shape[-1] == 1 else None
         if fields is None:
             raise ValueError("the constants of these data have not been read")
-    constants = None if fields is None else tf.constant(fields[None], tf.float32)
+    constants = None if fields is None else tf.cast(fields[None], tf.float32)
     seen = [None if each is None else tf.cast(each, tf.float32) for each in (images, inputs)]
     parts = Parts(seen[0], seen[1], constants, arrays)
     layout = spec.record_layout

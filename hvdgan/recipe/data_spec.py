@@ -25,7 +25,7 @@ class DataSpec:
     """Facts about the data; `self.data` in a recipe.
 
     Args:
-        shape: shape of a sample as networks see it, channels last: (H, W, C), (D, H, W, C) or (C,).
+        shape: shape of a sample as networks see it, channels last: (H, W, C), (D, H, W, C), (T, C) or (C,).
         num_images: number of samples to train on, without the held-out ones.
         num_classes: number of classes, labelled 0 to num_classes - 1; 0 if the data has no labels.
         input_shape: shape of a sample's input, if the recipe is paired; else None.
@@ -41,6 +41,7 @@ class DataSpec:
         class_names: names of the classes 0, 1, ...; empty if the data do not name them.
         missing: number that networks see in place of missing ones (--missing); its mask is the last of the constants, 1
             where there are numbers and 0 where there are none.
+        rate: samples of a wave per second, if the data are wave files (T, 1) in [-1, 1]; else None.
         domains: the same facts about each domain, by its name, if the recipe has several; those above are of the first.
     """
 
@@ -57,6 +58,7 @@ class DataSpec:
     pixels: bool | None = dataclasses.field(default=None, repr=False)
     class_names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     missing: Missing | None = dataclasses.field(default=None, repr=False, compare=False)
+    rate: int | None = None
     domains: "Mapping[str, DataSpec]" = dataclasses.field(default_factory=dict)
 
     @property

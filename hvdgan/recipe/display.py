@@ -112,7 +112,9 @@ def _norm(limits: tuple[float, float], value_map: ValueMap | None) -> Any:
 _VOLUMES = 25
 """volumes whose slices are shown, at most"""
 _CURVES = 16
-"""sequences that are shown, at most"""
+"""sequences and spectrograms that are shown, at most"""
+_FAINTEST = 1e-4
+"""amplitude of the faintest sound that a spectrogram shows"""
 _COLUMNS = 24
 """most columns of vectors that have a histogram each; longer vectors are rows of colours"""
 
@@ -148,9 +150,14 @@ def save_samples(
     """Write a PNG of samples as all_shown() returns them: pictures side by side, arrays as colours, curves, histograms.
 
     Further arrays (N, H, W, C), C 1 or 3, stand beside the samples, and others are left out. A scale has the least and
-    largest numbers of `like`, samples of the data, or else of the samples themselves.
+    largest numbers of `like`, samples of the data, or else of the samples themselves. Waves are shown as spectrograms.
     """
     samples, like = made["images"], {**made, **(like or {})}
+    if spec.rate is not None:
+        levels, of_like = (spectrograms(each["images"][:_CURVES]) for each in (made, like))
+        title = f"spectrograms [dB], 0 to {spec.rate / 2000:g} kHz over {samples.shape[1] / spec.rate:.3g} s"
+        save_panels(path, [fields_panel(title, levels, (float(of_like.min()), float(of_like.max())))])
+        return
     others = {name: array for name, array in made.items() if name != "images" and may_be_pictures(array.shape[1:])}
     limits = {name: (float(np.nanmin(like[name])), float(np.nanmax(like[name]))) for name in others}
     if samples.dtype == np.uint8 or spec.values is None:
@@ -164,6 +171,15 @@ def save_samples(
         titles = [name] if array.shape[-1] == 1 else [f"{name}, channel {place}" for place in range(array.shape[-1])]
         panels += [fields_panel(title, array[..., place], limits[name]) for place, title in enumerate(titles)]
     save_panels(path, panels)
+
+
+def spectrograms(waves: np.ndarray) -> np.ndarray:
+    """Levels (N, F, T') of waves (N, T, 1) in dB, from -80 up, the highest frequency first; F is about T'."""
+    length = 2 ** max(3, round(math.log2(waves.shape[1]) / 2 + 1))
+    padded = np.pad(waves[..., 0], ((0, 0), (length // 2, length // 2)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, length, axis=1)[:, :: length // 4]
+    sizes = np.abs(np.fft.rfft(windows * np.hanning(length))) / (length / 4)
+    return 20 * np.log10(np.maximum(sizes, _FAINTEST)).transpose(0, 2, 1)[:, ::-1]
 
 
 def _as_pixels(array: np.ndarray, size: Sequence[int], limits: tuple[float, float]) -> np.ndarray:

@@ -202,6 +202,9 @@ class Recipe:
     def translate(self, nets: Any, images: tf.Tensor, domain: str, random: Random) -> tf.Tensor:
         """Translate pictures; hvdgan translate can be used with a recipe that has this method.
 
+        A recipe for wave files makes waves (1, T, C) of arrays of any length, such as spectrograms (1, N, F): hvdgan
+        sample --data MELS.npz calls it.
+
         Args:
             images: pictures of the domain, or inputs of pairs, (B, H, W, C) float32 in [-1, 1], as large as those of
                 the data, or with sides that are multiples of `translates_multiples_of`.

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from hvdgan.settings.types import Lengths, Words
+from hvdgan.settings.types import Count, Lengths, Words
 
 DATA = Parameter(group=Group("Data", sort_key=3))
 _ARRAYS = Parameter(group=Group("Arrays", sort_key=4))
@@ -81,5 +81,8 @@ class ArrayConfig(StoredConfig):
     crop: Annotated[Lengths, _ARRAYS] = ()
     """height,width or depth,height,width of the part of each sample that networks see: a random part in training, the
     centre in evaluations and grids; default: the whole sample"""
+    segment: Annotated[Count | None, _ARRAYS] = None
+    """samples in the part of each wave file that networks see: a random part in training, the middle in evaluations and
+    grids"""
     flip_axes: Annotated[Words, _ARRAYS] = ()
     """axes along which each sample is mirrored with probability 1/2, anew in each step: depth, height, width"""

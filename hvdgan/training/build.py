@@ -346,6 +346,7 @@ def spec_of(source: Samples, domains: Sequence[str] = ()) -> DataSpec:
         pixels=source.is_pictures or are_pixels(values, layout, source.stored_dtype),
         class_names=tuple(source.class_names or ()),
         missing=source.missing,
+        rate=source.rate,
     )
 
 

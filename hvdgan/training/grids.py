@@ -13,6 +13,7 @@ from hvdgan.data import BadImage, Samples
 from hvdgan.data.batches import specs_of, stacked
 from hvdgan.data.domains import named
 from hvdgan.errors import UserError
+from hvdgan.files.wav import save_wav
 from hvdgan.recipe.batch import scoped, unpack
 from hvdgan.recipe.contract import check_methods, prepare
 from hvdgan.recipe.display import all_shown, save_samples, shown
@@ -24,6 +25,8 @@ from hvdgan.training.repeatable import refuse_unrepeatable
 from hvdgan.training.train_state import TrainState
 
 _GRID = 64
+_HEARD = 10
+"""seconds of waves, one after another, that a page plays"""
 _FAR = 16.0
 """size of a pixel that no generator returns for [-1, 1], also if nothing bounds it"""
 _DARK = 64
@@ -91,8 +94,13 @@ class Sampler:
         return {key: part[:count] for name, parts in found.items() for key, part in named(name, parts).items()}
 
     def save(self, path: Path, samples: Mapping[str, np.ndarray]) -> None:
-        """Write a grid of samples; arrays have the scale of the real ones."""
-        save_samples(path, samples, self._recipe.data, self.real)
+        """Write a grid of samples; arrays have the scale of the real ones. A WAV has the newest waves."""
+        spec, real = self._recipe.data, self.real
+        save_samples(path, samples, spec, real)
+        if spec.rate is not None:
+            for name, waves in (("newest", samples["images"]), ("real", real["images"])):
+                heard = waves.reshape(-1, spec.channels)[: _HEARD * spec.rate]
+                save_wav(path.with_name(f"{name}.wav"), heard, spec.rate)
 
     def _draw(self, data: dict[str, tf.Tensor]) -> Arrays:
         count = data["images"].shape[0]

@@ -286,6 +286,7 @@ def _samples_of(source: Samples) -> str:
     layout = source.layout
     what = "pairs of " if source.paired else ""
     kind = "pictures" if source.is_pictures else f"{source.stored_dtype} arrays"
+    kind = kind if source.rate is None else f"waves of {source.rate:,} samples per second, in segments"
     text = f"{what}{kind} of shape {layout.shape}"
     if layout.input_shape not in (None, layout.shape):
         text += f" with inputs of shape {layout.input_shape}"

@@ -1,5 +1,5 @@
 """The command hvdgan.sample: pictures, arrays and ensembles for inputs of the data, its files, standing statistics.
-Modules: recipe.sampling, inference.trained, inference.inputs, inference.standing"""
+Modules: recipe.sampling, inference.trained, inference.inputs, inference.standing, inference.sample_files"""
 
 import shutil
 
@@ -13,6 +13,7 @@ from PIL import Image
 from hvdgan.data import open_source
 from hvdgan.data.order import sample_indices
 from hvdgan.export import main as export
+from hvdgan.inference.sample_files import write_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
@@ -21,7 +22,6 @@ from hvdgan.recipe.loading import load_recipe
 from hvdgan.recipe.sampling import SampleRandom
 from hvdgan.recipes.dcgan import DCGAN, DCGANOptions
 from hvdgan.sample import main as sample
-from hvdgan.sample import write_samples
 from hvdgan.settings.config import Config
 from hvdgan.settings.data import ArrayConfig
 from hvdgan.train import main as train

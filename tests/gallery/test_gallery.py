@@ -10,6 +10,7 @@ import pytest
 
 from launching import ROOT, train
 from saved import checkpoint, state, tensors
+from wave_files import write_waves
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
@@ -52,15 +53,18 @@ def test_program(name, tmp_path):
 
 
 OF_EXAMPLES = {
-    "my_tokenizer": "--width 8 --codes 16 --stages errors=1,adversarial=2",
-    "my_tokenizer, learnt": "--width 8 --codes 16 --stages errors=1,adversarial=2 --learn-codes",
+    "my_tokenizer": "--image-size 16 --width 8 --codes 16 --stages errors=1,adversarial=2",
+    "my_tokenizer, learnt": "--image-size 16 --width 8 --codes 16 --stages errors=1,adversarial=2 --learn-codes",
+    "my_vocoder": "--data {data} --segment 2048 --width 8 --judge-width 1 --stages mel=1,adversarial=2",
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_example(name, tmp_path):
-    flags = f"--recipe smooth:{name.partition(',')[0]} --image-size 16 {OF_EXAMPLES[name]}"
+    data = write_waves(tmp_path / "waves") if "{data}" in OF_EXAMPLES[name] else ""
+    flags = f"--recipe smooth:{name.partition(',')[0]} {OF_EXAMPLES[name].format(data=data)}"
     assert_alike(tmp_path, [*flags.split(), *SETTINGS])
 
 

@@ -1,6 +1,7 @@
 """Run folders with contents that must not be executed, or that are damaged; each is shown or named."""
 
 import json
+import struct
 from pathlib import Path
 
 import run_folders
@@ -34,6 +35,16 @@ def _half_picture(folder: Path) -> None:
     run_folders.grid(folder, "step-00000020.png")
 
 
+def _sounds(folder: Path) -> None:
+    """A header that promises 4 GB of 65,535 channels, and a page in place of a wave."""
+    run_folders.write(folder, told=[START])
+    run_folders.grid(folder, "step-00000010.png")
+    form = struct.pack("<HHIIHH", 1, 65535, 2**32 - 1, 2**32 - 1, 65535, 16)
+    chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", 2**32 - 1) + bytes(2**20)
+    (folder / "samples" / "newest.wav").write_bytes(b"RIFF" + struct.pack("<I", 2**32 - 1) + b"WAVE" + chunks)
+    (folder / "samples" / "real.wav").write_text(EVIL)
+
+
 def _links(folder: Path) -> None:
     run_folders.write(folder, told=[START], config=None)
     (folder / "samples").mkdir()
@@ -57,6 +68,7 @@ CASES = {
     "scripts everywhere": (_everywhere, ["&lt;script&gt;window.struck = 1", "\\udcff"]),
     "a million keys": (_million_keys, ["longer than 1,048,576 bytes, or no JSON objects are left out (1)"]),
     "a half-written picture": (_half_picture, ["step-00000010.png cannot be decoded", "real.png cannot be decoded"]),
+    "sounds": (_sounds, ["newest.wav cannot be decoded, and is not played", "real.wav cannot be decoded"]),
     "links": (_links, ["config.json is a link that leads out", "checkpoints is a link that leads out"]),
     "garbage": (_garbage, ["config.json is not a JSON object", "metrics.jsonl: lines that are cut off", "4"]),
 }

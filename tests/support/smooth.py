@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvdgan.recipe import Recipe
 
 GALLERY = Path(__file__).parents[1] / "gallery"
-EXAMPLES = ("my_tokenizer",)
+EXAMPLES = ("my_tokenizer", "my_vocoder")
 sys.path.append(str(GALLERY.parents[1] / "examples"))
 
 

@@ -48,7 +48,7 @@ for (const film of all(".film")) {
     timer = setInterval(() => (Number(slider.value) < frames.length - 1 ? show(Number(slider.value) + 1) : step(0)), 400);
   });
   document.addEventListener("keydown", (event) => {
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key], own = event.target.closest?.("[type=range], select, .cut");
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key], own = event.target.closest?.("[type=range], select, audio, .cut");
     if (!move || own || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     step(move);

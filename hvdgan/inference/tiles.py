@@ -1,0 +1,197 @@
+"""Computes whole fields by overlapping tiles, whose margins are as wide as the networks see; the tiles fit exactly."""
+
+import copy
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvdgan.errors import UserError
+from hvdgan.inference.any_size import AnySizeNets, sized
+from hvdgan.inference.places import STRIDE, PlaceRandom
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.batch import scoped
+from hvdgan.recipe.contract import prepare
+from hvdgan.recipe.nets import Nets
+from hvdgan.recipe.outputs import generated
+from hvdgan.recipe.recipe import Recipe
+from hvdgan.values.sample_values import Shape, is_field, named_arrays
+
+_MOST = 2**20
+"""pixels of the largest field on which the reach is measured"""
+_TOLERANCE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """A part of a field that is computed alone.
+
+    Args:
+        first: where its window begins, in cells.
+        window: size of the window, in cells.
+        inside: pixels of the window that are as in the whole field.
+        region: the same pixels in the field.
+    """
+
+    first: Shape
+    window: Shape
+    inside: tuple[slice, ...]
+    region: tuple[slice, ...]
+
+
+class WholeFields:
+    """The samples of a recipe for fields of any size, of which any part can be computed alone.
+
+    A cell is a place of the coarsest of a field's parts.
+    """
+
+    def __init__(self, recipe: Recipe, nets: Nets, *, seed: int, truncation: float = 1.0) -> None:
+        self._recipe, self._nets, self._seed, self._truncation = recipe, AnySizeNets(nets), seed, truncation
+        self._functions: dict[Shape, Callable[..., tf.Tensor]] = {}
+        space, fields = recipe.data.shape[:-1], _shapes(recipe.data)
+        self._fields = {name: each[:-1] for name, each in fields.items() if is_field(each, recipe.data.shape)}
+        sides = zip(space, *self._fields.values(), strict=True)
+        self.pixels = tuple(math.lcm(*(side // each for each in others)) for side, *others in sides)
+        """pixels of a sample in a cell along each axis"""
+        self._cells = tuple(side // many for side, many in zip(space, self.pixels, strict=True))
+        self.reach = self._measured_reach()
+        """how far a place of the samples depends on others, in cells"""
+        self.step = self._measured_step()
+        """stride of the networks in cells, of which windows begin at multiples"""
+
+    def __call__(self, number: int, tile: Tile, parts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Compute a tile of the sample with this number, (*space, C) as networks see it.
+
+        `parts` are those of the whole field, (1, ...) each, and what describes it.
+        """
+        window = dict(parts)
+        for name in parts.keys() & self._fields.keys():
+            ends = zip(tile.first, tile.window, self._fields[name], self._cells, strict=True)
+            cuts = [slice(first * n // all_, (first + part) * n // all_) for first, part, n, all_ in ends]
+            window[name] = parts[name][(slice(None), *cuts)]
+        if tile.window not in self._functions:
+            self._functions[tile.window] = tf.function(self._computed(tile.window), autograph=False)
+        given = {name: tf.constant(each) for name, each in window.items()}
+        made = self._functions[tile.window](tf.constant([number], tf.int64), tf.constant(tile.first, tf.int64), given)
+        return np.asarray(made[0])[tile.inside]
+
+    def tiles(self, space: Shape, pixels: int) -> list[Tile]:
+        """The tiles of a field of this height and width, each of about as many pixels, with windows of one size.
+
+        No window leaves the field, so that padding is at the edges of the field itself.
+        """
+        axes = []
+        for side, many, far in zip(space, self.pixels, self.reach, strict=True):
+            cells, halo = side // many, _rounded(far + self.step, self.step)
+            if side % (many * self.step):
+                raise UserError(
+                    f"--whole: fields of {' x '.join(map(str, space))}; the networks take sides that are multiples of "
+                    f"{many * self.step}: cut the fields, or pad them"
+                )
+            inner = max(pixels // many // self.step, 1) * self.step
+            window = min(inner + 2 * halo, cells)
+            inner = cells if window == cells else inner
+            ends = ((begin, min(begin + inner, cells)) for begin in range(0, cells, inner))
+            axes.append([(min(max(begin - halo, 0), cells - window), window, begin, end) for begin, end in ends])
+        return [self._tile(each) for each in itertools.product(*axes)]
+
+    def _tile(self, axes: Iterable[tuple[int, int, int, int]]) -> Tile:
+        """The tile whose window begins at a cell with a size, and which begins and ends at cells, along each axis."""
+        first, window, begin, end = zip(*axes, strict=True)
+        ends = list(zip(begin, end, first, self.pixels, strict=True))
+        inside = (slice((begin - first) * many, (end - first) * many) for begin, end, first, many in ends)
+        return Tile(first, window, tuple(inside), tuple(slice(begin * n, end * n) for begin, end, _, n in ends))
+
+    def _sized(self, cells: Sequence[int]) -> DataSpec:
+        return sized(self._recipe.data, [each * many for each, many in zip(cells, self.pixels, strict=True)])
+
+    def _computed(self, cells: Shape) -> Callable[..., tf.Tensor]:
+        """A function that computes samples (1, *space, C) of a window of this size."""
+        recipe = copy.copy(self._recipe)
+        recipe.data = self._sized(cells)
+
+        def compute(number: tf.Tensor, first: tf.Tensor, parts: dict[str, tf.Tensor], **watch: Any) -> tf.Tensor:
+            blank = {} if "images" in parts else {"images": tf.zeros((1, *recipe.data.shape))}
+            random = PlaceRandom(self._seed, number, first=first, size=cells, **watch)
+            batch = prepare(recipe, {**blank, **parts}, random)
+            batch.truncation = self._truncation
+            return generated(recipe, self._nets, scoped(batch, "sample"))["images"]
+
+        return compute
+
+    def _trial(self, cells: Sequence[int]) -> dict[str, np.ndarray]:
+        """Parts of a field of noise, without those that are no fields, which are 0."""
+        spec, draw = self._sized(cells), np.random.default_rng(0).normal
+        shapes = {**_shapes(spec), **({"conditions": (len(spec.conditions),)} if spec.conditions else {})}
+        parts = {name: draw(size=(1, *each)) * (name in self._fields) for name, each in shapes.items()}
+        labels = {"labels": np.zeros(1, np.int32)} if spec.num_classes else {}
+        return {**{name: each.astype(np.float32) for name, each in parts.items()}, **labels}
+
+    def _measured_reach(self) -> Shape:
+        cells = self._cells
+        while (reach := self._reach_in(cells)) is None:
+            self._nets.refuse_whole_fields(by_slope=True)
+            cells = tuple(2 * each for each in cells)
+            if math.prod(side := self._sized(cells).shape[:-1]) > _MOST:
+                named, size = " and ".join(self._nets.called), " x ".join(map(str, side))
+                raise UserError(f"--whole: network {named}: a place depends on others in all of {size}, or of more")
+        return reach
+
+    def _reach_in(self, cells: Shape) -> Shape | None:
+        """The reach by the gradient of a place in the middle of a field; None if it ends at an edge of the field."""
+        parts = {name: tf.constant(each) for name, each in self._trial(cells).items()}
+        watched, middle = [parts[name] for name in self._fields], [each // 2 for each in cells]
+        number, first = tf.constant([0], tf.int64), tf.zeros(len(cells), tf.int64)
+        with tf.GradientTape() as tape:
+
+            def watch(drawn: tf.Tensor) -> None:
+                tape.watch(drawn)
+                watched.append(drawn)
+
+            tape.watch(watched)
+            images = self._computed(cells)(number, first, parts, watch=watch)
+            block = images[(0, *(slice(at * n, (at + 1) * n) for at, n in zip(middle, self.pixels, strict=True)))]
+            loss = tf.reduce_sum(block * np.random.default_rng(1).normal(size=block.shape).astype(np.float32))
+        slopes = [np.asarray(each) != 0 for each in tape.gradient(loss, watched) if each is not None]
+        reach = []
+        for axis, (size, at) in enumerate(zip(cells, middle, strict=True), 1):
+            others = tuple(each for each in range(len(cells) + 2) if each != axis)
+            found = [np.flatnonzero(each.any(axis=others)) * size // each.shape[axis] for each in slopes]
+            places_seen = np.concatenate([*found, [at]])
+            if size > 1 and (places_seen.min() == 0 or places_seen.max() == size - 1):
+                return None
+            reach.append(int(np.abs(places_seen - at).max()))
+        return tuple(reach)
+
+    def _measured_step(self) -> int:
+        """Find the least step of windows that are equal to parts of a larger field."""
+        most = max(STRIDE // max(min(self.pixels), len(self.pixels) - 1), 1)  # fewer cells of volumes
+        cells = [_rounded(2 * far + 4 * most, most) for far in self.reach]
+        parts = self._trial(cells)
+        whole = self(0, self._tile((0, each, 0, each) for each in cells), parts)
+        for step in (2**power for power in range(most.bit_length())):
+            ends = [(each - most, far + step) for each, far in zip(cells, self.reach, strict=True)]
+            tile = self._tile((step, window, step + halo, step + window - halo) for window, halo in ends)
+            apart = np.abs(self(0, tile, parts) - whole[tile.region]).max(initial=0.0)
+            if apart <= _TOLERANCE * max(1.0, np.abs(whole).max()):
+                return step
+        raise UserError(
+            f"--whole: a part of a field that is computed alone differs from the whole by {apart:.3g}, since draw(), "
+            f"generate() or network {', '.join(self._nets.called)} depends on the size of the field or on the place "
+            "in it; give fields of the size in training without --whole"
+        )
+
+
+def _rounded(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def _shapes(spec: DataSpec) -> dict[str, Shape]:
+    """The shapes of what networks get of a sample."""
+    others = {"inputs": spec.input_shape, "constants": spec.constants_shape}
+    given = {name: each for name, each in others.items() if each is not None}
+    return {"images": spec.shape, **given, **named_arrays(spec.array_shapes)}

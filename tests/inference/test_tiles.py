@@ -1,0 +1,109 @@
+"""Whole fields by tiles: equal for tiles of any size, noise by place, and refusals that name the layer.
+Modules: inference.any_size, inference.places"""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fields import Fields, Options
+from hvdgan.errors import UserError
+from hvdgan.inference.any_size import AnySizeNets
+from hvdgan.inference.places import PlaceRandom
+from hvdgan.inference.tiles import WholeFields
+from hvdgan.recipe import DataSpec
+from hvdgan.recipe.nets import Nets
+
+LARGE = {2: (72,), 3: (72, 104), 4: (64, 24, 32)}
+
+
+def whole_fields(kind, shape=(32, 32, 1)):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    recipe = Fields(Options(kind=kind), DataSpec(shape, 10))
+    networks = recipe.networks()
+    return WholeFields(recipe, Nets(networks, training=False), seed=1), networks
+
+
+def drawn(fields, space, tile, number=0):
+    """A sample by tiles, and the number of them."""
+    images = np.random.default_rng(5).normal(size=(1, *space, 1)).astype(np.float32)
+    made, tiles = np.full((*space, 1), np.nan, np.float32), fields.tiles(space, tile)
+    for each in tiles:
+        made[each.region] = fields(number, each, {"images": images})
+    return made, len(tiles)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "tile"),
+    [
+        ("strides", (32, 32, 1), 8),
+        ("nested", (32, 48, 1), 20),
+        ("strides", (16, 16, 16, 1), 8),
+        ("strides", (32, 1), 8),
+    ],
+)
+def test_tiles_of_any_size_give_what_the_untiled_network_does(kind, shape, tile):
+    """The strides are 2 and 2, of kernels of 4 and 3."""
+    fields = whole_fields(kind, shape)[0]
+    assert fields.step == 4 and all(4 <= far <= 20 for far in fields.reach)
+    space = LARGE[len(shape)]
+    whole, count = drawn(fields, space, 10**6)
+    assert count == 1
+    small, many = drawn(fields, space, tile)
+    assert many > 1
+    np.testing.assert_allclose(small, whole, rtol=0, atol=1e-5)
+    other = drawn(fields, space, tile, number=1)[0]
+    assert np.abs(other - whole).min() > 1e-6
+    with pytest.raises(UserError, match="multiples of 4"):
+        fields.tiles((space[0] + 2, *space[1:]), tile)
+
+
+def test_networks_of_another_size_have_the_layers_and_the_averages_of_the_trained_ones():
+    networks = whole_fields("nested")[1]
+    network, numbers = networks["generator"], np.random.default_rng(0).normal(size=(1, 64, 40, 1))
+    images, noise = tf.constant(numbers, tf.float32), tf.zeros((1, 32, 20, 2))
+    averages = [(variable, variable.value + 0.1) for variable in network.variables]
+
+    def made(values=None):
+        return AnySizeNets(Nets(networks, training=False, values=values)).generator([images, noise])
+
+    averaged = made({"generator": averages})
+    assert np.abs(made() - averaged).max() > 0.01
+    for variable, average in averages:
+        variable.assign(average)
+    np.testing.assert_array_equal(made(), averaged)
+    corner = network([images[:, :32, :32], noise[:, :16, :16]])  # whose upper left edge is the same
+    np.testing.assert_allclose(corner[:, :12, :12], averaged[:, :12, :12], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("norm", "generator, layer over_all: "),
+        ("attention", "generator, layer attends: "),
+        ("pool", "generator, layer pooled: "),
+        ("dense", "generator, layer flat: "),
+        ("fixed", "generator, layer same_size: "),
+        ("ramp", "draw.*or on the place"),
+    ],
+)
+def test_networks_that_depend_on_the_whole_field_or_on_its_size_are_refused_by_name(kind, named):
+    with pytest.raises(UserError, match=named):
+        whole_fields(kind)
+
+
+def test_numbers_belong_to_places_and_to_samples():
+    def numbers(first, size, number=0, key="noise", shape=None):
+        random = PlaceRandom(3, tf.constant([number], tf.int64), first=tf.constant(first, tf.int64), size=size)
+        return random.normal(key, shape or (2 * size[0], 2 * size[1], 3)).numpy()[0]
+
+    whole = numbers((0, 0), (60, 70))
+    np.testing.assert_array_equal(numbers((14, 22), (20, 24)), whole[28:68, 44:92])
+    coarse = numbers((0, 0), (60, 70), shape=(30, 35, 3))
+    np.testing.assert_array_equal(numbers((14, 22), (20, 24), shape=(10, 12, 3)), coarse[7:17, 11:23])
+    assert abs(whole.mean()) < 0.03 and abs(whole.std() - 1) < 0.03
+    assert len(np.unique(whole)) > 0.99 * whole.size  # no two blocks are equal
+    for other in (numbers((0, 0), (60, 70), number=1), numbers((0, 0), (60, 70), key="other")):
+        assert abs(np.corrcoef(other.ravel(), whole.ravel())[0, 1]) < 0.05
+    np.testing.assert_array_equal(numbers((0, 0), (20, 24), shape=(5,)), numbers((14, 22), (20, 24), shape=(5,)))
