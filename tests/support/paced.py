@@ -59,5 +59,5 @@ class SlowDisk:
 
     def __getitem__(self, index):
         if os.environ.get("HVDGAN_SLOW_RANK") == str(launched()[2]):
-            time.sleep(0.02)
+            time.sleep(0.05)
         return np.random.default_rng(index).integers(0, 255, (8, 8, 1), np.uint8)
