@@ -48,18 +48,12 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")] =
     joining.claim()
     if request.images is not None:
         _check_images(request)
-    with failures_in_words(lambda: None):
-        ranks = joining.start(share_gpu=request.share_gpu)
-        heart = heartbeat.start(ranks.rank, ranks.gather, request.peer_timeout, None, activity=ranks.activity)
-    with heart, failures_in_words(heart.explanation):
+    with joining.joined(request.peer_timeout, share_gpu=request.share_gpu) as ranks:
         _evaluate(run_dir, request, ranks)
-        ranks.shutdown()
 
 
 # Here, so that help and a wrong command line need no TensorFlow.
 from hvdgan.distributed import joining
-from hvdgan.distributed.backend import failures_in_words
-from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.inference.evaluating import CheckpointDeleted, Evaluating, checkpoints_of, follow, refuse_checkpoint
 

@@ -129,8 +129,6 @@ import numpy as np
 import tensorflow as tf
 
 from hvdgan.distributed import joining
-from hvdgan.distributed.backend import failures_in_words
-from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors.shared_errors import agree, from_root, on_all
 from hvdgan.inference.field_files import write_dataset
@@ -159,15 +157,11 @@ from hvdgan.recipe.sampling import (
 def _draw_whole(run_dir: Path, request: Request) -> None:
     """Draw whole fields over all ranks."""
     joining.claim()
-    with failures_in_words(lambda: None):
-        ranks = joining.start()
-        heart = heartbeat.start(ranks.rank, ranks.gather, PEER_TIMEOUT, None, activity=ranks.activity)
-    with heart, failures_in_words(heart.explanation):
+    with joining.joined(PEER_TIMEOUT) as ranks:
         load = functools.partial(load_trained, run_dir, request.recipe)
         trained = on_all(load, ranks, "the checkpoint", names_rank=True)
         with recipe_errors.of(trained.recipe):
             line = _write_whole(trained, request, ranks)
-        ranks.shutdown()
     if ranks.is_root:
         print(line)
 

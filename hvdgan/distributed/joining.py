@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hvdgan.distributed import affinity, backend, devices
+from hvdgan.distributed.liveness import heartbeat
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
 from hvdgan.launching.hosts import name_without_address
@@ -190,3 +192,17 @@ def _set_devices(ranks: Ranks) -> None:
     on_gpu = devices.on_gpus()
     if not on_gpu and ranks.size > 1 and "TF_NUM_INTRAOP_THREADS" not in os.environ:
         tf.config.threading.set_intra_op_parallelism_threads(affinity.cores_of_rank(ranks))
+
+
+@contextlib.contextmanager
+def joined(peer_timeout: float, *, share_gpu: bool = False) -> Iterator[Ranks]:
+    """Join the ranks of a command, after claim(), and watch them until the block ends; say which one was lost.
+
+    peer_timeout: silence of a rank after which all ranks end (seconds).
+    """
+    with backend.failures_in_words(lambda: None):
+        ranks = start(share_gpu=share_gpu)
+        heart = heartbeat.start(ranks.rank, ranks.gather, peer_timeout, None, activity=ranks.activity)
+    with heart, backend.failures_in_words(heart.explanation):
+        yield ranks
+        ranks.shutdown()
