@@ -44,7 +44,7 @@ class GaussianGAN(PackedGAN):
         generator = keras.Model(latents, dense(2, dtype="float32")(x), name="generator")
         packs = x = keras.Input((2 * self.pack,), name="packs")
         for _ in range(3):
-            x = keras.ops.max(layers.Reshape((200, PIECES))(self.judging(dense(200 * PIECES))(x)), axis=-1)
+            x = keras.ops.max(layers.Reshape((PIECES, 200))(self.judging(dense(PIECES * 200))(x)), axis=1)
         discriminator = keras.Model(packs, self.judging(dense(1, dtype="float32"))(x), name="discriminator")
         return {"generator": generator, "discriminator": discriminator}
 

@@ -218,9 +218,10 @@ def _refuse_dark(source: Samples) -> None:
 
 
 def _cropped(source: Samples, crop: tuple[int, ...]) -> Layout:
-    """The layout with a crop that fits."""
+    """The layout with a crop that fits; one length is that of all axes."""
+    space, named = source.layout.shape[:-1], f"--crop {','.join(map(str, crop))}"
+    crop = crop * len(space) if len(crop) == 1 else crop
     layout = dataclasses.replace(source.layout, crop=crop)
-    space, named = layout.shape[:-1], f"--crop {','.join(map(str, crop))}"
     if len(crop) != len(space) or any(part > size for part, size in zip(crop, space, strict=False)):
         raise UserError(f"{named}: the samples have shape {layout.shape}; expected {len(space)} lengths up to {space}")
     fields = {"input": layout.input_shape} if layout.input_shape is not None else {}

@@ -79,8 +79,8 @@ class ArrayConfig(StoredConfig):
     """The same, with the part of each sample that networks see."""
 
     crop: Annotated[Lengths, _ARRAYS] = ()
-    """height,width or depth,height,width of the part of each sample that networks see: a random part in training, the
-    centre in evaluations and grids; default: the whole sample"""
+    """height,width or depth,height,width, or one number for all, of the part of each sample that networks see: a random
+    part in training, the centre in evaluations and grids; default: the whole sample"""
     segment: Annotated[Count | None, _ARRAYS] = None
     """samples in the part of each wave file that networks see: a random part in training, the middle in evaluations and
     grids"""

@@ -47,6 +47,13 @@ def test_what_is_unclear_is_refused(tmp_path, arrays, settings, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_crop_of_one_length_has_it_along_all_axes(tmp_path):
+    np.savez(tmp_path / "a.npz", x=FLOATS)
+    assert opened(tmp_path / "a.npz", crop=(4,)).layout == opened(tmp_path / "a.npz", crop=(4, 4)).layout
+    with pytest.raises(UserError, match=r"--crop 10: .* expected 2 lengths up to \(8, 12\)"):
+        opened(tmp_path / "a.npz", crop=(10,))
+
+
 @pytest.mark.parametrize(
     ("labels", "classes", "names"),
     [
