@@ -31,6 +31,7 @@ def run_on(folder, *words):
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_run_that_is_resumed_and_used_at_each_size_has_the_bits_of_an_uninterrupted_one(tmp_path):
     export = "hvdgan.export run --only generator --out".split()
     before, after, whole = trained(tmp_path, 1), trained(tmp_path, 2), trained(tmp_path / "whole", 8)

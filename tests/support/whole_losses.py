@@ -149,11 +149,11 @@ class Whole(Recipe):
 KINDS = ("relativistic", "root", "moments", "mmd", "entropy", "deviation", "adaptive", "contrast")
 
 
-def weights(kind, ranks, *, whole=True):
+def weights(kind, ranks, *, whole=True, steps=STEPS):
     """The trained networks of a run on 14 samples, in slices that are unequal; `kind` may end in "-half"."""
     ranks, kind, half = dataclasses.replace(ranks, slice_unit=2), kind.removesuffix(HALF), kind.endswith(HALF)
     options, precision = WholeOptions(kind=kind, whole=whole), "mixed_float16" if half else "float32"
-    values = trained(tiny_run(Whole, options, ranks, global_batch_size=14, precision=precision), STEPS)
+    values = trained(tiny_run(Whole, options, ranks, global_batch_size=14, precision=precision), steps)
     return {name: value for name, value in values.items() if name.startswith("networks/")}
 
 

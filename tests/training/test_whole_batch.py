@@ -19,28 +19,22 @@ from launching import CONTROLLERS, ROOT, launcher, run
 from whole_losses import HALF, KINDS, Whole, WholeOptions
 
 ALL = [*KINDS, f"moments{HALF}"]
-LONG = pytest.mark.long, pytest.mark.timeout(1900)
 alone = functools.cache(functools.partial(whole_losses.weights, ranks=Ranks()))
 
 
-@pytest.mark.parametrize(
-    ("size", "kinds"),
-    [
-        pytest.param(2, ["deviation", "contrast"], id="2", marks=pytest.mark.timeout(900)),
-        *(pytest.param(size, ALL, id=f"{size}-all", marks=LONG) for size in (2, 3)),
-    ],
-)
-def test_ranks_train_what_one_rank_trains_and_would_not_with_means_of_their_own(tmp_path, size, kinds):
+@pytest.mark.long
+@pytest.mark.timeout(1900)
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_train_what_one_rank_trains_and_would_not_with_means_of_their_own(tmp_path, size):
     """50 steps of SGD on slices of unequal sizes; the largest difference of all weights."""
-    script = [sys.executable, ROOT / "tests" / "support" / "whole_losses.py", tmp_path, *kinds]
+    script = [sys.executable, ROOT / "tests" / "support" / "whole_losses.py", tmp_path, *ALL]
     done = run([*launcher(size, CONTROLLERS[-1]), *script], cwd=tmp_path, seconds=1800, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
-    for kind in kinds:
+    for kind in ALL:
         apart = {}
         for whole in (True, False):
             found = np.load(tmp_path / f"{kind}-{whole}.npz")
             apart[whole] = max(np.abs(found[name] - value).max() for name, value in alone(kind).items())
-        print(kind, apart)
         assert apart[True] < (1e-3 if kind.endswith(HALF) else 1e-5) and apart[False] > 1e-3, (kind, apart)
 
 
