@@ -84,6 +84,26 @@ def test_modes_are_counted_and_finished_runs_are_kept(tmp_path, protocol, words,
     assert {name: together[f"eval/{name}"] for name in expected} == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.long
+def test_recipes_get_steps_of_equal_time_and_finished_runs_are_kept(tmp_path):
+    command = [sys.executable, BENCHMARKS / "equal_time.py", *"--data digits --recipes r3gan --seeds 1".split()]
+    command += "--samples 40 --runs runs --page page.md".split()
+    (tmp_path / "runs").mkdir()
+    for out in ("one.json", "other.json"):
+        done = run([*command, "--minutes", "0.01", "--out", out], tmp_path, seconds=900)
+        assert done.returncode == 0, done.stdout + done.stderr
+    found, again = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "other.json"))
+    assert found == again and len(list((tmp_path / "runs").glob("*/train-*.log"))) == 1
+    seconds, (trained,) = found["seconds_of_a_step"]["r3gan"], found["runs"]
+    (steps,) = {int(path.stem[5:]) for path in (tmp_path / "runs").glob("*/run/checkpoints/step-*.safetensors")}
+    assert steps == trained["steps"] == max(round(0.6 / seconds), 4)
+    assert trained["sliced_wasserstein"] > 0
+    assert (
+        f"| r3gan | {1000 * seconds:.0f} | {steps} | 1 | {trained['sliced_wasserstein']:.3f} |"
+        in (tmp_path / "page.md").read_text()
+    )
+
+
 def other_points():
     """The modes of other points of the ring, -1 for those beyond three deviations, and the number of modes."""
     distances = np.linalg.norm(Points("ring", seed=1, num=2500).points[:, None] - CENTRES["ring"], axis=-1)
