@@ -28,6 +28,9 @@ class Fields(Recipe):
         images = keras.Input(shape, name="images")
         noise = keras.Input((*(side // 2 for side in shape[:-1]), 2), name="noise")
         half = layers.Concatenate()([conv(3, 4, strides=2, name="half", **how)(images), noise])
+        if self.options.kind == "periodic":  # its width
+            half = conv(3, 3, padding="valid")(layers.Concatenate(2)([half[:, :, -1:], half, half[:, :, :1]]))
+            half = layers.ZeroPadding2D(((1, 1), (0, 0)))(half)
         x = conv(3, 3, strides=2, name="quarter", **how)(half)
         if self.options.kind == "nested":
             inner = keras.Sequential([keras.Input(x.shape[1:]), conv(3, 3, **how), layers.BatchNormalization()])
