@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,7 +107,7 @@ class WholeFields:
         return [self._tile(each) for each in itertools.product(*axes)]
 
     def _tile(self, axes: Iterable[tuple[int, int, int, int, int]]) -> Tile:
-        """The tile whose window begins at a cell and has a size, in a field of a size, and its ends, along each axis."""
+        """A tile, by where its window begins, its size, that of the field, and its own ends, along each axis."""
         first, window, cells, begin, end = zip(*axes, strict=True)
         ends = list(zip(begin, end, first, self.pixels, strict=True))
         inside = (slice((begin - first) * many, (end - first) * many) for begin, end, first, many in ends)
@@ -177,22 +177,40 @@ class WholeFields:
         return seen
 
     def _measured_step(self) -> int:
-        """Find the least step of windows that are equal to parts of a larger field."""
+        """Find the least step of windows that are equal to parts of a larger field.
+
+        Powers of two are tried first, then the divisors of the fields in training.
+        """
         most = max(STRIDE // max(min(self.pixels), len(self.pixels) - 1), 1)  # fewer cells of volumes
-        cells = [_rounded(2 * far + 4 * most, most) for far in self.reach]
-        parts = self._trial(cells)
-        whole = self(0, self._tile((0, each, each, 0, each) for each in cells), parts)
-        for step in (2**power for power in range(most.bit_length())):
-            ends = [(each, each - most, far + step) for each, far in zip(cells, self.reach, strict=True)]
-            tile = self._tile((step, window, all_, step + halo, step + window - halo) for all_, window, halo in ends)
-            apart = np.abs(self(0, tile, parts) - whole[tile.region]).max(initial=0.0)
-            if apart <= _TOLERANCE * max(1.0, np.abs(whole).max()):
-                return step
-        raise UserError(
+        common, apart, tried = math.gcd(*(size for size in self._cells if size > 1)), math.nan, set[int]()
+        failed: UserError | None = None
+        for base in (2 ** (most.bit_length() - 1), *range(most, 1, -1)):
+            steps = [step for step in range(1, base + 1) if base % step == 0]
+            if base in tried or (tried and common % base):
+                continue
+            try:
+                for step, apart in self._differences(base, [each for each in steps if each not in tried]):
+                    if apart <= _TOLERANCE:
+                        return step
+            except UserError as error:  # no size that the networks take
+                failed = error
+            tried.update(steps)
+        raise failed or UserError(
             f"--whole: a part of a field that is computed alone differs from the whole by {apart:.3g}, since draw(), "
             f"generate() or network {', '.join(self._nets.called)} depends on the size of the field or on the place "
             "in it; give fields of the size in training without --whole"
         )
+
+    def _differences(self, base: int, steps: Sequence[int]) -> Iterator[tuple[int, float]]:
+        """How far windows that begin at these steps are from a whole field, whose size is a multiple of `base`."""
+        cells = [_rounded(2 * far + 4 * base, base) for far in self.reach]
+        parts = self._trial(cells)
+        whole = self(0, self._tile((0, each, each, 0, each) for each in cells), parts)
+        for step in steps:
+            ends = zip(cells, self.reach, strict=True)
+            tile = self._tile((step, all_ - base, all_, 2 * step + far, all_ - base - far) for all_, far in ends)
+            apart = np.abs(self(0, tile, parts) - whole[tile.region]).max(initial=0.0)
+            yield step, float(apart / max(1.0, np.abs(whole).max()))
 
 
 def _part(numbers: np.ndarray, axis: int, begin: int, end: int) -> np.ndarray:

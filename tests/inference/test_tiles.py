@@ -18,20 +18,20 @@ from hvdgan.recipes.downscale import Downscale, DownscaleOptions
 LARGE = {2: (72,), 3: (72, 104), 4: (64, 24, 32)}
 
 
-def whole_fields(kind, shape=(32, 32, 1)):
+def whole_fields(kind, shape=(32, 32, 1), **more):
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
-    recipe = Fields(Options(kind=kind), DataSpec(shape, 10))
+    recipe = Fields(Options(kind=kind), DataSpec(shape, 10, **more))
     networks = recipe.networks()
     return WholeFields(recipe, Nets(networks, training=False), seed=1), networks
 
 
-def drawn(fields, space, tile, number=0):
+def drawn(fields, space, tile, number=0, **facts):
     """A sample by tiles, and the number of them."""
     images = np.random.default_rng(5).normal(size=(1, *space, 1)).astype(np.float32)
     made, tiles = np.full((*space, 1), np.nan, np.float32), fields.tiles(space, tile)
     for each in tiles:
-        made[each.region] = fields(number, each, {"images": images})
+        made[each.region] = fields(number, each, {"images": images, **facts})
     return made, len(tiles)
 
 
@@ -58,6 +58,27 @@ def test_tiles_of_any_size_give_what_the_untiled_network_does(kind, shape, tile)
     assert np.abs(other - whole).min() > 1e-6
     with pytest.raises(UserError, match="multiples of 4"):
         fields.tiles((space[0] + 2, *space[1:]), tile)
+
+
+def test_labels_and_conditions_are_those_of_all_tiles_of_a_field():
+    fields = whole_fields("strides", num_classes=3, conditions=("a", "b"))[0]
+
+    def made(tile, label, *conditions):
+        facts = {"labels": np.array([label], np.int32), "conditions": np.array([conditions], np.float32)}
+        return drawn(fields, (72, 104), tile, **facts)[0]
+
+    whole = made(10**6, 2, 0.5, -1.0)
+    np.testing.assert_allclose(made(20, 2, 0.5, -1.0), whole, rtol=0, atol=1e-5)
+    for other in (made(20, 1, 0.5, -1.0), made(20, 2, 1.5, -1.0)):
+        changes = np.abs(other - whole).reshape(4, 18, 4, 26).mean(axis=(1, 3))
+        assert (changes > 1e-4).all()
+
+
+def test_strides_that_are_no_powers_of_two_are_found_among_the_divisors_of_the_fields_in_training():
+    fields = whole_fields("sixths", (48, 48, 1))[0]
+    assert fields.step == 6
+    whole, small = (drawn(fields, (132, 90), tile)[0] for tile in (10**6, 20))
+    np.testing.assert_allclose(small, whole, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("periodic", ["width", "both"])
