@@ -40,6 +40,10 @@ class Request(NamedRecipe):
     """method of joining the filling: none (pasted), feather (jump faded inwards), poisson (OpenCV's seamlessClone)"""
     batch_size: Count = 16
     """photographs that the network fills at a time"""
+    whole: bool = False
+    """fill at the full size of the photograph, instead of a square around the hole that is resized as in training"""
+    tile: Count = 512
+    """height and width of the tiles by which it is filled with --whole (pixels), which changes no number"""
     overwrite: bool = False
     """write over existing files"""
 
@@ -57,10 +61,13 @@ def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) 
     read = partial(read_photo, channels=trained.recipe.data.channels)
     for image, mask, _ in files:
         read(image, mask)  # raises before anything is written if any file cannot be used
+    with recipe_errors.of(trained.recipe):
+        whole = WholeFilling(trained, request.weights, request.tile) if request.whole else None
     for first in range(0, len(files), request.batch_size):
         some = files[first : first + request.batch_size]
         photos = [read(image, mask) for image, mask, _ in some]
-        for photo, filled, (_, _, out) in zip(photos, fill(trained, request.weights, photos), some, strict=True):
+        made = zip(photos, fill(trained, request.weights, photos), strict=True) if whole is None else map(whole, photos)
+        for (photo, filled), (_, _, out) in zip(made, some, strict=True):
             pixels = blend_in(photo, filled, request.blend)
             outputs.write(out, partial(save_png, pixels=pixels, icc_profile=photo.icc_profile))
     print(f"{request.out}: {len(files):,} filled by {trained.checkpoint}, step {trained.step:,}")
@@ -71,6 +78,8 @@ from hvdgan.data.pixels import SUFFIXES
 from hvdgan.files.png import save_png
 from hvdgan.inference.filling import blend_in, fill, read_photo
 from hvdgan.inference.trained import load_trained
+from hvdgan.inference.whole_filling import WholeFilling
+from hvdgan.recipe import recipe_errors
 
 
 def _match(request: Request) -> list[tuple[Path, Path, Path]]:

@@ -31,11 +31,11 @@ class Request(EvaluationRequest):
     """What to evaluate; the fields are the flags."""
 
     all_checkpoints: bool = False
-    """measure every checkpoint of the run folder, the oldest first"""
+    """measure every checkpoint, the oldest first"""
     watch: bool = False
     """measure every checkpoint, then each new one, until the last step of the run is measured"""
     json: bool = False
-    """print the records of evaluation.jsonl instead of the table, one a line"""
+    """print the records of evaluation.jsonl, one a line"""
     share_gpu: bool = False
     """let several ranks compute on one GPU"""
     peer_timeout: NonNegative = 120.0
@@ -62,6 +62,8 @@ def _evaluate(path: Path, request: Request, ranks: Ranks) -> None:
     say = _say if ranks.is_root else lambda line: None
     if request.axes is not None and request.data is None and request.images is None:
         raise UserError(f"--axes {request.axes}: they are those of other data, with --data or --images; leave them out")
+    if request.members is not None and not request.whole:
+        raise UserError(f"--members {request.members}: they are those of whole fields; add --whole, or leave them out")
     if request.watch:
         refuse_checkpoint(path, ranks)
     folder, chosen = (path, []) if request.watch else checkpoints_of(path, ranks, every=request.all_checkpoints)

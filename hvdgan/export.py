@@ -43,6 +43,8 @@ class Request(NamedRecipe):
     """averaged: moving averages of the weights, if the run has any; trained: the weights themselves"""
     units: Literal["physical", "network"] = "physical"
     """physical: inputs, conditions and samples in the units of the data (--values); network: as networks see them"""
+    any_size: bool = False
+    """let the .keras of a convolutional network take fields of any height and width (and depth)"""
     overwrite: bool = False
     """write over existing files"""
 
@@ -67,6 +69,8 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> N
     else:
         what, averaged = request.network, request.network in trained.state.ema
         network = _network(trained, request)
+        if request.any_size:
+            network = of_any_size(f"--any-size: network {request.network}", network)
         if form == "npz":
             values = {variable.path: variable.numpy() for variable in network.variables}
             written = f"{len(values)} weights"
@@ -99,6 +103,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hvdgan.inference.any_size import of_any_size
 from hvdgan.inference.serving import MAPS, Serving, described, in_units, list_maps
 from hvdgan.inference.trained import TrainedNetworks, load_trained
 from hvdgan.networks.layers import layers_of
@@ -115,6 +120,10 @@ def _format(request: Request) -> Format:
         raise UserError(
             f"--out {out}: what sample() computes is written as a SavedModel alone; name a folder, or a network with "
             "--only"
+        )
+    if request.any_size and (request.network is None or form != "keras"):
+        raise UserError(
+            f"--any-size: --out {out}: expected a network, named with --only, and a name that ends in .keras"
         )
     if form == "savedmodel":
         outputs.check_new_folder(out, overwrite=request.overwrite, holds="saved_model.pb")

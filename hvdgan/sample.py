@@ -175,8 +175,6 @@ def _write_whole(trained: TrainedNetworks, request: Request, ranks: Ranks) -> st
         raise UserError(f"--whole: {type(recipe).__name__} starts from no fields of the data; leave it out")
     _check(recipe, request)
     conditions = given_conditions(request.condition, request.conditions, recipe.data)
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # whose rounding would show where tiles meet
-    tf.config.optimizer.set_experimental_options({"remapping": False})  # which fails, aloud, on networks such as these
 
     def prepared() -> FieldDrawing:
         source = open_fields(trained, request.data, request.axes)

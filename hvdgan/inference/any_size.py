@@ -49,7 +49,7 @@ class AnySizeNets(Nets):
         self.called[name] = own[name]
         self.refuse_whole_fields()
         shapes = [tuple(each.shape[1:]) for each in keras.tree.flatten(inputs[0]) if tf.is_tensor(each)]
-        self._networks = {**own, name: _of_size(name, own[name], shapes)}
+        self._networks = {**own, name: _of_size(f"--whole: network {name}", own[name], shapes)}
         try:
             return super()._run(name, inputs, key)
         finally:
@@ -72,8 +72,26 @@ class AnySizeNets(Nets):
                     raise UserError(f"--whole: network {name}, layer {layer.name}: {what}")
 
 
+def of_any_size(name: str, network: keras.Model) -> keras.Model:
+    """A network with free height and width (and depth), of the same layers; a UserError names one that needs them."""
+    if not getattr(network, "inputs", None):
+        raise UserError(
+            f"{name}: is no model of known inputs, so that their size cannot be changed; leave the flag out"
+        )
+    twice = [(*(size and 2 * size for size in each.shape[1:-1]), each.shape[-1]) for each in network.inputs]
+    _of_size(name, network, twice)  # with sizes that are known, each layer checks them
+    return _of_size(name, network, _free(network))
+
+
+def _free(network: keras.Model) -> list[tuple[int | None, ...]]:
+    return [(*(None for _ in each.shape[1:-1]), each.shape[-1]) for each in network.inputs]
+
+
 def _of_size(name: str, network: keras.Model, shapes: Sequence[Sequence[int | None]]) -> keras.Model:
-    """The graph of a network once more, on inputs of other shapes; no layer and no variable is made."""
+    """The graph of a network once more, on inputs of other shapes; no layer and no variable is made.
+
+    `name` is that of the network, after the flag.
+    """
     if len(getattr(network, "inputs", None) or ()) != len(shapes):
         return network
     if isinstance(network, keras.Sequential):
@@ -82,18 +100,19 @@ def _of_size(name: str, network: keras.Model, shapes: Sequence[Sequence[int | No
     def same(layer: keras.Layer) -> keras.Layer:
         if not isinstance(layer, keras.Model) or not getattr(layer, "inputs", None):
             return layer
-        return _of_size(name, layer, [(*(None for _ in each.shape[1:-1]), each.shape[-1]) for each in layer.inputs])
+        return _of_size(name, layer, _free(layer))
 
     def called(layer: keras.Layer, *positional: Any, **keywords: Any) -> Any:
         try:
             return layer(*positional, **keywords)
         except Exception as error:  # of many types
             raise UserError(
-                f"--whole: network {name}, layer {layer.name}: computes with the size of the fields in training; let "
-                "it read the size of its input, or give fields of that size without --whole"
+                f"{name}, layer {layer.name}: computes with the size of the fields in training; let it read the size "
+                "of its input, or leave the flag out, for fields of that size"
             ) from error
 
-    inputs = [keras.Input(shape, dtype=each.dtype) for each, shape in zip(network.inputs, shapes, strict=True)]
+    known = zip(network.inputs, shapes, strict=True)
+    inputs = [keras.Input(shape, dtype=each.dtype, name=each.name) for each, shape in known]
     inputs = keras.tree.pack_sequence_as(network.input, inputs)
     return keras.models.clone_model(network, input_tensors=inputs, clone_function=same, call_function=called)
 

@@ -22,6 +22,7 @@ from hvdgan.files.lock import Lock
 from hvdgan.inference.inputs import maps_of, open_data, open_samples
 from hvdgan.inference.standing import set_standing_statistics
 from hvdgan.inference.trained import PRECISION, USED, TrainedNetworks, load_trained
+from hvdgan.inference.whole_evaluation import WholeComparison, open_held_out
 from hvdgan.recipe import recipe_errors
 from hvdgan.recipe.loading import digests_of_files
 from hvdgan.runs import evaluation_log
@@ -44,6 +45,7 @@ class Evaluating:
         self._run_dir, self._asked, self._ranks, self._say = run_dir, asked, ranks, say
         self._lock: Lock | None = None
         self._sources: tuple[Samples, Samples | None] | None = None
+        self._fields: Samples | None = None
         self._last: Comparison | None = None
         self._code: dict[str, str] | None = None
 
@@ -101,9 +103,15 @@ class Evaluating:
             )
         if asked.truncation != 1.0 and not trained.recipe.truncates:
             raise UserError("--truncation: the recipe of this run cannot truncate; leave the flag out")
-        training, held_out = self._opened(trained)
-        trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
-        comparison = self._comparison(trained, (training, held_out))
+        comparison: Comparison | WholeComparison
+        if asked.whole:
+            self._fields = self._fields or open_held_out(trained, asked, self._ranks)
+            held_out = None
+            comparison = WholeComparison(trained, self._fields, asked, self._seed(trained), self._ranks)
+        else:
+            training, held_out = self._opened(trained)
+            trained.recipe.data = dataclasses.replace(trained.recipe.data, constants=training.constants)
+            comparison = self._comparison(trained, (training, held_out))
         how = self._how(trained)
         # A run that went back and resumed with other settings has other weights at the same step.
         weights = {name: facts for name, facts in manifest["tensors"].items() if name.startswith(USED)}

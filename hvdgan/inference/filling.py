@@ -81,9 +81,7 @@ def fill(trained: TrainedNetworks, weights: Weights, photos: Sequence[Photo]) ->
     """Compute the completed window of each photograph, (image_size, image_size, channels) float32 in [-1, 1]."""
     spec, seen = trained.recipe.data, []
     for photo in photos:
-        pixels = photo.window.of(photo.pixels)
-        # read_photo() has refused colours if the network is grey, so the first channel is all of them.
-        pixels = pixels[..., :1] if spec.channels == 1 else np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+        pixels = seen_by(spec.channels, photo.window.of(photo.pixels))
         seen.append(shrink(pixels, photo.window.of(photo.hole), spec.image_size))
     images, masks = (tf.constant(np.stack(parts)) for parts in zip(*seen, strict=True))
     complete = trained.recipe.complete
@@ -94,6 +92,12 @@ def fill(trained: TrainedNetworks, weights: Weights, photos: Sequence[Photo]) ->
         if getattr(filled, "shape", None) != images.shape:
             raise recipe_errors.Mistake(f"complete() returns {recipe_errors.described(filled)}; {wanted}", complete)
     return list(np.asarray(filled))
+
+
+def seen_by(channels: int, pixels: np.ndarray) -> np.ndarray:
+    """Pixels (H, W, 1 or 3) of a photograph with the channels of a network."""
+    # read_photo() has refused colours if the network is grey, so the first channel is all of them.
+    return pixels[..., :1] if channels == 1 else np.broadcast_to(pixels, (*pixels.shape[:2], 3))
 
 
 def shrink(pixels: np.ndarray, hole: np.ndarray, image_size: int) -> tuple[np.ndarray, np.ndarray]:

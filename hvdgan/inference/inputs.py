@@ -148,10 +148,12 @@ def _for_others(config: Config, data: str, spec: DataSpec, shape: Sequence[int])
     return dataclasses.replace(others, image_size=(shape[0], shape[1]), channels=1 if shape[2] == 1 else 3)
 
 
-def open_fields(trained: TrainedNetworks, data: str | None, axes: str | None = None) -> Samples:
+def open_fields(
+    trained: TrainedNetworks, data: str | None, axes: str | None = None, *, with_truth: bool = False
+) -> Samples:
     """Open whole fields of any size, like those whose parts a run was trained on, with its maps.
 
-    If the recipe takes pairs, the inputs alone suffice.
+    If the recipe takes pairs, the inputs alone suffice, unless they are wanted `with_truth`.
     """
     spec, config, path = trained.recipe.data, _with_axes(trained.config, axes), data or trained.config.data
     if names_own_data(path) and data is None:
@@ -166,7 +168,7 @@ def open_fields(trained: TrainedNetworks, data: str | None, axes: str | None = N
     try:
         source = _opened(config, spec, ALONE, any_size=True)
     except UserError as error:
-        if spec.input_shape is None or spec.is_pictures or not os.path.exists(path):
+        if with_truth or spec.input_shape is None or spec.is_pictures or not os.path.exists(path):
             raise
         arrays = dataclasses.replace(arrays, axes=arrays.input_axes)
         config = dataclasses.replace(config, data=f"{path}:{arrays.inputs or 'inputs'}", arrays=arrays)

@@ -32,33 +32,45 @@ class PlaceRandom(SampleRandom):
         *,
         first: tf.Tensor,
         size: Shape,
+        whole: tf.Tensor,
         watch: Callable[[tf.Tensor], object] = lambda drawn: None,
     ) -> None:
-        """`first` is where the window begins in the field, int64 (axes,), a multiple of the networks' strides."""
+        """`first` is where the window begins in a field of the size `whole`, both int64 (axes,).
+
+        They are multiples of the networks' strides. What leaves the field continues at its other end.
+        """
         super().__init__(seed, numbers, scope)
-        vars(self)["_window"] = {"first": first, "size": size, "watch": watch}
+        vars(self)["_window"] = {"first": first, "size": size, "whole": whole, "watch": watch}
 
     def scoped(self, scope: str) -> "PlaceRandom":
         return PlaceRandom(self.seed, self.at, f"{self.scope}/{scope}", **vars(self)["_window"])
 
     def _each(self, draw: Callable[..., tf.Tensor], key: Key, shape: Sequence[int]) -> tf.Tensor:
-        first, size, watch = vars(self)["_window"].values()
+        first, size, whole, watch = vars(self)["_window"].values()
         space, ones = tuple(shape[-1 - len(size) : -1]), {*shape[: -1 - len(size)]}
         finer = {fractions.Fraction(mine, cells) for mine, cells in zip(space, size, strict=False)}
         factor = min(finer, default=fractions.Fraction(0))
         if len(space) < len(size) or {*finer} != {factor} or factor.denominator > STRIDE or 1 in space or ones - {1}:
             return super()._each(draw, key, shape)
-        first = first * factor.numerator // factor.denominator
-        numbers = self._of_places(draw, tf.cast(self._seed(key), tf.int64), first, (*space, shape[-1]))[None]
+        first, whole = (each * factor.numerator // factor.denominator for each in (first, whole))
+        numbers = self._of_places(draw, tf.cast(self._seed(key), tf.int64), first, whole, (*space, shape[-1]))[None]
         watch(numbers)
         return tf.reshape(numbers, (1, *shape))
 
-    def _of_places(self, draw: Callable[..., tf.Tensor], seed: tf.Tensor, first: tf.Tensor, shape: Shape) -> tf.Tensor:
-        """Numbers of a region that begins at a place: those of all blocks that it touches, cut to its size."""
-        axes, counts, place = len(shape) - 1, [-(-size // _BLOCK) + 1 for size in shape[:-1]], self.at[0]
-        for axis, count in enumerate(counts):
-            blocks = first[axis] // _BLOCK + tf.range(count, dtype=tf.int64)
-            place = place[..., None] * 2 ** (_BITS // axes) + blocks
+    def _of_places(
+        self, draw: Callable[..., tf.Tensor], seed: tf.Tensor, first: tf.Tensor, whole: tf.Tensor, shape: Shape
+    ) -> tf.Tensor:
+        """Numbers of a region that begins at a place: those of all blocks that it touches, and of these its own."""
+        axes, place, counts, inside = len(shape) - 1, self.at[0], [], []
+        for axis, size in enumerate(shape[:-1]):
+            places = (first[axis] + tf.range(size, dtype=tf.int64)) % whole[axis]
+            blocks = places // _BLOCK
+            turn = tf.cumsum(tf.cast(blocks[1:] != blocks[:-1], tf.int64))
+            turn = tf.concat([[tf.constant(0, tf.int64)], turn], 0)  # of the block, in the order of the region
+            counts.append(-(-size // _BLOCK) + 2)  # both ends of a field can lie in the region
+            touched = tf.maximum(tf.math.unsorted_segment_max(blocks, turn, counts[-1]), 0)
+            place = place[..., None] * 2 ** (_BITS // axes) + touched
+            inside.append(turn * _BLOCK + places % _BLOCK)
         block = (*[_BLOCK] * axes, shape[-1])
         drawn = tf.map_fn(
             lambda number: draw(block, seed + [0, number], alg="philox"),
@@ -68,4 +80,6 @@ class PlaceRandom(SampleRandom):
         order = [axis + half * axes for axis in range(axes) for half in range(2)]  # blocks, then places in them
         drawn = tf.transpose(tf.reshape(drawn, (*counts, *block)), (*order, 2 * axes))
         drawn = tf.reshape(drawn, (*(count * _BLOCK for count in counts), shape[-1]))
-        return tf.slice(drawn, tf.concat([first % _BLOCK, [0]], 0), shape)
+        for axis, own in enumerate(inside):
+            drawn = tf.gather(drawn, own, axis=axis)
+        return drawn

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -67,20 +67,23 @@ class FieldDrawing:
             for path in [own[ranks.rank]] + [whole] * ranks.is_root:
                 path.unlink(missing_ok=True)
 
+    def part(self, number: int, tile: Tile) -> np.ndarray:
+        """A tile of a sample in the units of the data, with NaN where the data have no numbers."""
+        made = self.fields(number, tile, {**self._given(number // self.members), **self.facts(number)})
+        made, missing = shown(made[None], self.spec)[0], self.source.missing
+        if missing is None or missing.mask is None:
+            return made
+        return np.where(missing.mask[tile.region], np.float32(np.nan), made)
+
     def _work(self) -> list[tuple[int, Tile]]:
         return [(number, tile) for number in range(self.count) for tile in self.tiles]
 
     def _write(self, path: Path, rank: int, size: int) -> None:
         """Compute the tiles of a rank, one after the other."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        parts_of = functools.lru_cache(1)(self._parts)
         with open(path, "wb") as file:
             for number, tile in self._work()[rank::size]:
-                made = self.fields(number, tile, {**parts_of(number // self.members), **self.facts(number)})
-                made, missing = shown(made[None], self.spec)[0], self.source.missing
-                if missing is not None and missing.mask is not None:
-                    made = np.where(missing.mask[tile.region], np.float32(np.nan), made)
-                np.ascontiguousarray(made).tofile(file)
+                np.ascontiguousarray(self.part(number, tile)).tofile(file)
 
     def _joined(self, path: Path, parts: list[Path]) -> np.ndarray:
         """Put the tiles of all ranks in their places."""
@@ -95,10 +98,19 @@ class FieldDrawing:
                 view[:] = np.fromfile(files[turn % len(files)], dtype, view.size).reshape(view.shape)
         return place
 
-    def _parts(self, index: int) -> dict[str, np.ndarray]:
-        """The parts of a field, (1, ...) each, without its truth if it has inputs."""
+    @functools.cached_property
+    def _given(self) -> Callable[[int], dict[str, np.ndarray]]:
+        """What returns the parts of a field, (1, ...) each, without its truth if it has inputs; it keeps the last."""
+
+        def read(index: int) -> dict[str, np.ndarray]:
+            found = self.read(index, but="" if self.source.inputs is None else "images")
+            return found if self.source.constants is None else {**found, "constants": self.source.constants[None]}
+
+        return functools.lru_cache(1)(read)
+
+    def read(self, index: int, *, but: str = "") -> dict[str, np.ndarray]:
+        """The stored parts of a field, as Samples.fetch_batch() returns them."""
         try:
-            found = self.source.fetch_batch(np.array([index]), but="" if self.source.inputs is None else "images")
+            return self.source.fetch_batch(np.array([index]), but=but)
         except BadImage as error:
             raise RunError(f"--data {error}; leave the sample out of the file, or repair it") from error
-        return found if self.source.constants is None else {**found, "constants": self.source.constants[None]}

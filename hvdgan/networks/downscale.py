@@ -175,24 +175,11 @@ class _Layers:
         """With one more pixel at each edge."""
         if self.periodic == "none":
             return x
-        height, width = x.shape[1:3]
-        x = _joined(x, (0, 0), (width - 1, 0), 2, f"{name}_wrap_width")
+        x = layers.Concatenate(axis=2, name=f"{name}_wrap_width")([x[:, :, -1:], x, x[:, :, :1]])
         if self.periodic == "width":
             return layers.ZeroPadding2D(((1, 1), (0, 0)), name=f"{name}_pad")(x)
-        return _joined(x, (height - 1, 0), (0, 0), 1, f"{name}_wrap_height")
+        return layers.Concatenate(axis=1, name=f"{name}_wrap_height")([x[:, -1:], x, x[:, :1]])
 
     def _narrowed(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
         """Without what the pixels of _widened() have become at twice the size."""
         return x if self.periodic == "none" else layers.Cropping2D(2, name=f"{name}_crop")(x)
-
-
-def _joined(
-    x: keras.KerasTensor, height: tuple[int, int], width: tuple[int, int], axis: int, name: str
-) -> keras.KerasTensor:
-    """Put the last row (axis 1) or column (axis 2) before the first one, and the first one behind the last one.
-
-    What is cut off at the two ends of height and width leaves the last row or column.
-    """
-    last = layers.Cropping2D((height, width), name=f"{name}_last")(x)
-    first = layers.Cropping2D((height[::-1], width[::-1]), name=f"{name}_first")(x)
-    return layers.Concatenate(axis=axis, name=name)([last, x, first])

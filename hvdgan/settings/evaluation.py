@@ -55,7 +55,7 @@ class EvaluationRequest(NamedRecipe):
     eval_features: str | None = None
     """features in which the samples are compared, as for hvdgan train; default: those of the run's settings"""
     inception: Path | None = None
-    """classify_image_graph_def.pb for --eval-features inception; default: the run's, or what HVDGAN_INCEPTION names"""
+    """classify_image_graph_def.pb; default: the run's, or what HVDGAN_INCEPTION names"""
     eval_resize: Literal["clean", "legacy"] | None = None
     """how pictures are resized for the features; default: as the run's settings say"""
     weights: Weights = "averaged"
@@ -71,6 +71,12 @@ class EvaluationRequest(NamedRecipe):
     data: str | None = None
     """data to compare with; default: those that the run was trained on"""
     images: str | None = None
-    """samples of another program to measure in place of generated ones: a folder, or an array, as --data names data"""
+    """samples of another program in place of generated ones: a folder, or an array, as --data names data"""
     axes: str | None = None
     """axes of a sample in the arrays of --data and --images, as for hvdgan train; default: as the run's settings say"""
+    whole: bool = False
+    """compare ensembles of whole fields of any size with the truth, as hvdgan sample --whole draws them"""
+    members: Count | None = None
+    """members of the ensemble of each whole field; default: 8"""
+    tile: Count = 512
+    """height and width of their tiles (pixels), which changes no figure"""

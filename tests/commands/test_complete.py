@@ -1,11 +1,14 @@
-"""The command hvdgan.complete. Modules: inference.filling"""
+"""The command hvdgan.complete. Modules: inference.filling, inference.whole_filling"""
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from hvdgan import complete
+from hvdgan.inference.any_size import AnySizeNets
 from hvdgan.inference.filling import join
+from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
 from messages import refused
@@ -73,6 +76,37 @@ def test_what_the_hole_covers_has_no_influence(runs, tmp_path):
         image = save(tmp_path / f"{covered}.png", np.where(inside[..., None], np.uint8(covered), before))
         filled.append(fill(runs / "rgb", image, mask, tmp_path / f"{covered}_filled.png", "--blend", "poisson"))
     np.testing.assert_array_equal(*filled)
+
+
+def test_a_photograph_is_filled_at_its_full_size_by_tiles_of_any_size(runs, tmp_path):
+    before, inside = photo(150, 210), hole(150, 210, np.s_[30:93], np.s_[80:171])
+    image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)
+
+    def filled(*words):
+        out = tmp_path / f"{len(words)}{words[-1:]}.png"
+        return fill(runs / "rgb", image, mask, out, "--blend", "none", *words).astype(int)
+
+    whole, tiles, shrunk = filled("--whole", "--tile", "999"), filled("--whole", "--tile", "40"), filled()
+    np.testing.assert_array_equal(tiles[~inside], before[~inside])
+    assert np.abs(tiles - whole).max() <= 1  # of rounding
+    assert np.abs(tiles - shrunk)[inside].max() > 1 and (tiles != before)[inside].any()
+    trained = load_trained(runs / "rgb")
+    nets = AnySizeNets(trained.nets("averaged"))
+    more = [(0, 2), (0, 2), (0, 0)]  # to multiples of 4
+    images, holes = np.pad(before, more, mode="symmetric"), np.pad(inside[..., None], more)
+    given = [tf.constant(each[None], tf.float32) for each in (images / 127.5 - 1, holes)]
+    expected = np.asarray(nets.completion(given))[0, :150, :210]
+    np.testing.assert_allclose(tiles[inside], (expected[inside] + 1) * 127.5, atol=1)
+
+
+def test_completion_that_sees_the_whole_photograph_is_refused(tmp_path, capsys):
+    untrained(tmp_path / "run", "holes:Pooled", load_recipe("holes:Pooled").Options(), DataSpec((32, 32, 1), 9))
+    save(tmp_path / "photo.png", photo(40, 50, 1))
+    save(tmp_path / "mask.png", hole(40, 50, np.s_[5:20], np.s_[9:30]))
+    words = [str(tmp_path / "run"), "--whole"]
+    words += [f"--{name}={tmp_path}/{name}.png" for name in ("mask", "out")] + [f"--image={tmp_path}/photo.png"]
+    assert complete.main(words) == 2
+    assert "network completion, layer pooled" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hvdgan import export, sample
 from hvdgan.inference.inputs import data_inputs
 from hvdgan.inference.trained import load_trained
 from hvdgan.recipe import DataSpec
+from hvdgan.recipe.loading import load_recipe
 from hvdgan.values import sample_values
 from hvdgan.values.value_map import parse
 from launching import ROOT
@@ -145,6 +146,33 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     found = {}
     exec(snippet_with("model.draw"), found)
     np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
+
+
+def test_convolutional_networks_take_any_size_and_others_are_refused_by_the_layer(tmp_path, capsys):
+    options = load_recipe("downscale").Options(nf=2, blocks=1, noise_channels=2, periodic="both")
+    maps = parse("range:0,8", "--values", ("t",)), parse("range:0,4", "--input-values", ("a", "b"))
+    spec = DataSpec((16, 16, 1), 9, input_shape=(4, 4, 2), values=sample_values.SampleValues(*maps))
+    untrained(tmp_path / "run", "downscale", options, spec)
+    words = [str(tmp_path / "run"), "--only", "generator", "--out"]
+    made = []
+    for more in ([], ["--any-size"]):
+        out = tmp_path / f"generator{len(more)}.keras"
+        assert export.main([*words, str(out), *more]) == 0
+        made.append(keras.models.load_model(out))
+    assert "noise (B, any, any, 2) -> " in capsys.readouterr().out
+    fixed, free = made
+    numbers = np.random.default_rng(0).uniform(0, 4, (1, 4, 4, 4)).astype(np.float32)
+    given = [numbers[..., :2], numbers[..., 2:]]
+    once = np.asarray(fixed(given))
+    np.testing.assert_allclose(free(given), once, rtol=1e-5)
+    # A periodic field of two periods.
+    twice = np.asarray(free([np.tile(each, (1, 2, 3, 1)) for each in given]))
+    np.testing.assert_allclose(twice, np.tile(once, (1, 2, 3, 1)), rtol=1e-4, atol=1e-5)
+    untrained(tmp_path / "dcgan", "dcgan", load_recipe("dcgan").Options(nf=2), DataSpec((32, 32, 1), 9))
+    words = [str(tmp_path / "dcgan"), "--any-size", "--out", str(tmp_path / "no.keras")]
+    assert export.main([*words, "--only", "discriminator"]) == 2
+    assert "--any-size: network discriminator, layer " in capsys.readouterr().err
+    assert export.main([*words[:-1], str(tmp_path / "no"), "--only", "generator"]) == 2
 
 
 def test_npz_holds_the_weights_under_their_names(runs, tmp_path):

@@ -1,6 +1,7 @@
 """hvdgan sample --whole: fields of any size by tiles, on one rank and two, in files of every kind with coordinates.
-Modules: inference.field_files"""
+Modules: inference.field_files, inference.whole_evaluation, inference.whole_fields"""
 
+import json
 import shutil
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 import xarray
 from PIL import Image
 
+from hvdgan.evaluate import main as evaluate
 from hvdgan.recipe import DataSpec
 from hvdgan.recipe.loading import load_recipe
 from hvdgan.sample import main as sample
@@ -94,6 +96,63 @@ def test_netcdf_and_zarr_have_the_coordinates_of_the_fine_grid(folder, tmp_path,
     plain = h5py.File(whole(folder, tmp_path / "plain.h5", "--data", f"{folder}/{data}"))
     np.testing.assert_array_equal(plain["samples"][...].reshape(made.t.shape), made.t.values)
     assert plain["index"][...].tolist() == [0, 0, 1, 1] and plain["samples"].attrs["units"] == "K"
+
+
+def test_ensembles_of_whole_fields_are_measured_as_they_are_drawn_on_any_ranks(folder, tmp_path, capsys):
+    run_dir = shutil.copytree(folder / "run", tmp_path / "run")
+    data = f"{folder}/both.nc:t"
+    words = [str(run_dir), "--whole", "--data", data, "--members", "3", "--seed", "7"]
+    assert evaluate([*words, "--tile", "1000"]) == 0
+    said = capsys.readouterr().out
+    (record,) = (json.loads(line) for line in (run_dir / "evaluation.jsonl").read_text().splitlines())
+    assert {name: record[name] for name in ("samples", "real_samples", "members", "whole")} == {
+        "samples": 9,
+        "real_samples": 3,
+        "members": 3,
+        "whole": [*SPACE],
+    }
+    drawn = tmp_path / "drawn.npy"
+    assert sample([*words, "--samples", "9", "--out", str(drawn)]) == 0
+    members = np.load(drawn).reshape(3, 3, *SPACE)[..., 8:].swapaxes(0, 1)
+    truth = xarray.open_dataset(folder / "both.nc", decode_times=False).t.values[..., 8:]
+    pairs = np.abs(members[:, None] - members[None]).sum(axis=(0, 1)) / (2 * 3 * 2)
+    expected = {"crps": (np.abs(members - truth).mean(axis=0) - pairs).mean()}
+    expected["spread"] = np.sqrt(members.var(axis=0, ddof=1).mean())
+    expected |= {f"rank_{rank}": ((members < truth).sum(axis=0) == rank).mean() for rank in range(4)}
+    for name, value in expected.items():
+        assert record[f"eval/whole_{name}"] == pytest.approx(value, rel=1e-4), name
+        assert f"eval/whole_{name} " in said
+    assert record["eval/whole_spectrum"] > 0 and f"eval/whole_power_{SPACE[0] // 2}_{SPACE[0]} " in said
+    again = shutil.copytree(folder / "run", tmp_path / "again")
+    command = [*launcher(2), sys.executable, "-m", "hvdgan.evaluate", again, *words[1:], "--tile", "1000"]
+    done = run(command, tmp_path, forked=True)
+    assert done.returncode == 0, done.stderr
+    other = json.loads((again / "evaluation.jsonl").read_text())
+    figures = [name for name in record if name.startswith("eval/")]
+    assert other["ranks"] == 2 and [other[name] for name in figures] == [record[name] for name in figures]
+    assert evaluate([*words, "--tile", "32"]) == 0  # the figures are there
+    assert len((run_dir / "evaluation.jsonl").read_text().splitlines()) == 1
+    for wrong, flag in (
+        (["--whole", "--data", f"{folder}/inputs.nc"], "inputs.nc"),
+        (["--whole", "--samples", "2"], "--members 8"),
+        (["--whole", "--real-samples", "3"], "--real-samples"),
+        (["--members", "3"], "--whole"),
+    ):
+        assert evaluate([str(run_dir), *wrong]) == 2
+        assert flag in capsys.readouterr().err
+
+
+def test_held_out_fields_of_the_run_are_measured_by_small_tiles(folder, tmp_path, capsys):
+    words = "--whole --members 2 --json --seed 1".split()
+    records = []
+    for tile in ("16", "200"):
+        run_dir = shutil.copytree(folder / "run", tmp_path / tile)
+        assert evaluate([str(run_dir), *words, "--tile", tile]) == 0
+        records.append(json.loads(capsys.readouterr().out))
+    assert records[0]["real_samples"] == records[1]["real_samples"] == 3  # too few to hold out
+    for name in ("crps", "rmse", "power_2_4"):
+        small, large = (each[f"eval/whole_{name}"] for each in records)
+        assert small == pytest.approx(large, rel=1e-5)
 
 
 def test_pictures_are_enlarged_whole_and_what_cannot_be_computed_in_parts_is_refused(tmp_path, capsys):

@@ -28,7 +28,11 @@ class Fields(Recipe):
         images = keras.Input(shape, name="images")
         noise = keras.Input((*(side // 2 for side in shape[:-1]), 2), name="noise")
         half = layers.Concatenate()([conv(3, 4, strides=2, name="half", **how)(images), noise])
-        x = conv(3, 3, strides=2, name="quarter", **how)(half)
+        more = 3 if self.options.kind == "sixths" else 2
+        x = conv(3, more + 1, strides=more, name="quarter", **how)(half)
+        facts = [keras.Input((n,)) for n in (self.data.num_classes, len(self.data.conditions)) if n]
+        if facts:
+            x = x * layers.Reshape((*[1] * (len(shape) - 1), 3))(layers.Dense(3)(layers.Concatenate()(facts)))
         if self.options.kind == "nested":
             inner = keras.Sequential([keras.Input(x.shape[1:]), conv(3, 3, **how), layers.BatchNormalization()])
             x = inner(x)
@@ -43,9 +47,9 @@ class Fields(Recipe):
             x = layers.Concatenate()([x, layers.Reshape((*x.shape[1:3], 1))(flat)])
         if self.options.kind == "fixed":
             x = x + layers.Reshape((*x.shape[1:-1], 3), name="same_size")(x)
-        x = layers.Concatenate()([grow(2)(conv(3, 3, **how)(x)), half])
+        x = layers.Concatenate()([grow(more)(conv(3, 3, **how)(x)), half])
         x = conv(shape[-1], 3, padding="same", name="last")(grow(2)(x))
-        return {"generator": keras.Model([images, noise], x + images, name="generator")}
+        return {"generator": keras.Model([images, noise, *facts], x + images, name="generator")}
 
     def optimizers(self):
         return {"generator": keras.optimizers.Adam(1e-3)}
@@ -62,5 +66,9 @@ class Fields(Recipe):
         return {"noise": drawn, "level": random.uniform("level", ()), "ramp": ramp}
 
     def sample(self, nets, batch):
-        made = nets.generator([batch.images, batch.noise]) + tf.reshape(batch.level, (-1, *[1] * len(self.data.shape)))
+        facts = [tf.one_hot(batch.labels, self.data.num_classes)] if self.data.num_classes else []
+        facts += [batch.conditions] if self.data.conditions else []
+        made = nets.generator([batch.images, batch.noise, *facts]) + tf.reshape(
+            batch.level, (-1, *[1] * len(self.data.shape))
+        )
         return made + batch.ramp if self.options.kind == "ramp" else made
