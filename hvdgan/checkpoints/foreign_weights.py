@@ -27,14 +27,8 @@ _CONVERT = (
     "{{f'{{p}}{{n}}': x}}).items() if torch.is_tensor(v)}}; s.save_file({{k: v.contiguous().clone() for k, v in "
     "f(torch.load('{0}', 'cpu', weights_only=True)).items()}}, '{1}')\""
 )
-_NO_WEIGHTS = {
-    "optimizer",
-    "metrics",
-    "compile_metrics",
-    "seed_generator",
-    "seed_generator_state",
-    "num_batches_tracked",
-}
+_NO_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics", "num_batches_tracked"}
+_NO_WEIGHTS |= {"seed_generator", "seed_generator_state"}
 """words in the names of what Keras and PyTorch save besides weights"""
 _OF_PYTORCH = {"bias": "bias", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 """last words of PyTorch's names by those of Keras, where it is not weight"""
@@ -208,7 +202,7 @@ def _by_owner(names: Iterable[str]) -> dict[str, dict[str, str]]:
         # A weight normalisation has two sorts of names: weight_g and weight_v, and these.
         plain = name.replace("parametrizations.weight.original0", "weight_g")
         *owner, word = re.split(r"[./]", plain.replace("parametrizations.weight.original1", "weight_v"))
-        found.setdefault("/".join(owner), {})[word] = name
+        found.setdefault("/".join(owner), {})[word.removesuffix(":0")] = name  # as in files of Keras 2
     return found
 
 

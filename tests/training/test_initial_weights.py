@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from keras import layers
@@ -123,9 +124,17 @@ def test_layers_that_compute_in_another_way_have_the_names_of_keras_in_its_files
     assert len(before) == 11 and {name: each.path for name, each in names_in_files(network).items()} == before
 
 
-def test_layers_that_keras_has_numbered_otherwise_are_proposed_by_their_order(run, asked, other, tmp_path):
-    np.savez(tmp_path / "x.npz", **{each.path: each.numpy() for each in other.variables})
-    take(asked(proposal(asked(generator=tmp_path / "x.npz")), generator=tmp_path / "x.npz"))
+@pytest.mark.parametrize("name", ["x.npz", "x.h5"])
+def test_layers_that_keras_has_numbered_otherwise_are_proposed_by_their_order(run, asked, other, tmp_path, name):
+    """Also of a model that Keras 2 has saved with its optimizer."""
+    if name == "x.npz":
+        np.savez(tmp_path / name, **{each.path: each.numpy() for each in other.variables})
+    else:
+        with h5py.File(tmp_path / name, "w") as file:
+            file["optimizer_weights/Adam/iter:0"] = 3
+            for each in other.variables:
+                file[f"model_weights/{each.path.partition('/')[0]}/{each.path}:0"] = each.numpy()
+    take(asked(proposal(asked(generator=tmp_path / name)), generator=tmp_path / name))
     taken = run.state.networks["generator"].get_weights()
     assert [each.tobytes() for each in taken] == [each.tobytes() for each in other.get_weights()]
 
@@ -317,6 +326,9 @@ def test_weights_of_lpips_are_those_of_a_frozen_network_in_training_and_afterwar
     capsys.readouterr()
     assert train(tmp_path / "run", flags=flags) == 2
     assert "made with other values of the frozen network lpips; give the same --init-from, " in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "given")
+    with pytest.raises(UserError, match="00002.safetensors: the run was given --init-map .* there is no such file"):
+        load_trained(tmp_path / "run")
 
 
 LAUNCHES = ["--gloo", *(["--mpi"] if HAS_MPI else []), "--elastic --interface lo --min-np 1"]
