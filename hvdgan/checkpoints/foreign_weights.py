@@ -23,9 +23,12 @@ Shapes = Mapping[str, Shape]
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 _CONVERT = (
     'a pickle can run any code when it is read; convert it: python -c "import torch, safetensors.torch as s; '
-    "s.save_file({{k: v.clone() for k, v in torch.load('{0}', 'cpu', weights_only=True).items()}}, '{1}')\""
+    "f = lambda d, p='': {{k: v for n, x in d.items() for k, v in (f(x, f'{{p}}{{n}}.') if isinstance(x, dict) else "
+    "{{f'{{p}}{{n}}': x}}).items() if torch.is_tensor(v)}}; s.save_file({{k: v.contiguous().clone() for k, v in "
+    "f(torch.load('{0}', 'cpu', weights_only=True)).items()}}, '{1}')\""
 )
-_NO_WEIGHTS = {"optimizer", "metrics", "compile_metrics", "seed_generator", "num_batches_tracked"}
+_NO_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics", "num_batches_tracked"}
+_NO_WEIGHTS |= {"seed_generator", "seed_generator_state"}
 """words in the names of what Keras and PyTorch save besides weights"""
 _OF_PYTORCH = {"bias": "bias", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 """last words of PyTorch's names by those of Keras, where it is not weight"""
@@ -62,18 +65,22 @@ def read_rules(path: Path) -> dict[str, list[Rule]]:
     """Read the rules of a map, by network."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        rules = {
-            network: [Rule(key, **({"to": value} if isinstance(value, str) else value)) for key, value in table.items()]
+        return {
+            network: [_rule(key, {"to": value} if isinstance(value, str) else value) for key, value in table.items()]
             for network, table in tables.items()
         }
-        for pattern, *texts in (
-            (each.pattern, each.to, each.turn, each.gain) for some in rules.values() for each in some
-        ):
-            if not all(isinstance(text, str) for text in texts):
-                raise TypeError(f"{pattern}: to, turn and gain are texts")
-        return rules
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"--init-map {path}: {in_one_line(error)}; --init-map print writes an example") from error
+
+
+def _rule(pattern: str, facts: dict[str, Any]) -> Rule:
+    if unknown := sorted(facts.keys() - {*Rule._fields[1:]}):
+        expected = f"expected {', '.join(Rule._fields[1:])}, and quotes around a name that has dots"
+        raise ValueError(f"{pattern} has {', '.join(unknown)}; {expected}")
+    rule = Rule(pattern, **facts)
+    if not all(isinstance(text, str) for text in (rule.to, rule.turn, rule.gain)):
+        raise ValueError(f"{pattern}: to, turn and gain are texts")
+    return rule
 
 
 def read(path: Path, where: str) -> Tensors:
@@ -134,9 +141,11 @@ def matched(tensors: Tensors, shapes: Shapes, rules: Sequence[Rule], where: str)
     left = [_with_closest(name, shape, lacking or shapes) for name, shape in spare.items() if name not in used]
     if left or lacking:
         variables = list_some([f"{name} {shape}" for name, shape in lacking.items()] or ["none"], 10)
+        idle = [rule.pattern for rule in rules if not any(map(rule.of, shapes if rule.keep else tensors))]
+        unused = f"rules that fit no name: {list_some(idle)}; " if idle else ""
         raise UserError(
             f"{where}: {len(left)} tensors without a variable: {list_some(left or ['none'], 10)}; {len(lacking)} "
-            f"variables without a tensor: {variables}; --init-map print writes rules"
+            f"variables without a tensor: {variables}; {unused}--init-map print writes rules"
         )
     return found
 
@@ -193,7 +202,7 @@ def _by_owner(names: Iterable[str]) -> dict[str, dict[str, str]]:
         # A weight normalisation has two sorts of names: weight_g and weight_v, and these.
         plain = name.replace("parametrizations.weight.original0", "weight_g")
         *owner, word = re.split(r"[./]", plain.replace("parametrizations.weight.original1", "weight_v"))
-        found.setdefault("/".join(owner), {})[word] = name
+        found.setdefault("/".join(owner), {})[word.removesuffix(":0")] = name  # as in files of Keras 2
     return found
 
 

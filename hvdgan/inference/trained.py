@@ -23,6 +23,7 @@ from hvdgan.settings.own_code import refuse_foreign
 from hvdgan.settings.types import Weights
 from hvdgan.training.command import parse_saved
 from hvdgan.training.digests import digest_of_network, frozen_network
+from hvdgan.training.initial_weights import fill_frozen
 from hvdgan.training.train_state import DeclaredState, TrainState, build_state, prepare_keras
 
 PRECISION = "float32"
@@ -88,6 +89,10 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
         shared = {name: each for name, each in state_of(recipe).items() if not each.per_sample}
         kept = DeclaredState(shared, Ranks(), command.config.global_batch_size)
         state = dataclasses.replace(state, declared_state=kept, schedules=_schedules(recipe, command.config, manifest))
+    try:
+        fill_frozen(command.config, state)
+    except UserError as error:
+        raise UserError(f"{found}: the run was given {error}") from error
     for name, network in state.frozen.items():  # which no checkpoint holds
         what = frozen_network(name)
         if manifest.get("frozen", {}).get(what) != digest_of_network(network):

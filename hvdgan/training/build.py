@@ -38,6 +38,7 @@ from hvdgan.settings.config import EMA_DECAY, Config, to_json
 from hvdgan.training.batch_sizes import check_micro_batches, check_packs
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
+from hvdgan.training.initial_weights import fill_frozen
 from hvdgan.training.optimizers import check_optimizers
 from hvdgan.training.rank_state import RankState
 from hvdgan.training.repeatable import operations, refuse_unrepeatable
@@ -71,6 +72,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
             "leave the flag out"
         )
     state = build_state(recipe, config.ema_decay, config.freeze)
+    fill_frozen(config, state)
     for name, layer in ((name, each) for name, net in state.networks.items() for each in (*layers_of(net), net)):
         what = f"network {name}, layer {layer.name} computes in float16, unscaled; give --precision mixed_float16"
         check(layer.compute_dtype != "float16" or config.precision == "mixed_float16", what, recipe.networks)

@@ -61,8 +61,8 @@ def refuse_other_frozen(source: Any, before: Digests, now: Digests, *, allowed: 
     if allowed:
         return [f"warning: {said}"]
     raise UserError(
-        f"--resume: {said}; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
-        "--allow-changed frozen"
+        f"--resume: {said}; give the same --init-from, restore the file that it is loaded from, start anew in another "
+        "--run-dir, or allow it with --allow-changed frozen"
     )
 
 

@@ -58,7 +58,7 @@ def _describe(command: Command, ranks: Ranks) -> None:
     devices = everyones_devices(ranks)
     if ranks.is_root:
         if command.config.init_map == "print":
-            print("\n".join(proposal(run)))
+            print("\n".join(proposal(run.config, run.state)))
             return
         print(describe(run, devices))
         for line in _as_if(run, command, command.as_if_ranks) if command.as_if_ranks else ():

@@ -19,7 +19,7 @@ from hvdgan.training import run_folder
 from hvdgan.training.build import Run, folder_of
 from hvdgan.training.changes import compare
 from hvdgan.training.command import Resume
-from hvdgan.training.initial_weights import begin_averages, take
+from hvdgan.training.initial_weights import take
 from hvdgan.training.rank_state import Everyones
 from hvdgan.training.saving import Commits, ResumePoint, snapshot
 from hvdgan.values import sample_values
@@ -54,7 +54,7 @@ def restore(run: Run, resume: Resume, commits: Commits) -> ResumePoint:
             candidates = run_folder.find(run, resume.resume)
             saved, remarks = verify(candidates, resume)
             if saved is None:
-                remarks, initial = take(run)
+                remarks, initial = take(run.config, run.state, run.recipe)
                 point = ResumePoint(run_id=uuid.uuid4().hex, initial=initial)
             else:
                 progress, differing = compare(run, saved.path, saved.snapshot.facts, resume.allow_changed)
@@ -104,7 +104,7 @@ def assign(run: Run, saved: Saved, allow_changed: Iterable[str] = ()) -> list[st
     run.rank_state.check_fits(snapshot, str(path))
     files.assign(tensors, values, path)
     if not any(kind_of(name) == EMA for name in values):
-        begin_averages(run, run.state.ema)
+        run.state.begin_averages(run.state.ema)
     run.plan.resume(snapshot.facts["progress"])
     return remarks
 
@@ -187,7 +187,7 @@ def _begin(
     held = point.lock
     if is_from_elsewhere or point.step < run.last_step:
         held = held or undo.enter_context(run_folder.take(run))
-        run_folder.claim(run, point.step, new=point.lock is None)
+        run_folder.claim(run, point.step, point.initial, new=point.lock is None)
     if resume.resume not in ("auto", "never"):
         # Noted before the first checkpoint: until there is one, the same command begins at the named one again.
         run_folder.note_checkpoint(run.run_dir, Path(resume.resume))

@@ -15,6 +15,7 @@ from hvdgan.launching.launched import VAIN_REQUEUES, requeued
 from hvdgan.runs import events
 from hvdgan.settings.file import read_settings
 from hvdgan.training.build import Run
+from hvdgan.training.initial_weights import Facts, as_settings
 
 _WRITTEN_IN_PLACE = (events.LOG, events.FILE, "metrics.jsonl", "evaluation.jsonl")
 _FILE = "origin.json"
@@ -58,11 +59,11 @@ def find(run: Run, resume: str) -> list[Path]:
     return found
 
 
-def claim(run: Run, step: int, *, new: bool) -> None:
-    """Write to the locked folder that this run begins there at a step."""
+def claim(run: Run, step: int, initial: Facts, *, new: bool) -> None:
+    """Write to the locked folder that this run begins there at a step; `initial`: what its networks began with."""
     _check_progress(run.run_dir, step)
     _note_launch(run.run_dir, new=new)
-    write_json(run.config_path, run.settings(), indent=2)
+    write_json(run.config_path, run.settings() | as_settings(initial), indent=2)
 
 
 def _named_checkpoint(run: Run, resume: str) -> Path | None:

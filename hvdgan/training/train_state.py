@@ -209,6 +209,12 @@ class TrainState:
         """The names of a network's optimizers."""
         return [name for name in self.optimizers if name.partition("/")[0] == network]
 
+    def begin_averages(self, networks: Iterable[str]) -> None:
+        """Set the averages of these networks to their weights, as in a new run."""
+        pairs = self.sampling_values()
+        for variable, average in (pair for name in networks for pair in pairs[name]):
+            average.assign(variable)
+
     def reset_optimizers(self, recipe: Recipe, networks: Iterable[str]) -> None:
         """Reset the optimizers of these networks to the values of new ones."""
         with recipe_errors.of(recipe):

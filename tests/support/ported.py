@@ -1,4 +1,4 @@
-"""A recipe with the Keras networks of tests/support/of_pytorch, and one whose layers keep statistics."""
+"""Recipes with the Keras networks of tests/support/of_pytorch, and one whose layers keep statistics."""
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,38 @@ def residual():
     x = layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2, name="depth")(x)
     x = layers.Flatten()(layers.ReLU()(layers.Conv2DTranspose(4, 2, 2, name="up")(x)))
     return keras.Model(given, layers.Dense(5, name="head")(x))
+
+
+def lpips(channels=(64, 192, 384, 256, 256)):
+    """The distance of the package lpips with AlexNet, of two pictures in [-1, 1]: (B,)."""
+    pairs = [keras.Input((None, None, 3)) for _ in range(2)]
+    scales = [0.458, 0.448, 0.450]
+    shifts = [0.030 / 0.458, 0.088 / 0.448, 0.188 / 0.450]
+    one, other = (layers.Rescaling([1 / each for each in scales], shifts)(each) for each in pairs)
+    distances = []
+    for number, (filters, size) in enumerate(zip(channels, (11, 5, 3, 3, 3), strict=True)):
+        parts = [layers.MaxPooling2D(3, 2)] if number in (1, 2) else []
+        parts += [layers.ZeroPadding2D(2 if number < 2 else 1)]
+        parts += [layers.Conv2D(filters, size, 1 if number else 4, activation="relu", name=f"conv_{number + 1}")]
+        for part in parts:
+            one, other = part(one), part(other)
+        norm = layers.UnitNormalization(axis=-1)
+        weighted = layers.Conv2D(1, 1, use_bias=False, name=f"lin_{number}")((norm(one) - norm(other)) ** 2)
+        distances.append(layers.GlobalAveragePooling2D()(weighted))
+    return keras.Model(pairs, keras.ops.squeeze(layers.Add()(distances), -1))
+
+
+class Perceptual(Tiny):
+    """The generator's loss has a distance whose weights --init-from names."""
+
+    def networks(self):
+        distance = lpips((4, 12, 24, 16, 16))
+        distance.trainable = False
+        return {**super().networks(), "lpips": distance}
+
+    def fool(self, nets, batch):
+        pairs = [tf.repeat(each, 3, -1) for each in (batch.images, nets.generator(batch.latents))]
+        return super().fool(nets, batch)[0] + tf.reduce_mean(nets.lpips(pairs)), {}
 
 
 class Ported(Tiny):

@@ -43,8 +43,8 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
     again = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Perceptual", *SIZE, "--steps", "6"]
     assert refused(again, tmp_path / "cut").endswith(
         "--resume: run/checkpoints/step-00000004.safetensors was made with other values of the frozen network "
-        "features; restore the file that it is loaded from, start anew in another --run-dir, or allow it with "
-        "--allow-changed frozen"
+        "features; give the same --init-from, restore the file that it is loaded from, start anew in another "
+        "--run-dir, or allow it with --allow-changed frozen"
     )
     done = run([*again, "--allow-changed", "frozen"], tmp_path / "cut", forked=True)
     assert done.returncode == 0 and "warning: run/checkpoints/step-00000004.safetensors was made" in done.stderr
@@ -100,4 +100,4 @@ def test_a_variable_outside_of_the_networks_that_is_not_the_same_everywhere_is_r
     assert "the variable scale outside of the networks has other values on rank 1 than on rank 0; load it" in line
     train(tmp_path, *command[3:], "--steps", "2")
     line = refused([*command, "--steps", "4"], tmp_path)
-    assert "was made with other values of the variable scale outside of the networks; restore the file" in line
+    assert "was made with other values of the variable scale outside of the networks; give the same" in line

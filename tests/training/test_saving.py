@@ -2,6 +2,7 @@
 Modules: training.loop, training.stopping, training.observations,
 training.changes, training.restore, training.session, training.summary"""
 
+import json
 import os
 import shutil
 import signal
@@ -162,6 +163,11 @@ def test_networks_of_another_run_can_be_where_a_new_one_begins(tmp_path, capsys)
     for name in (name for name in before if name.startswith("networks/") and name.endswith("kernel")):
         same = np.allclose(after[name], before[name], atol=1e-6)
         assert same == name.startswith("networks/generator/"), name
+    saved = json.loads((tmp_path / "second/config.json").read_text())
+    fact = manifest(tmp_path / "second", 2)["initial"]["generator"]
+    assert saved["init_from"] == f"{checkpoint(tmp_path / 'first', 8)}#sha256={fact['sha256']}"
+    assert train(tmp_path / "other", "--init-from", f"{saved['init_from'][:-1]}?") == 2
+    assert f"its SHA-256 is {fact['sha256']}; restore" in capsys.readouterr().err
     assert train(tmp_path / "third", "--init-from", source, "--init-networks", "nobody") == 2
     assert "it has discriminator, generator, and this run generator, discriminator" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
