@@ -40,14 +40,14 @@ def windowed_powers(rings: Rings, field: np.ndarray) -> np.ndarray:
     """
     found = []
     for channel in range(field.shape[-1]):
-        numbers = field[..., channel].astype(np.float32)
-        numbers = np.nan_to_num(numbers - np.nanmean(numbers, dtype=np.float64).astype(np.float32))
-        scale = float(np.abs(numbers).max()) or 1.0  # float32 has no squares of very small numbers
+        numbers = field[..., channel].astype(np.float32)  # a copy, which changes in place
+        np.nan_to_num(np.subtract(numbers, np.float32(np.nanmean(numbers, dtype=np.float64)), numbers), copy=False)
+        numbers /= (scale := max(numbers.max(), -numbers.min()) or np.float32(1))  # its squares may be too small
         for axis, size in enumerate(numbers.shape):
             if size > 1:
                 window = np.hanning(size + 1)[:-1].astype(np.float32)
                 numbers *= window.reshape(-1, *[1] * (numbers.ndim - 1 - axis))
-        found.append(rings.summed_powers(numbers[None] / np.float32(scale)) * scale**2)
+        found.append(rings.summed_powers(numbers[None]) * float(scale) ** 2)
     return np.stack(found)
 
 

@@ -69,9 +69,9 @@ class Rings:
         grids = np.meshgrid(*(np.fft.fftfreq(length) for length in space[:-1]), last, indexing="ij")
         rings = np.rint(np.sqrt(sum(grid**2 for grid in grids)) * shortest).astype(int)
         self._rings = np.where(rings <= self.count, rings, 0).ravel()  # 0: none of the rings
-        times = np.where((last > 0) & (2 * np.arange(len(last)) != space[-1]), 2.0, 1.0)
-        weights = np.broadcast_to(times, rings.shape).ravel()
-        self._weights = weights / np.bincount(self._rings, weights)[self._rings]
+        self._times = np.where((last > 0) & (2 * np.arange(len(last)) != space[-1]), 2.0, 1.0)
+        weights = np.bincount(self._rings, np.broadcast_to(self._times, rings.shape).ravel())
+        self._modes = np.maximum(weights, 1.0)  # a ring may have none
 
     def summed_powers(self, fields: np.ndarray) -> np.ndarray:
         """Mean power of the modes of each ring, summed over fields.
@@ -80,8 +80,9 @@ class Rings:
         the powers of all modes of a field sum to its mean square.
         """
         modes = np.fft.rfftn(fields, axes=tuple(range(1, fields.ndim)))
-        powers = np.sum((np.abs(modes) / self._places) ** 2, axis=0).ravel()
-        return np.bincount(self._rings, powers * self._weights)[1:]
+        powers = np.sum((np.abs(modes) / self._places) ** 2, axis=0)
+        powers *= self._times.astype(powers.dtype)
+        return (np.bincount(self._rings, powers.ravel()) / self._modes)[1:]
 
 
 class FieldSums:

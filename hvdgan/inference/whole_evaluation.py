@@ -87,7 +87,8 @@ class WholeComparison:
         channels = maps.images.channels if maps else tuple(map(str, range(trained.recipe.data.channels)))
         found = ensemble_figures(sums, channels, min(side for side in space if side > 1))
         size = " x ".join(map(str, space))
-        say(f"{self._count:,} fields of {size}, compared with {self._members} members each in the units of the data")
+        noun = "field" if self._count == 1 else "fields"
+        say(f"{self._count:,} {noun} of {size}, compared with {self._members} members each in the units of the data")
         return {f"eval/whole_{name}": value for name, value in found.items()}
 
     def _counts(self) -> dict[str, int]:
