@@ -51,7 +51,9 @@ class Request(NamedRecipe):
 @command(name="complete", help_text=_HELP, first=refuse_missing)
 def main(run_dir: Path, /, *, request: Annotated[Request, Parameter(name="*")]) -> None:
     folder = request.image.is_dir()
-    (outputs.check_folder if folder else outputs.check_file)(request.out, overwrite=request.overwrite)
+    if not folder and request.out.suffix.lower() != ".png":
+        raise UserError(f"--out {request.out}: expected a name that ends in .png, which keeps every pixel as it is")
+    (outputs.check_folder if folder else outputs.check_new)(request.out, overwrite=request.overwrite)
     files = _match(request) if folder else [(request.image, request.mask, request.out)]
     trained = load_trained(run_dir, request.recipe)
     if not trained.recipe.completes():

@@ -56,15 +56,14 @@ def main(run: Path, /, *, request: Annotated[Request, Parameter(name="*")] = Req
     if listed is not None:
         shown["seconds"] = metrics.read(Folder(run)).over_ranks
     if request.json:
-        print(
-            json.dumps(
-                {"checkpoint": shown} if listed is None else {"checkpoints": listed, "checkpoint": shown}, indent=1
-            )
-        )
+        print(json.dumps({**({} if listed is None else {"checkpoints": listed}), "checkpoint": shown}, indent=1))
     else:
         print("\n".join([*map(_one_line, listed or ()), *_in_words(shown)]))
-    if bad := [_complaint(result) for result in results.values() if not result["verified"]]:
-        raise RunError("; ".join(bad))
+    if bad := [result for result in results.values() if not result["verified"]]:
+        what = "is damaged: {} differs from what was written"
+        raise RunError(
+            "; ".join(each["problem"] or f"{each['path']} {what.format(list_some(each['damaged']))}" for each in bad)
+        )
 
 
 def _contents(checkpoint: Path) -> Facts:
@@ -72,13 +71,6 @@ def _contents(checkpoint: Path) -> Facts:
         return contents(checkpoint)
     except RunError:
         return {}  # verified() reports the same error
-
-
-def _complaint(result: Facts) -> str:
-    return (
-        result["problem"]
-        or f"{result['path']} is damaged: {list_some(result['damaged'])} differs from what was written"
-    )
 
 
 def _one_line(result: Facts) -> str:

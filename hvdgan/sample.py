@@ -143,15 +143,7 @@ from hvdgan.recipe import DataSpec, recipe_errors
 from hvdgan.recipe.contract import drawn_by
 from hvdgan.recipe.display import all_shown
 from hvdgan.recipe.recipe import Recipe
-from hvdgan.recipe.sampling import (
-    Drawing,
-    Input,
-    SampleRandom,
-    are_classes,
-    are_latents,
-    draw_batches,
-    joined,
-)
+from hvdgan.recipe.sampling import Drawing, Input, SampleRandom, are_classes, are_latents, draw_batches, joined
 
 
 def _draw_whole(run_dir: Path, request: Request) -> None:

@@ -125,13 +125,7 @@ class KnownMaps(NamedTuple):
 
 
 def open_domains(
-    config: Config,
-    domains: Sequence[str],
-    peers: Peers,
-    *,
-    paired: bool,
-    is_evaluated: bool,
-    known: KnownMaps | None,
+    config: Config, domains: Sequence[str], peers: Peers, *, paired: bool, is_evaluated: bool, known: KnownMaps | None
 ) -> tuple[Samples, Samples | None, Samples | None]:
     """Open the data of each domain and split them; the samples to train on alone determine the maps.
 

@@ -31,8 +31,10 @@ def owned_tensors(state: TrainState, update: Update) -> list[str]:
 
 def check_updates(run: Run, batch: Data) -> Iterator[dict[str, Any]]:
     """For each update of each stage: the number of tensors that it changes, and those that it must not change."""
-    clean = {name: _as_seen(each) for name, each in batch.items()}
-    with_nan = {name: _with_nan(each) if each.dtype.is_floating else each for name, each in clean.items()}
+    # 8-bit numbers, which hold no NaN, as networks see them.
+    clean = {name: tf.cast(x, tf.float32) / 127.5 - 1.0 if x.dtype == tf.uint8 else x for name, x in batch.items()}
+    floats = {name: x for name, x in clean.items() if x.dtype.is_floating}
+    with_nan = clean | {name: tf.concat([math.nan * tf.ones_like(x[:1]), x[1:]], 0) for name, x in floats.items()}
     for stage, update in ((each, update) for each in run.plan.stages for update in each.updates):
         alone = dataclasses.replace(stage, updates=(dataclasses.replace(update, every=1),), until=None)
         step = StageStep(run.recipe, run.state, alone, run.ranks, run.config)
@@ -72,13 +74,3 @@ def _tried(run: Run, step: StageStep, data: Data) -> tuple[Digests, Digests, boo
 def _differing(one: Digests, other: Digests) -> set[str]:
     """The names of tensors with other values, without those of no network, which any update may change."""
     return {name for name in one if one[name] != other[name] and kind_of(name) not in (STATE, LOSS_SCALES)}
-
-
-def _as_seen(values: tf.Tensor) -> tf.Tensor:
-    """8-bit numbers as networks see them, because they hold no NaN; others stay."""
-    return tf.cast(values, tf.float32) / 127.5 - 1.0 if values.dtype == tf.uint8 else values
-
-
-def _with_nan(values: tf.Tensor) -> tf.Tensor:
-    """The same with the first sample NaN."""
-    return tf.concat([tf.fill(values[:1].shape, tf.constant(math.nan, values.dtype)), values[1:]], 0)

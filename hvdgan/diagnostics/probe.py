@@ -185,13 +185,6 @@ def _installation(report: _Report) -> int:
     return seen
 
 
-def _has_lost_gpus() -> bool:
-    """Whether a row says already that GPUs are lost; joining the other ranks would say it again."""
-    from hvdgan.distributed import devices
-
-    return bool(devices.lost_gpus())
-
-
 def _ranks(report: _Report, seen: int, run_dir: Path) -> None:
     """Join the other ranks and check what lies between them."""
     from hvdgan.distributed import backend, joining
@@ -223,7 +216,16 @@ def _measure(report: _Report, ranks: "Ranks") -> None:
         report.write(begin=f"all-reduce {_size(size)}")
         measured = allreduce.measure(ranks, size)
         report.write(allreduce=measured)
-        report.row(_allreduce(measured))
+        mean, low, high = (f"{1000 * measured[name]:,.3f}" for name in ("seconds", "low", "high"))
+        rate = f", {measured['bytes_per_sec'] / 1e9:,.3g} GB/s" if size >= _RATE_BYTES else ""
+        report.row(Row(f"all-reduce {_size(size)}", f"{mean} ms ({low} to {high}){rate}"))
+
+
+def _has_lost_gpus() -> bool:
+    """Whether a row says already that GPUs are lost; joining the other ranks would say it again."""
+    from hvdgan.distributed import devices
+
+    return bool(devices.lost_gpus())
 
 
 def _facts(seen: int) -> dict[str, Any]:
@@ -246,13 +248,6 @@ def _clocks(offsets: Sequence[float]) -> Row:
     rank = max(range(len(offsets)), key=lambda rank: abs(offsets[rank]))
     hint = f"rank {rank}'s clock differs by {offsets[rank]:+,.1f} s: run NTP; logs and munge depend on it"
     return Row("clocks", f"{skew:,.1f} s apart", "warn", hint)
-
-
-def _allreduce(measured: dict[str, Any]) -> Row:
-    size = measured["bytes"]
-    found = f"{measured['seconds'] * 1000:,.3f} ms ({measured['low'] * 1000:,.3f} to {measured['high'] * 1000:,.3f})"
-    rate = f", {measured['bytes_per_sec'] / 1e9:,.3g} GB/s" if size >= _RATE_BYTES else ""
-    return Row(f"all-reduce {_size(size)}", found + rate)
 
 
 def _size(size: int) -> str:

@@ -45,13 +45,7 @@ def alone(work: Work, count: int) -> np.ndarray:
 
 
 def kid(
-    fake: np.ndarray,
-    real: np.ndarray,
-    *,
-    seed: int,
-    subsets: int = 100,
-    subset_size: int = 1000,
-    share: Share = alone,
+    fake: np.ndarray, real: np.ndarray, *, seed: int, subsets: int = 100, subset_size: int = 1000, share: Share = alone
 ) -> tuple[float, float]:
     """Kernel distance; of Inception features it is the KID.
 

@@ -10,15 +10,8 @@ from hvdgan.errors import RunError, UserError
 from hvdgan.files.replacing import own_partial, whole_file
 
 
-def check_file(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """Refuse a picture that write() could not write, or would write over another, before anything is computed."""
-    if path.suffix.lower() != ".png":
-        raise UserError(f"{flag} {path}: expected a name that ends in .png, which keeps every pixel as it is")
-    check_new(path, overwrite=overwrite, flag=flag)
-
-
 def check_new(path: Path, *, overwrite: bool, flag: str = "--out") -> None:
-    """Do the same for a file of any kind."""
+    """Refuse a file that write() could not write, or would write over another, before anything is computed."""
     _check_place(path, flag)
     if path.is_dir():
         raise UserError(f"{flag} {path}: is a folder; expected the name of a file")
@@ -52,7 +45,7 @@ def _check_place(path: Path, flag: str = "--out") -> None:
         raise UserError(f"{flag} {path}: {parent} is a file; expected a folder")
 
 
-def write(path: Path, save: Callable[[Path], None], *, shared: bool = False) -> None:
+def write(path: Path, save: Callable[[Path], Any], *, shared: bool = False) -> None:
     """Write a file under another name with the same suffix, by `save`, and rename it when it is whole.
 
     `shared`: other processes may write it at the same time; the last one whose file is whole replaces it. After a
@@ -68,11 +61,7 @@ def write(path: Path, save: Callable[[Path], None], *, shared: bool = False) -> 
 
 def write_text(path: Path, text: str, *, shared: bool = False) -> None:
     """Write a text in UTF-8, as write() does."""
-
-    def save(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
-
-    write(path, save, shared=shared)
+    write(path, lambda partial: partial.write_text(text, encoding="utf-8"), shared=shared)
 
 
 def write_json(path: Path, value: Any, indent: int = 1) -> None:

@@ -94,7 +94,8 @@ def is_float(variable: keras.Variable) -> bool:
 def _kept(network: keras.Model) -> Iterator[tuple[keras.layers.Layer, keras.Variable]]:
     """Each variable that was created as not trainable, with its layer."""
     for layer in (network, *layers_of(network)):
-        yield from ((layer, variable) for variable in created_as_not_trainable(layer))
+        # The public list also has the variables of nested layers, and the weights of frozen ones.
+        yield from ((layer, variable) for variable in layer._non_trainable_variables)
 
 
 def _is_statistic(layer: keras.layers.Layer, variable: keras.Variable) -> bool:
@@ -109,14 +110,8 @@ def _is_mean(variable: keras.Variable, *, on_read: bool) -> bool:
 
 def layers_of(network: keras.Model) -> list[keras.Layer]:
     """All layers nested in a network, at any depth, without the network itself."""
-    # Not public, as is the list below; tests/training/test_rank_state.py has layers in layers.
+    # Not public, as is the list above; tests/training/test_rank_state.py has layers in layers.
     return list(network._flatten_layers(include_self=False, recursive=True))
-
-
-def created_as_not_trainable(layer: keras.Layer) -> list[keras.Variable]:
-    """The variables that a layer has created as not trainable, without those of its nested layers."""
-    # The public list, layer.non_trainable_variables, also has those of nested layers and the weights of frozen ones.
-    return list(layer._non_trainable_variables)
 
 
 def bare_variables(network: keras.Model) -> Iterator[tuple[keras.Layer, str]]:

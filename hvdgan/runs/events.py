@@ -8,7 +8,7 @@ import dataclasses
 import json
 import time
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_origin
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin
 
 from hvdgan.runs.folder import Facts, Folder
 
@@ -19,9 +19,10 @@ KINDS: dict[str, type["Event"]] = {}
 """the classes of events by their names in the file"""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happens in a run."""
+    """Something that happens in a run; each of its classes is a dataclass, too."""
 
     is_shown: ClassVar[bool] = True
     """False for an event that the terminal need not show"""
@@ -31,7 +32,7 @@ class Event:
     def __init_subclass__(cls, *, kind: str) -> None:
         super().__init_subclass__()
         cls.kind = kind
-        KINDS[kind] = cls
+        KINDS[kind] = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     @property
     def line(self) -> str:
@@ -71,7 +72,6 @@ class StageFacts:
     """whether all updates of a step are computed before one is applied"""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Start(Event, kind="start"):
     """A start of the run, new or resumed, with paragraphs in the log instead of a line.
 
@@ -96,7 +96,6 @@ class Start(Event, kind="start"):
     machine: list[str]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recovery(Event, kind="recovery"):
     """An elastic run continues from memory, with other ranks."""
 
@@ -109,7 +108,6 @@ class Recovery(Event, kind="recovery"):
         return f"{self.ranks} rank(s) resume at step {self.step} of {self.last_step}, from the last commit"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SkippedUpdate(Event, kind="skipped_update"):
     """An update that no rank has applied, for the `times`-th time in a row."""
 
@@ -126,7 +124,6 @@ class SkippedUpdate(Event, kind="skipped_update"):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SkippedFile(Event, kind="skipped_file"):
     """A sample that cannot be used."""
 
@@ -138,7 +135,6 @@ class SkippedFile(Event, kind="skipped_file"):
         return f"skipped {self.name}: {self.reason}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint(Event, kind="checkpoint"):
     """A checkpoint was written: seconds for which the steps waited, and of the thread that wrote it."""
 
@@ -152,7 +148,6 @@ class Checkpoint(Event, kind="checkpoint"):
         return f"checkpoint of step {self.step}: the steps waited {self.waited:.3f} s, written in {self.written:.3f} s"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation(Event, kind="evaluation"):
     """Figures of held-out or generated samples by their names; None for one that is not finite."""
 
@@ -166,7 +161,6 @@ class Evaluation(Event, kind="evaluation"):
         return f"step {self.step}, {self.what}: {' '.join(figures)}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Caution(Event, kind="warning"):
     """A warning of any other kind."""
 
@@ -177,14 +171,12 @@ class Caution(Event, kind="warning"):
         return f"warning: {self.text}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LostLogger(Caution, kind="lost_logger"):
     """A logger has failed, and the run continues without it."""
 
     logger: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SlowRank(Caution, kind="slow_rank"):
     """A rank for which the others wait: `ratio` times as slow as their median, mostly in `part` of its steps."""
 
@@ -196,7 +188,6 @@ class SlowRank(Caution, kind="slow_rank"):
     part: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpeed(Event, kind="input_speed"):
     """Whether reading keeps up with computing, after the first steps."""
 
@@ -208,14 +199,12 @@ class InputSpeed(Event, kind="input_speed"):
         return f"warning: {self.text}" if self.is_bottleneck else self.text
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Standstill(Event, kind="standstill"):
     """No rank moves, and none is behind the others."""
 
     text: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class LostRank(Event, kind="lost_rank"):
     """A rank that has failed, ended, fallen silent, or stands still."""
 
@@ -225,7 +214,6 @@ class LostRank(Event, kind="lost_rank"):
     text: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class StageEnd(Event, kind="stage_end"):
     """A stage ends early, because its metric no longer improves."""
 
@@ -243,7 +231,6 @@ class StageEnd(Event, kind="stage_end"):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class End(Event, kind="end"):
     """The run ends: `state` is finished, stopped (on request) or failed, `text` says how.
 

@@ -41,18 +41,15 @@ def operations(
     for operation in graph.get_operations():
         yield (*chain, operation), handles
         for inner in called_by(operation, graph):
-            yield from operations(inner, _handles_in(inner, operation, handles), (*chain, operation))
+            # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
+            pairs = zip(reversed(operation.inputs), reversed(inner.inputs), strict=False)
+            seen = {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
+            yield from operations(inner, seen, (*chain, operation))
 
 
 def captured_by(function: "tf.types.experimental.ConcreteFunction") -> Handles:
     """The handles of the variables that a traced function uses."""
     return {id(inner): outer for outer, inner in function.graph.captures if outer.dtype == tf.resource}
-
-
-def _handles_in(inner: tf.Graph, caller: tf.Operation, handles: Handles) -> Handles:
-    # Pair them from the end, where captured tensors stand: the first input of a branch is its condition.
-    pairs = zip(reversed(caller.inputs), reversed(inner.inputs), strict=False)
-    return {id(own): handles[id(outer)] for outer, own in pairs if id(outer) in handles}
 
 
 def called_by(operation: tf.Operation, graph: tf.Graph) -> Iterator[tf.Graph]:

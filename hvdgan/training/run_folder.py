@@ -78,7 +78,7 @@ def _named_checkpoint(run: Run, resume: str) -> Path | None:
             )
         return None
     named, newest = Path(resume), files.newest(run.checkpoints)
-    if newest is not None and began_at(run.run_dir, named):
+    if newest is not None and str(named.resolve()) in _read(run.run_dir)["checkpoints"]:  # it may be deleted since
         return None
     if not files.is_checkpoint(named):
         inside = files.newest(named / "checkpoints")
@@ -105,11 +105,6 @@ def _note_launch(run_dir: Path, *, new: bool) -> None:
     after = {**before, "job": _job() if new else before["job"], "launch": _launch()}
     if after != before:
         write_json(run_dir / _FILE, after)
-
-
-def began_at(run_dir: Path, checkpoint: Path) -> bool:
-    """Check whether the run of a folder began at a checkpoint, which may since have been deleted."""
-    return str(checkpoint.resolve()) in _read(run_dir)["checkpoints"]
 
 
 def begun_by_this_command(run_dir: Path) -> bool:

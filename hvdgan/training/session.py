@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
+from tqdm import tqdm
 
 from hvdgan.data.batches import Batches
 from hvdgan.distributed.affinity import reading_threads
@@ -15,7 +17,6 @@ from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RankFailed, RunError, unwritable
 from hvdgan.recipe import recipe_errors
 from hvdgan.runs.events import End, Event
-from hvdgan.training import start_line
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.loggers import LoggerChoice
@@ -63,7 +64,7 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
     """
     command, page = session.command, session.page
     known = saved_maps(command.config, command.resume.resume, ranks)
-    with start_line.shown(ranks):
+    with _start_shown(ranks):
         run = build(command.config, command.recipe, command.options, ranks, known)
     resume_point = restore(run, command.resume, session.commits)
     session.stopping.take_interrupts()
@@ -86,6 +87,21 @@ def train(session: Session, ranks: Ranks, heart: Heartbeat) -> Reached:
             record.tell(end_of(run, first, reached.step, reason))
             page.is_finished = reached.is_finished
     return reached
+
+
+@contextlib.contextmanager
+def _start_shown(ranks: Ranks) -> Iterator[None]:
+    """Show on rank 0 what the block does, if a person looks: on the last line of the terminal, which is wiped out."""
+    hidden = None if ranks.is_root else True  # None: where there is no terminal
+    form = "{desc} ({elapsed})"
+    with tqdm(
+        desc="starting", file=sys.stderr, bar_format=form, dynamic_ncols=True, leave=False, disable=hidden
+    ) as line:
+        ranks.activity.doing = line.set_description_str
+        try:
+            yield
+        finally:
+            ranks.activity.doing = lambda what: None
 
 
 def open_batches(run: Run, position: int) -> Batches:

@@ -33,9 +33,8 @@ from hvdgan.recipe.stages import Stage, Update
 from hvdgan.settings.config import Config
 from hvdgan.training.averages import move_averages
 from hvdgan.training.optimizers import Before, apply_gradients, apply_if, global_norm, undone_by, values_of
-from hvdgan.training.own_values import own_means, own_state
 from hvdgan.training.train_state import TrainState
-from hvdgan.training.whole_batch import Traffic, WholeBatch
+from hvdgan.training.whole_batch import Traffic, WholeBatch, own_means, own_state
 
 Metrics = dict[str, tf.Tensor]
 """scalars by name"""
@@ -179,7 +178,9 @@ class StageStep:
             norm = global_norm(gradients)
             # Reduced gradients are the same on every rank; of a rank's own, all ranks apply theirs or none does.
             is_finite = tf.math.is_finite(norm if update.reduce else ranks.mean(0.0 * norm))
-            is_wanted = self._is_wanted(update, measured)
+            is_wanted = tf.constant(True)
+            if update.only_if is not None:
+                is_wanted = decision_of(update.only_if, self._means(measured), self._where(update))
         if self.stage.together:  # the next update must not compute with statistics that are not finite
             apply_if(is_finite, tf.constant(True), lambda _: None, before, ())
             before = ()
@@ -356,12 +357,6 @@ class StageStep:
     def _where(self, update: Update) -> str:
         """The update's stage and name, for messages."""
         return f"stage {self.stage.name}, update {update.name}"
-
-    def _is_wanted(self, update: Update, measured: Metrics) -> tf.Tensor:
-        """What the update's only_if decides, given the metrics of all ranks."""
-        if update.only_if is None:
-            return tf.constant(True)
-        return decision_of(update.only_if, self._means(measured), self._where(update))
 
     def _control(self, metrics: Metrics, finite: tf.Tensor) -> None:
         """Set the recipe's state, and that of --ada, from the metrics of all ranks, unless an update was not finite."""

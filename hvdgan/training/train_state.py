@@ -105,8 +105,10 @@ class DeclaredState:
 
     def __init__(self, declared: Mapping[str, State], ranks: Ranks, global_batch_size: int) -> None:
         self.declared = declared
-        first, past = ranks.slice_of(global_batch_size)
-        self._variables = {name: _variable(name, state, past - first) for name, state in declared.items()}
+        (first, past), self._variables = ranks.slice_of(global_batch_size), dict[str, keras.Variable]()
+        for name, state in declared.items():
+            value = np.repeat(state.initial[None], past - first, axis=0) if state.per_sample else state.initial
+            self._variables[name] = keras.Variable(value, trainable=False, dtype=value.dtype.name, name=name)
 
     def shared(self) -> dict[str, keras.Variable]:
         """The variables that are the same on all ranks, by the names that a checkpoint gives them."""
@@ -358,9 +360,3 @@ def _add(named: dict[str, keras.Variable], prefix: str, variables: Iterable[tupl
         if name in named:
             raise Mistake(f"two variables are named {name}; give the layers of the network names of their own")
         named[name] = variable
-
-
-def _variable(name: str, state: State, count: int) -> keras.Variable:
-    """A variable with the initial value, or with `count` of them if the state is per sample."""
-    value = np.repeat(state.initial[None], count, axis=0) if state.per_sample else state.initial
-    return keras.Variable(value, trainable=False, dtype=value.dtype.name, name=name)

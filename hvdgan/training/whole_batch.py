@@ -10,20 +10,28 @@ a sum over the ranks. No factor is left, whatever f_r is, a loss scale included.
 r has n_r, is such a sum of x_r = (n_r / N) mean_r, whose own gradient TensorFlow knows. Rows that are gathered are the
 sum of blocks which are zero but for a rank's own, so the gradient is the sum over the ranks, of which a rank takes its
 own rows; and the gradient of that is to gather again. All is linear, so gradients of gradients are right, too.
+
+What a loss computes without them of the samples of one rank, where all ranks must have the same, several ranks refuse.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.recipe.contract import tensor_of
-from hvdgan.recipe.recipe_errors import check, described
+from hvdgan.networks.layers import own_means_of
+from hvdgan.recipe.batch import State
+from hvdgan.recipe.contract import reads, tensor_of
+from hvdgan.recipe.recipe_errors import Mistake, check, described
 from hvdgan.recipe.stages import Update
 from hvdgan.settings.config import Config
+
+_OF_ALL = ("Horovod", "whole_batch")
+"""types and names of the operations that give all ranks the same; one rank has only the latter"""
 
 
 @dataclasses.dataclass
@@ -144,3 +152,33 @@ def _linear(forward: Callable[[tf.Tensor], tf.Tensor], adjoint: Callable[[tf.Ten
 def _wide(x: tf.Tensor) -> tf.Tensor:
     """The numbers in a type that they can be added up in, and that Horovod knows."""
     return x if x.dtype in (tf.float32, tf.float64) else tf.cast(x, tf.float32)
+
+
+def own_state(
+    new: Mapping[str, tf.Tensor],
+    declared: Mapping[str, State],
+    samples: Sequence[tf.Tensor],
+    update: Update,
+    where: str,
+) -> Iterator[Mistake]:
+    """Each new value of state of all ranks that is computed of the samples of one; `where` begins the messages."""
+    for name in (name for name in new if not declared[name].per_sample):
+        if any(reads(new[name], each, _OF_ALL) for each in samples):
+            what = f"{where}: the loss computes the state {name}, which all ranks share, of the samples of one rank"
+            advice = "compute it by batch.mean, batch.sum or batch.gather, or declare it with per_sample=True"
+            yield Mistake(f"{what}; {advice}", update.loss)
+
+
+def own_means(
+    loss: tf.Tensor, networks: Sequence[keras.Model], samples: Sequence[tf.Tensor], where: str
+) -> Iterator[Mistake]:
+    """Each mean of one rank that a loss has moved in these networks, and reads; `where` begins the messages."""
+    captured = {id(outer): inner for outer, inner in loss.graph.captures}
+    assigned = [each for each in loss.graph.get_operations() if each.type.startswith("Assign")]
+    for layer, variable in (each for network in networks for each in own_means_of(network)):
+        read = captured.get(id(variable.value.handle))
+        new = [each.inputs[1] for each in assigned if each.inputs[0] is read]
+        if new and reads(loss, read) and any(reads(each, part, _OF_ALL) for each in new for part in samples):
+            what = f"{where}: the loss reads {variable.path}, a mean over the samples of one rank"
+            advice = 'leave synchronization="on_read" out, so that it is a mean over those of all ranks'
+            yield Mistake(f"{what}; {advice}", type(layer))

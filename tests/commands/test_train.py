@@ -1,6 +1,6 @@
 """The command hvdgan.train, end to end, in processes of its own.
 
-Modules: training.start_line
+Modules: training.session
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The lines with which a run begins: networks, data, stages, ranks, the commit of the code, and changed flags.
 
 With --dry-run --as-if-ranks N they say what N ranks would do, and each mistake that only N ranks have.
-Modules: training.batch_sizes, training.own_values
+Modules: training.batch_sizes
 """
 
 import shlex
