@@ -53,7 +53,6 @@ class WholeFields:
 
     def __init__(self, recipe: Recipe, nets: Nets, *, seed: int, truncation: float = 1.0) -> None:
         tf.config.experimental.enable_tensor_float_32_execution(False)  # whose rounding would show where tiles meet
-        tf.config.optimizer.set_experimental_options({"remapping": False})  # which fails, aloud, on such networks
         self._recipe, self._nets, self._seed, self._truncation = recipe, AnySizeNets(nets), seed, truncation
         self._functions: dict[Shape, Callable[..., tf.Tensor]] = {}
         space, fields = recipe.data.shape[:-1], _shapes(recipe.data)

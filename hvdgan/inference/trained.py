@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from hvdgan.checkpoints import files
 from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
@@ -72,6 +73,8 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     """
     joining.claim()  # otherwise TensorFlow reserves all memory of every GPU, on which a run may train
     devices.refuse_cpu_by_mistake()
+    # It fails, aloud, on networks that add something to a convolution before a leaky ReLU. dcgan is as fast without.
+    tf.config.optimizer.set_experimental_options({"remapping": False})
     found = files.find(path)
     manifest = files.read_manifest(found)
     if named is None:

@@ -8,6 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 import xarray
 from PIL import Image
 
@@ -96,6 +97,12 @@ def test_netcdf_and_zarr_have_the_coordinates_of_the_fine_grid(folder, tmp_path,
     plain = h5py.File(whole(folder, tmp_path / "plain.h5", "--data", f"{folder}/{data}"))
     np.testing.assert_array_equal(plain["samples"][...].reshape(made.t.shape), made.t.values)
     assert plain["index"][...].tolist() == [0, 0, 1, 1] and plain["samples"].attrs["units"] == "K"
+
+
+def test_samples_of_the_size_in_training_pass_the_graph_optimizer(folder, tmp_path, capfd):
+    tf.config.optimizer.set_experimental_options({"remapping": True})  # as in a new process
+    assert sample([str(folder / "run"), "--samples", "2", "--out", str(tmp_path / "x.npz")]) == 0
+    assert "failed" not in capfd.readouterr().err
 
 
 def test_ensembles_of_whole_fields_are_measured_as_they_are_drawn_on_any_ranks(folder, tmp_path, capsys):
