@@ -1,6 +1,7 @@
 """What networks begin with, if --init-from says so: the values of another run, or the weights of a file."""
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -76,20 +77,18 @@ def proposal(config: Config, state: TrainState) -> Iterator[str]:
 
 def as_settings(initial: Facts) -> dict[str, Any]:
     """The settings with which another run begins with the same values, or is refused if a file has changed."""
-    pinned, by = dict[str, str](), None
-    for name, fact in initial.items():
-        if "checkpoint" in fact:
-            return {"init_from": f"{fact['checkpoint']}#sha256={fact['sha256']}", "init_networks": [*initial]}
-        pinned[name] = f"{fact['file']}#sha256={fact['sha256']}"
-        by = f"{fact['map']}#sha256={fact['sha256_of_map']}" if "map" in fact else None
-    given = ",".join(f"{name}={file}" for name, file in pinned.items())
+    first = next(iter(initial.values()), {})
+    if "checkpoint" in first:
+        return {"init_from": f"{first['checkpoint']}#sha256={first['sha256']}", "init_networks": [*initial]}
+    given = ",".join(f"{name}={fact['file']}#sha256={fact['sha256']}" for name, fact in initial.items())
+    by = f"{first['map']}#sha256={first['sha256_of_map']}" if "map" in first else None
     return {"init_from": given, "init_map": by} if given else {}
 
 
 def _files(config: Config) -> dict[str, _File]:
     """The files of weights that --init-from names, by network; none if it names a run."""
     named = re.split(r",(?=[^/=,]+=)", config.init_from or "")
-    if not re.match("[^/=,]+=", named[0]) or _File.named(named[0]).path.exists():
+    if not re.match("[^/=,]+=", named[0]) or os.path.exists(_File.named(named[0]).path):
         if config.init_map:
             raise UserError(f"--init-map {config.init_map}: name weights with --init-from NETWORK=FILE")
         return {}
