@@ -20,7 +20,7 @@ def runs(tmp_path_factory):
     """Runs of completion, in grey and in RGB, and of another recipe."""
     folder = tmp_path_factory.mktemp("runs")
     for name, recipe, channels in (("grey", "completion", 1), ("rgb", "completion", 3), ("dcgan", "dcgan", 1)):
-        untrained(folder / name, recipe, load_recipe(recipe).Options(nf=2), DataSpec((32, 32, channels), 100))
+        untrained(folder / name, recipe, load_recipe(recipe).Options(nf=8), DataSpec((32, 32, channels), 100))
     return folder
 
 
