@@ -11,7 +11,7 @@ import numpy as np
 from hvdgan.data import Samples
 from hvdgan.data.holdout import split
 from hvdgan.distributed.ranks import Ranks
-from hvdgan.errors import UserError
+from hvdgan.errors import UserError, unwritable
 from hvdgan.errors.shared_errors import from_all, on_all
 from hvdgan.evaluation.comparison import Say
 from hvdgan.evaluation.ensembles import Sums, ensemble_figures, ensemble_sums, windowed_powers
@@ -109,7 +109,10 @@ def _sums(drawing: FieldDrawing, rings: Rings, index: int) -> Sums:
             for tile in drawing.tiles:
                 made[tile.region] = drawing.part(number, tile)
             powers["members"] += windowed_powers(rings, made) / drawing.members
-            made.tofile(file)
+            try:
+                made.tofile(file)
+            except OSError as error:
+                raise unwritable(tempfile.gettempdir(), error) from error
         del made
         rows, row = len(truth), math.prod(truth.shape[1:])
         for first in range(0, rows, many := max(_PLACES // row, 1)):
