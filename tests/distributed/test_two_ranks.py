@@ -9,7 +9,7 @@ from launching import CONTROLLERS, ROOT, launcher, run
 FOLDER = ROOT / "tests" / "parallel"
 
 
-def run_on_two_ranks(controller, *chosen, seconds=900):
+def run_on_two_ranks(controller, *chosen, seconds=1500):
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--color=no", "-p", "no:cacheprovider", *chosen]
     done = run([*launcher(2, controller), *command], cwd=ROOT, seconds=seconds)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -20,19 +20,19 @@ CORE = [FOLDER / f"test_{name}.py" for name in ("collectives", "reduction")]
 
 
 @pytest.mark.core
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1600)
 def test_two_ranks():
     """Ownership, the gradient of the whole batch and its bytes, BatchNorm, and collectives."""
     run_on_two_ranks(CONTROLLERS[-1], *CORE)
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1600)
 def test_data_recipes_and_errors():
     run_on_two_ranks(CONTROLLERS[-1], FOLDER, *(f"--ignore={file}" for file in CORE))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1600)
 @pytest.mark.skipif(len(CONTROLLERS) == 1, reason="Horovod has one controller here")
 def test_the_other_controller():
     """Gloo and MPI reduce, gather and fail in code of their own."""

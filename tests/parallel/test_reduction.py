@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-import whole_losses
 from building import changed, data_of, stage_step, start_equally, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import UserError
@@ -178,13 +177,6 @@ def test_the_examples_that_keep_something_compute_what_one_rank_computes(ranks, 
     alone = trained(tiny_run(recipe, options), 8)
     for settings in ({}, {"accumulate": 2}) if name != "Codebook" else ({},):  # batch.mean is of the whole batch
         assert_close(trained(tiny_run(recipe, options, ranks, **settings), 8), alone)
-
-
-@pytest.mark.parametrize("kind", ["deviation", "contrast"])
-def test_losses_over_the_whole_batch_compute_what_one_rank_computes(ranks, kind):
-    """Slices are unequal. tests/training/test_whole_batch.py has the other kinds, and means of a rank's own samples."""
-    found, alone = (whole_losses.weights(kind, each, steps=10) for each in (ranks, Ranks()))
-    assert all(np.abs(found[name] - value).max() < 1e-5 for name, value in alone.items())
 
 
 def test_only_if_decides_from_the_mean_of_the_ranks(ranks):
