@@ -41,8 +41,10 @@ def windowed_powers(rings: Rings, field: np.ndarray) -> np.ndarray:
     found = []
     for channel in range(field.shape[-1]):
         numbers = field[..., channel].astype(np.float32)  # a copy, which changes in place
-        np.nan_to_num(np.subtract(numbers, np.float32(np.nanmean(numbers, dtype=np.float64)), numbers), copy=False)
-        numbers /= (scale := max(numbers.max(), -numbers.min()) or np.float32(1))  # its squares may be too small
+        numbers -= np.float32(np.nanmean(numbers, dtype=np.float64))
+        np.nan_to_num(numbers, copy=False)
+        scale = max(numbers.max(), -numbers.min()) or np.float32(1)
+        numbers /= scale  # in float32 the squares of very small numbers are 0
         for axis, size in enumerate(numbers.shape):
             if size > 1:
                 window = np.hanning(size + 1)[:-1].astype(np.float32)

@@ -62,7 +62,7 @@ class WholeFields:
         """pixels of a sample in a cell along each axis"""
         self._cells = tuple(side // many for side, many in zip(space, self.pixels, strict=True))
         self.reach, self.periodic = self._measured_reach()
-        """how far a place of the samples depends on others, in cells, and whether the two ends of an axis are such"""
+        """how far a place depends on others along each axis, in cells, and whether its two ends are neighbours"""
         self.step = self._measured_step()
         """stride of the networks in cells, of which windows begin at multiples"""
 
@@ -82,6 +82,10 @@ class WholeFields:
         place = tf.constant([tile.first, tile.cells], tf.int64)
         made = self._functions[tile.window](tf.constant([number], tf.int64), place, given)
         return np.asarray(made[0])[tile.inside]
+
+    def fitting(self, space: Shape) -> Shape:
+        """The least height and width, from these on, that the networks take."""
+        return tuple(_rounded(side, many * self.step) for side, many in zip(space, self.pixels, strict=True))
 
     def tiles(self, space: Shape, pixels: int) -> list[Tile]:
         """The tiles of a field of this height and width, each of about as many pixels, with windows of one size.
@@ -153,7 +157,7 @@ class WholeFields:
         return tuple(int(np.abs(places - size // 2).max()) for size, places in seen), tuple(is_periodic)
 
     def _seen_from(self, cells: Shape, at: Sequence[int]) -> list[np.ndarray]:
-        """The places along each axis, in order, on which one in a field depends, by its gradient, and that one."""
+        """The places along each axis on which the place `at` depends, by its gradient, in order; it is one of them."""
         parts = {name: tf.constant(each) for name, each in self._trial(cells).items()}
         watched, number = [parts[name] for name in self._fields], tf.constant([0], tf.int64)
         place = tf.constant([[0] * len(cells), cells], tf.int64)

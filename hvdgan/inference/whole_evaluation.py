@@ -98,9 +98,7 @@ class WholeComparison:
 def _sums(drawing: FieldDrawing, rings: Rings, index: int) -> Sums:
     """The sums over a field and its members, which lie in a file meanwhile."""
     stored = dataclasses.replace(drawing, source=drawing.source.replace(is_mapped=False)).read(index)
-    truth, missing = stored["images"][0].astype(np.float32), drawing.source.missing
-    if missing is not None and missing.mask is not None:
-        truth = np.where(missing.mask, np.float32(np.nan), truth)
+    truth = drawing.known(stored["images"][0].astype(np.float32))
     powers = {"truth": windowed_powers(rings, truth), "members": np.zeros((truth.shape[-1], rings.count))}
     scores: dict[str, np.ndarray] = {}
     with tempfile.TemporaryFile() as file:

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,10 +71,14 @@ class FieldDrawing:
     def part(self, number: int, tile: Tile) -> np.ndarray:
         """A tile of a sample in the units of the data, with NaN where the data have no numbers."""
         made = self.fields(number, tile, {**self._given(number // self.members), **self.facts(number)})
-        made, missing = shown(made[None], self.spec)[0], self.source.missing
+        return self.known(shown(made[None], self.spec)[0], tile.region)
+
+    def known(self, numbers: np.ndarray, region: Any = ...) -> np.ndarray:
+        """The numbers of a region of a field, by default of all of it, with NaN where the data have none."""
+        missing = self.source.missing
         if missing is None or missing.mask is None:
-            return made
-        return np.where(missing.mask[tile.region], np.float32(np.nan), made)
+            return numbers
+        return np.where(missing.mask[region], np.float32(np.nan), numbers)
 
     def _work(self) -> list[tuple[int, Tile]]:
         return [(number, tile) for number in range(self.count) for tile in self.tiles]

@@ -25,11 +25,9 @@ class WholeFilling:
 
     def __call__(self, photo: Photo) -> tuple[Photo, np.ndarray]:
         """The photograph with all of it as its window, and the window filled, (H, W, C) float32 in [-1, 1]."""
-        sides = [
-            -(-side // (many * self._fields.step)) * many * self._fields.step
-            for side, many in zip(photo.hole.shape, self._fields.pixels, strict=True)
-        ]
-        more = [(0, side - mine) for side, mine in zip(sides, photo.hole.shape, strict=True)]
+        height, width = photo.hole.shape
+        high, wide = self._fields.fitting((height, width))
+        more = [(0, high - height), (0, wide - width)]
         images = np.pad(seen_by(self._channels, photo.pixels), [*more, (0, 0)], mode="symmetric")
         hole = np.pad(photo.hole, more)
         parts = {"images": images[None], "arrays/mask": hole[None, ..., None].astype(np.float32)}
@@ -37,7 +35,6 @@ class WholeFilling:
         for tile in self._fields.tiles(hole.shape, self._pixels):
             if hole[tile.region].any():
                 filled[tile.region] = self._fields(0, tile, parts)
-        height, width = photo.hole.shape
         return dataclasses.replace(photo, window=Window(0, 0, height, width)), filled[:height, :width]
 
 

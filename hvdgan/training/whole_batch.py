@@ -11,7 +11,7 @@ r has n_r, is such a sum of x_r = (n_r / N) mean_r, whose own gradient TensorFlo
 sum of blocks which are zero but for a rank's own, so the gradient is the sum over the ranks, of which a rank takes its
 own rows; and the gradient of that is to gather again. All is linear, so gradients of gradients are right, too.
 
-What a loss computes without them of the samples of one rank, where all ranks must have the same, several ranks refuse.
+Some values must be equal on all ranks. Several ranks refuse a loss that computes one of them from a rank's own samples.
 """
 
 import dataclasses
