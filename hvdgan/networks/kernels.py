@@ -232,15 +232,17 @@ def use_fast_kernels(networks: Iterable[keras.Model], optimizers: Iterable[keras
             change_class(optimizer, FusedAdam)
 
 
-def switch_off_remapper_if_it_fails(operations: Iterable[tf.Operation]) -> None:
-    """Switch TensorFlow's remapper off if it would fail on these operations of a graph; otherwise leave it on.
+def choose_remapper(graphs: Iterable[Iterable[tf.Operation]]) -> None:
+    """Switch TensorFlow's remapper off if it would fail on the operations of one of these graphs; otherwise on.
 
     It fuses a convolution, its bias and a leaky ReLU into one kernel, and fails if the gradient of the leaky ReLU reads
     the biased convolution: nothing is fused, and every rank prints an error. FastLeakyReLU's gradient reads the output;
-    those of tf.nn.leaky_relu and of the activation "leaky_relu" read the input.
+    those of tf.nn.leaky_relu and of the activation "leaky_relu" read the input. A fused kernel rounds otherwise, so a
+    run may not depend on what its process computed before.
     """
-    if any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in operations):
-        tf.config.optimizer.set_experimental_options({"remapping": False})
+    every = (each for operations in graphs for each in operations)
+    fails = any(each.type == "LeakyReluGrad" and each.inputs[1].op.type == "BiasAdd" for each in every)
+    tf.config.optimizer.set_experimental_options({"remapping": not fails})
 
 
 JOINED_CHANNELS = 32

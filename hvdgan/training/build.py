@@ -23,7 +23,7 @@ from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
-from hvdgan.networks.kernels import switch_off_remapper_if_it_fails, use_fast_kernels
+from hvdgan.networks.kernels import choose_remapper, use_fast_kernels
 from hvdgan.networks.layers import joint_means_of, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
 from hvdgan.recipe.augment import check_augmentations, check_flips
@@ -134,7 +134,8 @@ def trace(run: "Run") -> set[str]:
         for names, traced in step.traced.items():
             scopes = {f"{step.stage.name}/{name}": f"{where}, update {name}" for name in names}
             refuse_unrepeatable(traced, where, run.state, scopes)
-            switch_off_remapper_if_it_fails(each[-1] for each, _ in operations(traced.graph))
+    graphs = (traced.graph for step in run.steps for traced in step.traced.values())
+    choose_remapper([each[-1] for each, _ in operations(graph)] for graph in graphs)
     run.ranks.activity.doing("tracing samples and evaluations")
     run.sampler.trace()
     refuse = functools.partial(refuse_unrepeatable, state=run.state)
