@@ -13,7 +13,7 @@ import pytest
 from hvdgan import verify
 from launching import ROOT, run
 from messages import refused
-from small import data_flags, flags, long_but, write_showers
+from small import RECIPES, data_flags, flags, write_showers
 
 TINY = "--image-size 8 --global-batch-size 16".split()
 NORMED = ("completion", "dcgan", "pix2pix", "sngan", "srgan", "vae_gan", "wgan_gp")
@@ -42,7 +42,8 @@ def rows_of(folder, *words, code=0):
     return {row["check"]: (row["verdict"], f"{row['found']}; {row['hint']}") for row in results["rows"]}
 
 
-@pytest.mark.parametrize("name", long_but("dcgan"))
+@LONG
+@pytest.mark.parametrize("name", RECIPES)
 def test_each_recipe_passes(tmp_path, name):
     write_showers(tmp_path / "showers.npz")
     words = ["--recipe", name, *flags(name), *data_flags(name, tmp_path), "--global-batch-size", "8"]

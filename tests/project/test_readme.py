@@ -60,7 +60,9 @@ def test_a_command_that_writes_nothing(tmp_path, flag):
     assert done.stdout and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_make_demo(tmp_path):
+    """`.ci/versions` runs it, too."""
     assert "make demo" in COMMANDS
     more = {"RUN_DIR": str(tmp_path / "demo"), "CONTROLLER": "gloo", "MAKEFLAGS": ""}
     done = run(["make", "demo", "ARGS=--max-steps 4"], ROOT, **more)

@@ -20,8 +20,9 @@ def alone():
     return codebooks.trained(Ranks())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [2, 3])
 def test_ranks_keep_the_codebooks_of_one_rank(tmp_path, alone, size):
     """A layer that learns its codes, one that averages them, and state of the recipe; slices are of unequal sizes."""
     script = [sys.executable, ROOT / "tests" / "support" / "codebooks.py", tmp_path / "found.npz"]
