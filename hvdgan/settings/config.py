@@ -128,7 +128,7 @@ class Config:
     """number of images in which the probability of --ada can grow from 0 to 1"""
 
     deterministic: Annotated[bool, _TRAINING] = False
-    """use only operations that give the same bits every time; slower; on CPUs only parallel branches need it"""
+    """use only operations that give the same bits every time; slower; only GPUs need it"""
     max_bad_steps: Annotated[Count, _TRAINING] = 10
     """number of non-finite updates in a row after which the run stops; each of them is skipped"""
     check_ranks_every: Annotated[CountOrNever, _TRAINING] = 1000

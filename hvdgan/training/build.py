@@ -35,6 +35,7 @@ from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import EMA_DECAY, Config, to_json
+from hvdgan.training import gradient_sums
 from hvdgan.training.batch_sizes import check_micro_batches, check_packs
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
@@ -81,6 +82,8 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
         check(not is_shared, f"network {name}, layer {layer.name}: {what}", recipe.networks)
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
+    if config.deterministic or not ranks.on_gpu:
+        gradient_sums.fix_order()
     stages = stages_of(recipe)
     try:
         plan = StagePlan(
