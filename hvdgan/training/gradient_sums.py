@@ -24,3 +24,9 @@ def _sum(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor | tf.In
     first, second, *others = gradients
     # TensorFlow's graph optimizer makes an AddN of sums of sums, but not across Snapshot, which copies nothing here.
     return functools.reduce(lambda left, right: tf.raw_ops.Snapshot(input=left) + right, others, first + second)
+
+
+@tf.RegisterGradient("Snapshot")
+def _gradient_of_snapshot(_: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
+    """Gradients of gradients pass it, as those of penalties."""
+    return gradient
