@@ -83,7 +83,7 @@ def main() -> None:
     words = protocol.prepare(given.digits, runs, given.width)
     folder = runs / f"{protocol.name}-{given.steps}-{given.samples}-{given.width}"
     found: dict[str, Any] = {name: getattr(given, name) for name in ("protocol", "steps", "samples", "gamma", "width")}
-    found |= {"seeds": seeds, "remark": protocol.remark(runs), "published": protocol.published}
+    found |= {"remark": protocol.remark(runs), "published": protocol.published}
     found |= {"real": None, "runs": []}
     for seed in seeds:  # so that an interrupted benchmark has some seeds of all methods
         for method in methods:
@@ -181,10 +181,11 @@ def page(found: dict[str, Any]) -> str:
     """The table as Markdown, with the published rows, and what was reduced."""
     protocol = PROTOCOLS[found["protocol"]]
     columns = {name: COLUMNS[name] for name in protocol.columns}
+    seeds = sorted({each["seed"] for each in found["runs"]})
     reduced = "" if protocol.published_width == 1 else f", width {found['width']} of {protocol.published_width}"
     lines = [
         f"{protocol.name}: {found['steps']:,} of {protocol.published_steps:,} steps{reduced}, {found['samples']:,} "
-        f"samples, seeds {', '.join(map(str, found['seeds']))}. Mean ± standard error over the runs. R1 and R2 have "
+        f"samples, seeds {', '.join(map(str, seeds))}. Mean ± standard error over the runs. R1 and R2 have "
         f"gamma {found['gamma']:g}. {found['remark']}".rstrip(),
         "",
         f"| method | runs | {' | '.join(title for title, _, _ in columns.values())} | minutes |",
