@@ -24,8 +24,8 @@ import tempfile
 import threading
 from collections.abc import Callable
 
-COMMANDS = tuple(f"hvdgan.{name}" for name in ("train", "sample", "export", "evaluate", "bench"))
-COMMANDS = (*COMMANDS, "hvdgan.diagnostics.trial", "hvdgan.inference.exported")
+COMMANDS = ("train", "sample", "complete", "translate", "export", "evaluate", "bench", "verify", "doctor")
+COMMANDS = (*(f"hvdgan.{name}" for name in COMMANDS), "hvdgan.diagnostics.trial", "hvdgan.inference.exported")
 LAUNCHER = "horovodrun"
 """loads TensorFlow too, to ask for what Horovod was built"""
 ADDRESS = "HVDGAN_TEST_SERVERS"
@@ -53,8 +53,10 @@ def ask(words: list[str]) -> None:
     """Let a server run this process's command, and end as it ended; return if no server can.
 
     Args:
-        words: the command's module and its arguments.
+        words: the command's module and its arguments, or `hvdgan`, the command's name and its arguments.
     """
+    if os.path.basename(words[0]) == "hvdgan" and len(words) > 1:
+        words = [f"hvdgan.{words[1]}", *words[2:]]
     if words[0] not in COMMANDS and os.path.basename(words[0]) != LAUNCHER:
         return
     rank = os.environ.get("HOROVOD_RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or os.getpid()
