@@ -40,6 +40,7 @@ def test_one_process_gets_one_table_and_exit_code_0(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["facts.json"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_two_ranks_measure_and_rank_0_alone_prints(tmp_path, controller):
     words = "--run-dir shared/run --json facts.json".split()

@@ -307,7 +307,7 @@ def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_
 
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_mistake_of_the_trainers_is_printed_once_with_its_exit_code(tmp_path, controller):
-    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--image-size", "8"], tmp_path)
+    done = run([*LAUNCH, "-np", "2", f"--{controller}", "train", "--image-size", "8"], tmp_path, forked=True)
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if "--image-size 8" in line and not line.startswith("+ ")]
     assert len(lines) == 1 and lines[0].startswith("hvdgan: rank "), done.stderr

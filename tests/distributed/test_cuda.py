@@ -96,6 +96,7 @@ def has_gpu(tmp_path):
     return {"PATH": machine.environment()["PATH"]}
 
 
+@pytest.mark.long
 def test_no_command_computes_on_the_cpu_of_a_machine_with_a_gpu_unless_that_is_meant(tmp_path, has_gpu):
     """The TensorFlow of these tests is that for CPUs."""
     train(tmp_path, *TINY, "--run-dir", "run", CUDA_VISIBLE_DEVICES="", **has_gpu)

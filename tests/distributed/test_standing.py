@@ -49,6 +49,7 @@ def test_a_rank_that_stands_still_between_two_steps_is_named_with_its_place(tmp_
     assert status.state == "failed" and f"rank {rank} (host " in status.reason, status
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_if_no_rank_is_behind_all_show_their_stacks_and_end(tmp_path, controller):
     """If a step has begun on every rank, no rank is behind the others."""
@@ -84,6 +85,7 @@ hvd.allreduce(tf.ones(4), name="all")
 SHORT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "3", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "6"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_takes_no_part_in_a_collective_is_named_and_ends_the_run(controller, tmp_path):
     """Over Gloo this needs the Horovod that launch/setup.sh builds (launch/patches)."""

@@ -43,7 +43,7 @@ def come_to(step: int, folder: Path, process) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
-    done = run(COMMAND, folder)
+    done = run(COMMAND, folder, forked=True)
     assert done.returncode == 0, done.stderr
     return state(folder / "run", 120)
 
@@ -60,7 +60,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_bits_of_one_that_was
         verify(tmp_path / "run")
     for name in (".step-00000999.partial.safetensors", ".tmpAbCdEf"):  # of hvdgan and of safetensors, by another kill
         (tmp_path / "run" / "checkpoints" / name).touch()
-    done = run(COMMAND, tmp_path)
+    done = run(COMMAND, tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     assert state(tmp_path / "run", 120) == whole
     assert [record["step"] for record in records(tmp_path / "run")] == list(range(10, 121, 10))

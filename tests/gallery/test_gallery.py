@@ -14,8 +14,7 @@ from wave_files import write_waves
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
-QUICK = ("keras_io_wgan_graphs", "tf_dcgan")
-EACH = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+EACH = [name if name == "tf_dcgan" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
 SETTINGS = "--global-batch-size 8 --max-steps 3 --checkpoint-every 1 --log-every 1 --sample-every 3".split()
 
 

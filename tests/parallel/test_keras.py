@@ -9,15 +9,12 @@ from keras_cases import CASES
 from keras_trials import WORKS, outcomes
 from launching import ROOT
 
-SOME = {
-    "layers": ["MultiHeadAttention(dropout=0.5)", "BatchNormalization"],
-    "optimizers": ["Muon"],
-    "losses": ["MeanSquaredError(reduction='sum')"],
-}
+SOME = {"layers": ["MultiHeadAttention(dropout=0.5)", "BatchNormalization"]}
 MORE = {
     "layers": ["LSTM(dropout=0.5)", "MixUp", "RandAugment", "BatchNormalization(synchronized=True)"],
     "constraints": ["UnitNorm"],
-    "losses": ["MeanSquaredError(reduction='mean_with_sample_weight')"],
+    "optimizers": ["Muon"],
+    "losses": ["MeanSquaredError(reduction='sum')", "MeanSquaredError(reduction='mean_with_sample_weight')"],
 }
 
 

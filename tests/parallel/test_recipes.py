@@ -73,9 +73,8 @@ def test_two_ranks_compute_what_one_computes(ranks, built, name):
         assert_equal_gradients(stage.owns, values_of(alone), after)
 
 
-@pytest.mark.parametrize(
-    "recipe", [*(pytest.param(each, marks=pytest.mark.long) for each in (CoGAN, InsideAnother)), TwoOptimizers]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", [CoGAN, InsideAnother, TwoOptimizers])
 def test_two_ranks_train_shared_layers_and_several_optimizers_as_one_does(ranks, recipe):
     alone, together = (tiny_run(recipe, ranks=each, sync_batch_norm=True) for each in (Ranks(), ranks))
     start_equally(alone, together)

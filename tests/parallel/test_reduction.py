@@ -158,7 +158,7 @@ def test_a_mean_over_the_samples_of_one_rank_that_a_loss_reads_is_refused_by_bot
     assert all(stage_step(run := tiny_run(KeptMeans, ranks=ranks))(0, 0, data_of(run))[1])
 
 
-@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("accumulate", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_simultaneous_step_is_that_of_a_plain_loop(ranks, accumulate):
     options, settings = TinyOptions(norm="batch"), {"ema_decay": 0.5}
     expected = plain_loop(tiny_run(AtOnce, options, **settings), groups=2, micro_batches=accumulate)

@@ -69,6 +69,7 @@ def test_the_wheel_trains_from_another_folder_without_horovod(installed, tmp_pat
     assert run(where, tmp_path / "work", PYTHONPATH="").stdout.startswith(str(installed.parent))
 
 
+@pytest.mark.long
 def test_a_job_that_it_writes_runs_without_a_clone(installed, tmp_path):
     """With a srun that starts one task."""
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"

@@ -63,8 +63,8 @@ def folder(tmp_path_factory):
     """A working folder with the runs and files of the commands of docs/using.md."""
     folder = tmp_path_factory.mktemp("using")
     short = "--nf 2 --global-batch-size 2 --max-steps 2 --checkpoint-every 1 --keep 0".split()
-    for name in ("dcgan", "completion"):
-        assert train(["--recipe", name, "--run-dir", str(folder / "runs" / name), *short]) == 0
+    for name, more in (("dcgan", []), ("completion", ["--stages", "completion=2"])):
+        assert train(["--recipe", name, "--run-dir", str(folder / "runs" / name), *short, *more]) == 0
     checkpoints = folder / "runs" / "dcgan" / "checkpoints"
     (checkpoints / "step-00001000.safetensors").symlink_to(checkpoints / "step-00000001.safetensors")
     pixels = np.zeros((40, 50), np.uint8)

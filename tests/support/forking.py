@@ -88,8 +88,12 @@ def _kill(kill: Callable[[int, int], None], fork: int, number: int) -> None:
 
 
 def _at_start(environment: dict[str, str]) -> dict[str, str]:
-    """The variables that are read at the start, except the one whose effect _become() has, and the hidden GPUs."""
-    found = {name: value for name, value in environment.items() if name.startswith(_AT_START) and name != _UNBUFFERED}
+    """The variables that are read at the start, except the one whose effect _become() has, and the hidden GPUs.
+
+    TensorFlow reads its numbers of threads when it runs the first operation.
+    """
+    names = {name for name in environment if name.startswith(_AT_START) and not name.startswith("TF_NUM_")}
+    found = {name: environment[name] for name in names - {_UNBUFFERED}}
     return {name: value for name, value in found.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
 
 

@@ -91,6 +91,7 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
     assert_same_samples(tmp_path / "run", alone, 410)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])
