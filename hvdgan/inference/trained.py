@@ -13,6 +13,7 @@ from hvdgan.checkpoints.tensor_names import EMA, NETWORKS
 from hvdgan.distributed import devices, joining
 from hvdgan.distributed.ranks import Ranks
 from hvdgan.errors import RunError, UserError
+from hvdgan.networks import sums
 from hvdgan.recipe import Recipe, recipe_errors
 from hvdgan.recipe.contract import grown_of, make_recipe, stages_of, state_of
 from hvdgan.recipe.data_spec import of_json
@@ -75,6 +76,7 @@ def load_trained(path: Path, named: str | None = None) -> TrainedNetworks:
     devices.refuse_cpu_by_mistake()
     # It fails, aloud, on networks that add something to a convolution before a leaky ReLU. dcgan is as fast without.
     tf.config.optimizer.set_experimental_options({"remapping": False})
+    sums.fix_order()
     found = files.find(path)
     manifest = files.read_manifest(found)
     if named is None:

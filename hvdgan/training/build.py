@@ -23,6 +23,7 @@ from hvdgan.errors import UserError, shared_errors
 from hvdgan.evaluation.comparison import Comparison, comparison_in_training
 from hvdgan.evaluation.held_out import Evaluator, refuse_taken_names
 from hvdgan.evaluation.real_statistics import stamp_of
+from hvdgan.networks import sums
 from hvdgan.networks.kernels import choose_remapper, use_fast_kernels
 from hvdgan.networks.layers import joint_means_of, layers_of
 from hvdgan.recipe import DataSpec, Recipe, ada, recipe_errors
@@ -35,7 +36,6 @@ from hvdgan.recipe.scheduled import ScheduledValues
 from hvdgan.recipe.stage_plan import StagePlan, checked_stages
 from hvdgan.recipe.stages import local_networks
 from hvdgan.settings.config import EMA_DECAY, Config, to_json
-from hvdgan.training import gradient_sums
 from hvdgan.training.batch_sizes import check_micro_batches, check_packs
 from hvdgan.training.digests import Digests, agree_on_frozen, digests_of
 from hvdgan.training.grids import Sampler
@@ -83,7 +83,7 @@ def make_trainable(config: Config, recipe_class: type[Recipe], options: Any, spe
     _synchronise_batch_norm(state, ranks, config)
     use_fast_kernels(state.networks.values(), state.optimizers.values())
     if config.deterministic or not ranks.on_gpu:
-        gradient_sums.fix_order()
+        sums.fix_order()
     stages = stages_of(recipe)
     try:
         plan = StagePlan(

@@ -1,4 +1,4 @@
-"""A step whose networks have three parallel branches, each with a residual; as a program it counts its results."""
+"""A step whose networks add three parallel branches, which are also read alone; as a program it counts its results."""
 
 import hashlib
 import math
@@ -18,8 +18,12 @@ class Branching(Tiny):
         pixels = (self.data.image_size, self.data.image_size, 16)
         inputs = keras.Input((8,))
         maps = layers.Reshape(pixels)(layers.Dense(math.prod(pixels))(inputs))
+        alone = []
         for _ in range(4):
-            maps = layers.Add()([self.branch(maps, size) for size in (3, 5, 7)])
+            branches = [self.branch(maps, size) for size in (3, 5, 7)]
+            alone += [layers.Conv2D(2, 3, padding="same")(each) for each in branches]
+            maps = layers.Add()(branches)
+        maps = layers.Concatenate()([maps, *alone])
         outputs = layers.Conv2D(self.data.channels, 1, activation="tanh", dtype="float32")(maps)
         return {**super().networks(), "generator": keras.Model(inputs, outputs, name="generator")}
 

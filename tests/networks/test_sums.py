@@ -1,4 +1,4 @@
-"""Sums of three gradients have the same bits in every run. Modules: training.gradient_sums"""
+"""Sums of three tensors have the same bits in every run, in networks and as gradients."""
 
 import math
 import sys
@@ -6,12 +6,12 @@ import sys
 import pytest
 import tensorflow as tf
 
-from hvdgan.training import gradient_sums
+from hvdgan.networks import sums
 from launching import ROOT, run
 
 
 def test_a_step_of_parallel_branches_has_one_result(tmp_path):
-    """On four threads; without the fixed order 40 steps had seven results."""
+    """On four threads; without the fixed order 40 steps had seven results or more."""
     script = [sys.executable, ROOT / "tests" / "support" / "branches.py", "40"]
     done = run(script, tmp_path, TF_NUM_INTEROP_THREADS="4", TF_NUM_INTRAOP_THREADS="2")
     assert done.stdout.split() == ["1"], done.stdout + done.stderr
@@ -28,7 +28,7 @@ def test_gradients_of_such_sums_are_those_of_the_formula(compiled):
             slope = inner.gradient(y, x)
         return slope, outer.gradient(slope, x)
 
-    gradient_sums.fix_order()
+    sums.fix_order()
     slope, change = (tf.function(second) if compiled else second)(tf.constant(0.5))
     assert float(slope) == pytest.approx(math.cos(0.5) + math.exp(0.5) + 0.75 - math.sin(0.5), rel=1e-6)
     assert float(change) == pytest.approx(-math.sin(0.5) + math.exp(0.5) + 3 - math.cos(0.5), rel=1e-6)
