@@ -19,7 +19,7 @@ dev:
 check: dev  ## run the quick tests before a commit, three at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
 	$(python) -m pytest -n 3 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
 
-test: dev  ## run the tests of all promises, three at a time (16 to 31 minutes); ARGS='-k checkpoint -x' goes to pytest
+test: dev  ## run the tests of all promises, three at a time (16 to 36 minutes); ARGS='-k checkpoint -x' goes to pytest
 	$(python) -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-long: dev  ## run what CI adds, three at a time: further kinds, ranks and controllers, many kills; ARGS as above
