@@ -85,7 +85,6 @@ hvd.allreduce(tf.ones(4), name="all")
 SHORT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "3", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "6"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_takes_no_part_in_a_collective_is_named_and_ends_the_run(controller, tmp_path):
     """Over Gloo this needs the Horovod that launch/setup.sh builds (launch/patches)."""

@@ -35,6 +35,7 @@ _UNBUFFERED = "PYTHONUNBUFFERED"
 _BEGUN_WITH = dict(os.environ)
 _servers: list[subprocess.Popen[bytes]] = []
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TF_", "KERAS_", "CUDA_", "OMP_", "MALLOC_")
+_LATER = (_UNBUFFERED, "TF_NUM_")
 
 
 def start_servers(environment: dict[str, str]) -> str:
@@ -92,8 +93,8 @@ def _at_start(environment: dict[str, str]) -> dict[str, str]:
 
     TensorFlow reads its numbers of threads when it runs the first operation.
     """
-    names = {name for name in environment if name.startswith(_AT_START) and not name.startswith("TF_NUM_")}
-    found = {name: environment[name] for name in names - {_UNBUFFERED}}
+    named = environment.items()
+    found = {name: value for name, value in named if name.startswith(_AT_START) and not name.startswith(_LATER)}
     return {name: value for name, value in found.items() if (name, value) != ("CUDA_VISIBLE_DEVICES", "")}
 
 
