@@ -100,7 +100,7 @@ def named_with(run_dir, rank, part, log_every):
 
 
 def test_a_rank_with_a_slow_disk_is_named(tmp_path):
-    """The run goes on until it names the rank: on a busy machine any rank may be slow in some logs."""
+    """The run stops once the rank is named: on a busy machine any rank may be slow in some logs."""
     words = "--recipe tiny:Tiny --data paced:SlowingDisk --pipeline.threads 1 --steps 1000 --log-every 2".split()
     command = [*launcher(3), sys.executable, "-m", "hvdgan.train", *SLOWED, "run", *words]
     done = run(command, tmp_path, forked=True, HVDGAN_SLOW_RANK="1")
