@@ -1,7 +1,9 @@
 import gc
 import inspect
+import math
 import os
 import sys
+import time
 import types
 
 import pytest
@@ -29,6 +31,7 @@ TRAINS = {
 
 def pytest_addoption(parser):
     parser.addoption("--update-messages", action="store_true", help="write tests/messages.txt anew")
+    parser.addoption("--none-after", type=float, help="begin no test after this time, in seconds since 1970")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +42,11 @@ def pytest_collection_modifyitems(items):
         fixtures = [each.func for several in item._fixtureinfo.name2fixturedefs.values() for each in several]  # noqa: SLF001
         if any(_is_slow(function, known) for function in [item.function, *fixtures]):
             item.add_marker("slow")
+
+
+def pytest_runtest_setup(item):
+    if time.time() > (item.config.getoption("none_after") or math.inf):
+        pytest.skip("there was no time left for it")
 
 
 def _is_slow(function, known):

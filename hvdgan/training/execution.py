@@ -1,13 +1,17 @@
 """Executes a command of hvdgan train: its ranks join, and describe the run or train it."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
+from hvdgan.data import BadFile
+from hvdgan.data.bad_files import in_words
 from hvdgan.distributed import joining
 from hvdgan.distributed.backend import failures_in_words
 from hvdgan.distributed.devices import everyones_devices, limit_memory
 from hvdgan.distributed.ranks import Ranks
+from hvdgan.errors.shared_errors import from_all
 from hvdgan.training.build import Run, build, folder_of
 from hvdgan.training.command import Command
 from hvdgan.training.initial_weights import proposal
@@ -56,13 +60,24 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
 def _describe(command: Command, ranks: Ranks) -> None:
     run = build(command.config, command.recipe, command.options, ranks)
     devices = everyones_devices(ranks)
+    bad_files = from_all(lambda: _bad_files(run), ranks, "the first batch")
     if ranks.is_root:
         if command.config.init_map == "print":
             print("\n".join(proposal(run.config, run.state)))
             return
         print(describe(run, devices))
+        if named := list(dict.fromkeys(map(tuple, itertools.chain(*bad_files)))):
+            print(f"samples that cannot be read, and are replaced by others: {in_words(named)}")
         for line in _as_if(run, command, command.as_if_ranks) if command.as_if_ranks else ():
             print(line)
+
+
+def _bad_files(run: Run) -> list[BadFile]:
+    """The samples that could not be read on opening, or now for this rank's first batch."""
+    # One thread: with several, another batch may meet a broken sample first, and be the one that is refused for it.
+    with open_batches(run, 0, threads=1) as batches:
+        next(batches)
+        return batches.bad_files
 
 
 def _as_if(run: Run, command: Command, size: int) -> Iterator[str]:

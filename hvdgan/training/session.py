@@ -104,8 +104,8 @@ def _start_shown(ranks: Ranks) -> Iterator[None]:
             ranks.activity.doing = lambda what: None
 
 
-def open_batches(run: Run, position: int) -> Batches:
-    """Open this rank's batches of a run, from a position in the order of the data."""
+def open_batches(run: Run, position: int, threads: int | None = None) -> Batches:
+    """Open this rank's batches of a run, from a position in the order of the data, for so many threads to read."""
     config, ranks = run.config, run.ranks
     return Batches(
         run.source,
@@ -113,7 +113,7 @@ def open_batches(run: Run, position: int) -> Batches:
         global_batch_size=config.global_batch_size,
         places=ranks.slice_of(config.global_batch_size),
         position=position,
-        threads=reading_threads(config.pipeline.threads, ranks),
+        threads=threads or reading_threads(config.pipeline.threads, ranks),
         prefetch=config.pipeline.prefetch,
         max_bad_fraction=config.max_bad_fraction,
         device="gpu:0" if tf.config.list_logical_devices("GPU") else None,

@@ -109,6 +109,18 @@ def test_damage_in_an_archive_is_one_broken_picture(tmp_path):
     assert [str(error) for error in errors] == [said] * 2
 
 
+def test_a_dry_run_reads_the_first_batch_and_names_what_is_broken(tmp_path, monkeypatch, capsys):
+    for number in range(8):
+        noise(tmp_path / "p" / f"{number}.png", 8, 8)
+    (tmp_path / "p" / "3.png").write_bytes((tmp_path / "p" / "3.png").read_bytes()[:80])
+    monkeypatch.chdir(tmp_path)
+    flags = "--recipe tiny:Tiny --data p --image-size 8 --global-batch-size 8 --dry-run".split()
+    assert train(flags) == 1
+    assert "--data p: 1 of 8 samples cannot be read: 3.png" in capsys.readouterr().err
+    assert train([*flags, "--max-bad-fraction", "0.2"]) == 0
+    assert "replaced by others: 3.png" in capsys.readouterr().out
+
+
 def test_the_folders_of_unpaired_data_are_refused_by_a_dry_run(tmp_path, monkeypatch, capsys):
     for side, count in (("trainA", 5), ("trainB", 3)):
         for number in range(count):
