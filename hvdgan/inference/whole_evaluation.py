@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from hvdgan.evaluation.real_statistics import stamp_of
 from hvdgan.inference.inputs import open_fields
 from hvdgan.inference.tiles import WholeFields
 from hvdgan.inference.trained import TrainedNetworks
-from hvdgan.inference.whole_fields import FieldDrawing
+from hvdgan.inference.whole_fields import FieldDrawing, tile_bar
 from hvdgan.settings.evaluation import EvaluationRequest
 
 _MEMBERS = 8
@@ -80,7 +81,9 @@ class WholeComparison:
             fields = WholeFields(trained.recipe, nets, seed=self._seed, truncation=asked.truncation)
             drawing = FieldDrawing(fields, source, trained.recipe.data, asked.tile, count, self._members)
             rings = Rings(drawing.shape[1:-1])
-            return [_sums(drawing, rings, index) for index in range(ranks.rank, self._count, ranks.size)]
+            own = range(ranks.rank, self._count, ranks.size)
+            with tile_bar(len(own) * self._members * len(drawing.tiles), ranks.rank) as bar:
+                return [_sums(drawing, rings, index, bar.update) for index in own]
 
         sums = [each for some in from_all(measured, ranks, "the fields", names_rank=True) for each in some]
         space, maps = source.layout.shape[:-1], trained.recipe.data.values
@@ -95,8 +98,8 @@ class WholeComparison:
         return {"samples": self._count * self._members, "real_samples": self._count, "members": self._members}
 
 
-def _sums(drawing: FieldDrawing, rings: Rings, index: int) -> Sums:
-    """The sums over a field and its members, which lie in a file meanwhile."""
+def _sums(drawing: FieldDrawing, rings: Rings, index: int, count: Callable[[], object]) -> Sums:
+    """The sums over a field and its members, which lie in a file meanwhile; count() is called after each tile."""
     stored = dataclasses.replace(drawing, source=drawing.source.replace(is_mapped=False)).read(index)
     truth = drawing.known(stored["images"][0].astype(np.float32))
     powers = {"truth": windowed_powers(rings, truth), "members": np.zeros((truth.shape[-1], rings.count))}
@@ -106,6 +109,7 @@ def _sums(drawing: FieldDrawing, rings: Rings, index: int) -> Sums:
             made = np.empty(truth.shape, np.float32)
             for tile in drawing.tiles:
                 made[tile.region] = drawing.part(number, tile)
+                count()
             powers["members"] += windowed_powers(rings, made) / drawing.members
             try:
                 made.tofile(file)

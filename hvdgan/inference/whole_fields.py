@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from hvdgan.data import BadImage, Samples
 from hvdgan.distributed.ranks import Ranks
@@ -87,8 +88,11 @@ class FieldDrawing:
         """Compute the tiles of a rank, one after the other."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
-            for number, tile in self._work()[rank::size]:
-                np.ascontiguousarray(self.part(number, tile)).tofile(file)
+            work = self._work()[rank::size]
+            with tile_bar(len(work), rank) as bar:
+                for number, tile in work:
+                    np.ascontiguousarray(self.part(number, tile)).tofile(file)
+                    bar.update()
 
     def _joined(self, path: Path, parts: list[Path]) -> np.ndarray:
         """Put the tiles of all ranks in their places."""
@@ -119,3 +123,8 @@ class FieldDrawing:
             return self.source.fetch_batch(np.array([index]), but=but)
         except BadImage as error:
             raise RunError(f"--data {error}; leave the sample out of the file, or repair it") from error
+
+
+def tile_bar(total: int, rank: int) -> tqdm:
+    """The progress of so many tiles, for the terminal of rank 0; the other ranks' share is about as large."""
+    return tqdm(total=total, unit=" tiles", leave=False, dynamic_ncols=True, disable=True if rank else None)

@@ -2,6 +2,7 @@
 Modules: inference.field_files, inference.whole_evaluation, inference.whole_fields"""
 
 import json
+import re
 import shutil
 import sys
 
@@ -24,6 +25,11 @@ from saved import untrained
 
 FACTOR = 4
 SPACE = (64, 96)
+
+
+def tiles_counted(said):
+    """How many tiles the progress on a terminal has."""
+    return int(re.search(r" 0/(\d+) \[", said)[1])
 
 
 def means(numbers):
@@ -68,19 +74,23 @@ def whole(folder, out, *words):
     return out
 
 
-def test_tiles_and_ranks_change_no_number_and_no_seam_shows(folder, tmp_path):
-    small = np.load(whole(folder, tmp_path / "small.npy", "--tile", "32"))
+def test_tiles_and_ranks_change_no_number_and_no_seam_shows(folder, tmp_path, capsys, monkeypatch):
+    with monkeypatch.context() as on_terminal:
+        on_terminal.setattr(sys.stderr, "isatty", lambda: True)
+        small = np.load(whole(folder, tmp_path / "small.npy", "--tile", "16"))
+    assert tiles_counted(capsys.readouterr().err) == 4 * 6
     large = np.load(whole(folder, tmp_path / "large.npy", "--tile", "1000"))
     assert small.shape == (4, *SPACE, 1) and (np.isnan(small) == np.isnan(large)).all()
     assert np.isnan(small[:, :, :8]).all() and not np.isnan(small[:, :, 8:]).any()
     np.testing.assert_allclose(small, large, rtol=0, atol=1e-5)
     command = [*launcher(2), sys.executable, "-m", "hvdgan.sample", folder / "run", "--whole", "--samples", "4"]
-    done = run([*command, "--members", "2", "--tile", "32", "--out", tmp_path / "two.npy"], tmp_path, forked=True)
+    done = run([*command, "--members", "2", "--tile", "16", "--out", tmp_path / "two.npy"], tmp_path, forked=True)
     assert done.returncode == 0, done.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "two.npy"), small)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large.npy", "small.npy", "two.npy"]
-    jumps = np.abs(np.diff(small[:, :, 8:], axis=1)).mean(axis=(0, 2, 3))
-    assert jumps[31] < 1.5 * np.delete(jumps, 31).mean()
+    jumps = np.abs(np.diff(small[:, :, 8:], axis=2)).mean(axis=(0, 1, 3))
+    seams = range(7, len(jumps), 16)
+    assert jumps[seams].mean() < 1.5 * np.delete(jumps, seams).mean()
     members = small[:2, :, 8:] - small[1::-1, :, 8:]
     assert members.std() > 1e-3 and not np.array_equal(small[0], small[2], equal_nan=True)
 
@@ -152,12 +162,15 @@ def test_ensembles_of_whole_fields_are_measured_as_they_are_drawn_on_any_ranks(f
 
 def test_held_out_fields_of_the_run_are_measured_by_small_tiles_in_parts(folder, tmp_path, capsys, monkeypatch):
     words = "--whole --members 2 --json --seed 1".split()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     records = []
     for tile in ("16", "200"):
         run_dir = shutil.copytree(folder / "run", tmp_path / tile)
         assert evaluate([str(run_dir), *words, "--tile", tile]) == 0
         monkeypatch.setattr(whole_evaluation, "_PLACES", 700)  # of 6,144
-        records.append(json.loads(capsys.readouterr().out))
+        said = capsys.readouterr()
+        assert tiles_counted(said.err) > 6 if tile == "16" else tiles_counted(said.err) == 6
+        records.append(json.loads(said.out))
     assert records[0]["real_samples"] == records[1]["real_samples"] == 3  # too few to hold out
     for name in ("crps", "rmse", "rank_1", "power_2_4"):
         small, large = (each[f"eval/whole_{name}"] for each in records)
