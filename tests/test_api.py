@@ -87,6 +87,7 @@ def test_mistakes_are_exceptions(tmp_path):
         hvdgan.fit("tiny:Exploding", run_dir=tmp_path / "run", max_bad_steps=1, **TINY)
 
 
+@pytest.mark.long
 def test_a_script_on_two_ranks_trains_twice(tmp_path):
     """Its class has no file, as in a notebook."""
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -65,6 +65,7 @@ def test_a_command_leaves_out_what_no_training_needs(tmp_path):
     assert found == {"loaded": ["tensorflow", "keras"], "collects": True, "set_aside": True}
 
 
+@pytest.mark.long
 def test_a_recipe_may_import_it_whatever_windows_it_would_draw_into(tmp_path):
     words = "-m hvdgan.train --recipe theirs:Theirs --data synthetic --image-size 8 --global-batch-size 8 --dry-run"
     found = at_the_end_of(tmp_path, *words.split(), MPLBACKEND="of no matplotlib")

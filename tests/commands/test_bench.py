@@ -15,6 +15,7 @@ TINY = "--recipe dcgan --image-size 32 --nf 2 --data synthetic".split()
 SMALL = "--ranks 1,2 --local-batch-size 4 --steps 6 --repeats 1 --scaling weak --controller gloo".split()
 
 
+@pytest.mark.long
 def test_one_rank_two_and_two_copies_are_measured(tmp_path):
     words = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--json", "bench.json"]
     done = run(words, tmp_path, forked=True)

@@ -51,6 +51,7 @@ def made_by_hand(seed, count):
     return images.numpy(), atoms.numpy() + 1
 
 
+@pytest.mark.long
 def test_two_ranks_and_a_resumed_run_equal_one_and_its_features_see_both_arrays(folder):
     launch(folder, *FLAGS, *EVALUATED, "--run-dir", "two", "--max-steps", "2", ranks=2)
     assert train([*FLAGS, *EVALUATED, "--run-dir", "two"]) == 0

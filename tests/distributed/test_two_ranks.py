@@ -41,6 +41,7 @@ def test_the_other_controller():
 
 @pytest.mark.long
 @pytest.mark.timeout(1900)
-@pytest.mark.parametrize("name", ["recipes", "keras", "reduction"])
-def test_the_further_cases(name):
-    run_on_two_ranks(CONTROLLERS[-1], FOLDER / f"test_{name}.py", "-m", "long", seconds=1800)
+@pytest.mark.parametrize("names", ["recipes", "keras", "reduction whole_batch opening"])
+def test_the_further_cases(names):
+    files = [FOLDER / f"test_{name}.py" for name in names.split()]
+    run_on_two_ranks(CONTROLLERS[-1], *files, "-m", "long", seconds=1800)

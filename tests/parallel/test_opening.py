@@ -46,7 +46,7 @@ def packed():
     return Config(data="data")
 
 
-@pytest.mark.parametrize("kind", [records, hdf5_files, packed])
+@pytest.mark.parametrize("kind", [records, pytest.param(hdf5_files, marks=pytest.mark.long), packed])
 def test_a_rank_reads_its_share_of_the_files_and_rank_0_lists_them(ranks, tmp_path, monkeypatch, kind):
     """What a rank need not read is missing on rank 1, and damaged on rank 0. Both read 64 samples, to compare them."""
     monkeypatch.chdir(tmp_path)

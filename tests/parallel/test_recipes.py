@@ -11,7 +11,7 @@ import pytest
 from building import assert_equal_gradients, changed, data_of, filled, start_equally, tiny_run, trained, values_of
 from hvdgan.distributed.ranks import Ranks
 from shared_layers import CoGAN, InsideAnother, TwoOptimizers
-from small import long_but, settings, small, write_showers
+from small import RECIPES, long_but, settings, small, write_showers
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,8 @@ def test_each_stage_changes_what_it_owns_equally_on_both_ranks(ranks, built, nam
         assert_owned(run, index, before, values_of(run))
 
 
-@pytest.mark.parametrize("name", long_but("wgan_gp"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", RECIPES)
 def test_two_ranks_compute_what_one_computes(ranks, built, name):
     """BatchNorm synchronised where there is some; the gradients of the first step of every stage, and the metrics."""
     alone = built(name, Ranks())

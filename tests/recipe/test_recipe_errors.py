@@ -134,6 +134,7 @@ def test_an_operation_that_fails_in_a_step_is_one_line(tmp_path, monkeypatch, ca
     assert "is not in [0, 3)" in error
 
 
+@pytest.mark.long
 def test_out_of_memory_is_one_line(tmp_path):
     words = ["--recipe", "wrong:Hungry", *FLAGS[:-1], "--report", "never", "--run-dir", "run"]
     done = run([sys.executable, "-m", "hvdgan.train", *words], tmp_path, forked=True)

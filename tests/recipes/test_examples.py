@@ -62,6 +62,7 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
         assert grid.size[0] > 3 * grid.size[1]  # input, image, expected error and wanted image side by side
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "recipe", "flags", "shape"),
     [
@@ -71,7 +72,7 @@ def test_the_example_with_pairs_trains_on_dicts_of_inputs_and_outputs(tmp_path):
             "--pack 2 --values 0=standard;1=log1p+standard;2=none;3=none;4=none;5=none;6=none",
             (7,),
         ),
-        pytest.param("my_audio_gan", "MyAudioGAN", "--axes WC --n-critic 1", (1024, 1), marks=pytest.mark.long),
+        ("my_audio_gan", "MyAudioGAN", "--axes WC --n-critic 1", (1024, 1)),
     ],
 )
 def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sampled(tmp_path, name, recipe, flags, shape):
@@ -88,10 +89,10 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
 
 
-KEEPING = [pytest.param("MeanTeacher", marks=pytest.mark.long), "BYOL", "Codebook", "LearntWeights"]
+FURTHER = [pytest.param(name, marks=pytest.mark.long) for name in ("BYOL", "MeanTeacher")]
 
 
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("name", ["Codebook", "LearntWeights", *FURTHER])
 def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_path, monkeypatch, name):
     """tests/parallel/test_reduction.py trains them on two ranks."""
     monkeypatch.syspath_prepend(ROOT / "examples")
@@ -132,6 +133,7 @@ def codes_of(run):
     return state["state/codes"].numpy(), state["state/use"].numpy()
 
 
+@pytest.mark.long
 def test_codes_that_no_feature_uses_become_features_and_others_are_averages_over_time(tokenizer):
     run, images = tokenizer
     for step in range(2):
@@ -151,6 +153,7 @@ def test_codes_that_no_feature_uses_become_features_and_others_are_averages_over
     np.testing.assert_allclose(found, sums / wanted[:, None], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learns", [False, True])
 def test_features_get_the_gradient_of_their_codes_and_are_pulled_to_them(tokenizer, learns):
     recipe, batch = type(tokenizer[0].recipe), batch_of(tokenizer[0], "rebuild")
@@ -173,6 +176,7 @@ def test_features_get_the_gradient_of_their_codes_and_are_pulled_to_them(tokeniz
         np.testing.assert_allclose(tf.reduce_sum(tape.gradient(loss, learnt), 0), sums, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_weight_of_the_discriminator_is_the_ratio_of_the_gradients_norms_at_the_last_kernel(tokenizer):
     run, images = tokenizer
     stage_step(run)(0, 0, data_of(run))
@@ -193,6 +197,7 @@ def test_the_weight_of_the_discriminator_is_the_ratio_of_the_gradients_norms_at_
     assert float(metrics["rebuild/weight"]) == pytest.approx(0.2 * first / (second + 1e-4), rel=1e-4)
 
 
+@pytest.mark.long
 def test_the_example_in_python_trains_draws_and_resumes(tmp_path):
     shutil.copy(ROOT / "examples" / "my_gan.py", tmp_path)
     text = (ROOT / "examples" / "in_python.py").read_text()
@@ -256,6 +261,7 @@ def test_digits_get_a_black_border_and_keep_pixels_and_labels(tmp_path):
         np.testing.assert_array_equal(source.labels, LABELS[some])
 
 
+@pytest.mark.long
 def test_the_features_of_digits_are_those_of_a_classifier(tmp_path):
     done = run([sys.executable, SCRIPT.with_name("digits_features.py"), "--epochs", "2"], tmp_path)
     assert done.returncode == 0 and float(re.search(r"accuracy (\S+)", done.stdout)[1]) > 0.5, done.stderr

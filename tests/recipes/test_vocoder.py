@@ -32,6 +32,7 @@ def test_mel_filters_are_those_of_others(program):
     np.testing.assert_allclose(filters.max(axis=0)[[0, 20, 79]], [0.02265139, 0.02192963, 0.003265993], rtol=1e-4)
 
 
+@pytest.mark.long
 def test_griffin_lim_is_nearer_to_the_spectrograms_than_other_waves(program, capsys):
     program.write_mels("speech", "mels.npz")
     with np.load("mels.npz") as mels:
