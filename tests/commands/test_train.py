@@ -28,7 +28,7 @@ TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
 
 
-@pytest.mark.parametrize(("columns", "judge"), [(80, "judg"), (120, "judge")])
+@pytest.mark.parametrize(("columns", "judge"), [pytest.param(80, "judg", marks=pytest.mark.long), (120, "judge")])
 def test_a_terminal_shows_speed_and_losses_which_the_log_has_too(tmp_path, columns, judge):
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, columns))

@@ -268,6 +268,7 @@ def configured(run_dir):
     return [settings[name] for name in ("init_from", "init_map")]
 
 
+@pytest.mark.long
 def test_a_run_says_what_it_began_with_and_frozen_layers_keep_it_on_two_ranks_and_resumed(tmp_path, run, asked, capsys):
     rules = proposal(asked(generator=GENERATOR))
     whole_from, cut_from, two_from = (own(tmp_path / each, "generator", GENERATOR, rules) for each in "abc")

@@ -58,7 +58,7 @@ def test_losses_that_are_no_means_are_found_and_those_by_batch_mean_are_not(kind
     assert found(Whole, WholeOptions(kind=kind)) == set()
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("precision", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"])
 def test_rounding_is_no_difference(precision):
     """In a network whose gradients half precision rounds by a tenth of their size."""
     assert found(DCGAN, DCGAN.Options(nf=32), precision=precision, image_size=32) == set()
