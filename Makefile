@@ -1,6 +1,9 @@
 # Targets of a checkout with its own .venv. launch/setup.sh makes .venv, and takes a second if nothing has changed.
 python := .venv/bin/python
 MAKEFLAGS += --no-print-directory
+# Tests wait for processes, so that a small machine gets more workers than it has cores, and a large one half as many.
+workers := $(shell cores=$$(nproc); echo $$((cores < 8 ? 3 : cores < 24 ? cores / 2 : 12)))
+pytest := $(python) -m pytest -n $(workers) --dist worksteal
 
 .PHONY: help setup dev demo check test test-long test-browser test-cluster test-soak test-versions bench docs lint clean
 
@@ -16,14 +19,14 @@ demo: setup  ## train a small GAN on this machine; ARGS='--max-steps 100' goes t
 dev:
 	@bash launch/setup.sh --dev
 
-check: dev  ## run the quick tests before a commit, three at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
-	$(python) -m pytest -n 3 --dist worksteal -m "core or not (slow or long or cluster or soak)" $(ARGS)
+check: dev  ## run the quick tests before a commit, several at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
+	$(pytest) -m "core or not (slow or long or cluster or soak)" $(ARGS)
 
-test: dev  ## run the tests of all promises, three at a time (16 to 36 minutes); ARGS='-k checkpoint -x' goes to pytest
-	$(python) -m pytest -n 3 --dist worksteal $(ARGS)
+test: dev  ## run the tests of all promises, several at a time (16 to 36 minutes on two cores); ARGS='-k checkpoint -x' goes to pytest
+	$(pytest) $(ARGS)
 
-test-long: dev  ## run what CI adds, three at a time: further kinds, ranks and controllers, many kills; ARGS as above
-	$(python) -m pytest -n 3 --dist worksteal -m "long and not cluster" $(ARGS)
+test-long: dev  ## run what CI adds, several at a time: further kinds, ranks and controllers, many kills; ARGS as above
+	$(pytest) -m "long and not cluster" $(ARGS)
 
 test-browser: dev  ## open pages in a real browser; as root on Debian it installs Chromium; ARGS as above
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
