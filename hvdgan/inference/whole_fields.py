@@ -126,5 +126,5 @@ class FieldDrawing:
 
 
 def tile_bar(total: int, rank: int) -> tqdm:
-    """The progress of so many tiles, for the terminal of rank 0; the other ranks' share is about as large."""
+    """The progress of this number of tiles, on the terminal of rank 0; other ranks have about as many."""
     return tqdm(total=total, unit=" tiles", leave=False, dynamic_ncols=True, disable=True if rank else None)

@@ -105,7 +105,7 @@ def _start_shown(ranks: Ranks) -> Iterator[None]:
 
 
 def open_batches(run: Run, position: int, threads: int | None = None) -> Batches:
-    """Open this rank's batches of a run, from a position in the order of the data, for so many threads to read."""
+    """Open this rank's batches of a run, from a position in the order of the data, read by this number of threads."""
     config, ranks = run.config, run.ranks
     return Batches(
         run.source,
