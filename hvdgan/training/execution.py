@@ -59,12 +59,13 @@ def execute(command: Command, own: Sequence[LoggerChoice] = (), *, is_process: b
 
 def _describe(command: Command, ranks: Ranks) -> None:
     run = build(command.config, command.recipe, command.options, ranks)
+    if command.config.init_map == "print":
+        if ranks.is_root:
+            print("\n".join(proposal(run.config, run.state)))
+        return
     devices = everyones_devices(ranks)
     bad_files = from_all(lambda: _bad_files(run), ranks, "the first batch")
     if ranks.is_root:
-        if command.config.init_map == "print":
-            print("\n".join(proposal(run.config, run.state)))
-            return
         print(describe(run, devices))
         if named := list(dict.fromkeys(map(tuple, itertools.chain(*bad_files)))):
             print(f"samples that cannot be read, and are replaced by others: {in_words(named)}")
