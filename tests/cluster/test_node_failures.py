@@ -8,7 +8,7 @@ import pytest
 from jobs import STEPS, Job, OverSsh, assert_same_bits, last_step
 from launching import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 # 5 s of silence; 10 to 20 s until Slurm gives the node up, for which srun waits; the machine may be busy.
 BOUND = 90
 SOON = ["--peer-timeout", "5"]

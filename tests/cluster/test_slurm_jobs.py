@@ -9,7 +9,7 @@ from jobs import STEPS, Job, assert_same_bits
 from launching import SECONDS, wait_until
 from saved import checkpoint
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 
 
 def test_a_job_on_two_nodes_trains_what_two_ranks_of_one_host_train(cluster, folder, one_host):

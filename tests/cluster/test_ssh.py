@@ -5,7 +5,7 @@ import pytest
 from jobs import SETTINGS, TRAIN, assert_same_bits
 from launching import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.cluster
 HOSTS = "node1:1,node2:1"
 LAUNCHES = {
     "horovodrun --gloo": ["horovodrun", "--gloo", "--disable-cache", "-np", "2", "-H", HOSTS, *TRAIN],

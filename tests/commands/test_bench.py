@@ -16,7 +16,6 @@ SMALL = "--ranks 1,2 --local-batch-size 4 --steps 6 --repeats 1 --scaling weak -
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_one_rank_two_and_two_copies_are_measured(tmp_path):
     words = [sys.executable, "-m", "hvdgan.bench", *TINY, *SMALL, "--json", "bench.json"]
     done = run(words, tmp_path, forked=True, seconds=540)

@@ -12,7 +12,7 @@ from launching import EACH_CONTROLLER, launcher, run
 
 STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
-BOUND = 240
+BOUND = 480
 FLAGS = "--recipe failing:Evaluated --image-size 8 --global-batch-size 16 --sample-every 0 --run-dir run".split()
 SOON = ["--peer-timeout", "60", "--stall-timeout", str(STALL_SECONDS)]
 ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
@@ -88,7 +88,7 @@ SHORT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "3", "HOROVOD_STALL_SHUTDOWN_TIME_S
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_rank_that_takes_no_part_in_a_collective_is_named_and_ends_the_run(controller, tmp_path):
     """Over Gloo this needs the Horovod that launch/setup.sh builds (launch/patches)."""
-    done = run([*launcher(2, controller), sys.executable, "-c", SLEEPS], tmp_path, seconds=120, **SHORT)
+    done = run([*launcher(2, controller), sys.executable, "-c", SLEEPS], tmp_path, forked=True, **SHORT)
     said = done.stdout + done.stderr
     assert done.returncode != 0, said
     assert re.search(r"Missing ranks:\n.*\b1!: \[", said), said
@@ -96,7 +96,6 @@ def test_a_rank_that_takes_no_part_in_a_collective_is_named_and_ends_the_run(con
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("rank", "seconds", "limits"),
     [(0, 100, []), *((1, seconds, ["--peer-timeout", "6", "--stall-timeout", "4"]) for seconds in (3, 40))],
@@ -104,6 +103,6 @@ def test_a_rank_that_takes_no_part_in_a_collective_is_named_and_ends_the_run(con
 def test_a_call_that_holds_the_gil_counts_as_frozen_after_the_peer_timeout(tmp_path, rank, seconds, limits):
     """No thread of Python can send a heartbeat meanwhile. By default it may hold the GIL for 100 s."""
     fault, more = [f"batch-{rank}-hold"], {"HVDGAN_WORK_SECONDS": str(seconds)}
-    done, said = train(tmp_path, "gloo", *FEW, fault=fault, seconds=300, limits=limits, **more)
+    done, said = train(tmp_path, "gloo", *FEW, fault=fault, limits=limits, **more)
     assert (done.returncode == 0) == (seconds != 40), said
     assert ("has been silent for 6 s: it is dead, frozen or cut off" in said) == (seconds == 40)

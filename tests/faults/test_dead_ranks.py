@@ -20,7 +20,7 @@ from saved import records
 
 FLAGS = "--recipe tiny:Tiny --image-size 8 --global-batch-size 16 --steps 1000000 --log-every 10 --peer-timeout 10"
 # 10 s of silence, and what a launcher takes to end the rest; on a busy machine a killed process may need some to end.
-BOUND = 120
+BOUND = 240
 
 
 def of_run(run_dir: Path) -> dict[int, str | None]:
@@ -107,8 +107,8 @@ def test_a_rank_with_a_slow_disk_is_named(tmp_path):
     status = status_of(run_facts.read(tmp_path / "run"))
     assert status.state == "stopped" and "rank 1: SIGUSR2" in status.reason, done.stdout + done.stderr
     assert named_with(tmp_path / "run", 1, "wait_seconds", 2) == {1}
-    last = records(tmp_path / "run")[-1]
-    assert last["slowest_rank"] == 1 and last["wait_seconds_max"] > 2 * last["wait_seconds_median"]
+    waits = [each for each in records(tmp_path / "run") if each["slowest_rank"] == 1]
+    assert any(each["wait_seconds_max"] > 2 * each["wait_seconds_median"] for each in waits)
     assert "rank 1 on " in (tmp_path / "run" / "log.txt").read_text()
     assert "warned once" in status.history
 

@@ -48,7 +48,6 @@ def whole(tmp_path_factory):
     return state(folder / "run", 120)
 
 
-@pytest.mark.timeout(600)
 def test_a_run_that_is_killed_again_and_again_ends_with_the_bits_of_one_that_was_not(tmp_path, whole):
     draws = random.Random(0)
     for target in sorted(draws.sample(range(1, 119), 2)):

@@ -43,7 +43,7 @@ class Place(NamedTuple):
         folder.mkdir()
         env = {} if self.kind == "GPU" else {"CUDA_VISIBLE_DEVICES": ""}
         words = [*launcher(ranks), sys.executable, "-m", "observed", ".", *SMALL, *flags]
-        done = run(words, folder, seconds=280, **env)
+        done = run(words, folder, **env)
         assert done.returncode == 0, done.stdout + done.stderr
         return folder
 

@@ -20,7 +20,7 @@ from hvdgan.launching.starters import built_with
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-SECONDS = 240
+SECONDS = 480
 Done = subprocess.CompletedProcess[str]
 
 

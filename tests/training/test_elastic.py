@@ -21,7 +21,7 @@ FLAGS += "--sample-every 0 --checkpoint-every 100 --commit-every 5 --peer-timeou
 # Longer than horovodrun takes to look for hosts, also on a busy machine: with 1 s it may count a lost host in without
 # starting it (docs/elastic.md).
 COOLDOWN = "--cooldown 5,5".split()
-SECONDS = 400
+SECONDS = 500
 
 
 def elastic(folder: Path, *words: str, faults: Sequence[str]) -> tuple[int, str]:
@@ -66,7 +66,6 @@ def assert_same_samples(run_dir: Path, other: Path, steps: int) -> None:
         np.testing.assert_allclose(value, theirs[name], rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-@pytest.mark.timeout(600)
 def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(tmp_path):
     """On float arrays, whose map needs statistics that all ranks compute at each of their starts."""
     fields = np.random.default_rng(0).gamma(2.0, 3.0, (300, 8, 8, 1))
@@ -92,7 +91,6 @@ def test_a_lost_rank_and_a_frozen_one_change_nothing_and_a_plain_run_continues(t
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500)
 def test_an_error_that_is_no_lost_rank_ends_the_run(tmp_path):
     code, said = elastic(tmp_path, "--steps", "150", faults=["20-1-bug"])
     assert code in (1, 2), said  # of the rank that ended first: the one with the bug, or one that has heard of it
