@@ -14,7 +14,8 @@
   given, and two updates of the generator in a step.
 
 protocols.py has batches, steps and numbers of samples; packed_gan.py has the losses. Each run is a process. The same
-command with the same --runs resumes, and trains nothing twice.
+command with the same --runs resumes, and trains nothing twice. With the same --out it needs no runs: rows that the file
+has are kept, and the others are added to it.
 
 KL is that of the modes' shares among the good samples from equal ones, in nats, without smoothing. PacGAN's programs
 compute the same for Stacked MNIST. For ring and grid they compute no KL, but the entropy H of these shares and a
@@ -44,6 +45,7 @@ from processes import run
 from protocols import COLUMNS, METHODS, PROTOCOLS, Protocol
 
 FOLDER = Path(__file__).resolve().parent
+SETTINGS = ("protocol", "steps", "samples", "gamma", "width")
 PENALISED = ("r1r2", "relativistic")
 DRAWN = 2500
 """samples of which a picture is made"""
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, help="width of the networks of Stacked MNIST; default: see protocols.py")
     parser.add_argument("--digits", type=Path, help="folder with train.npz and test.npz of MNIST, for Stacked MNIST")
     parser.add_argument("--runs", type=Path, help="folder for the runs; default: a temporary one")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures; its rows are kept")
     parser.add_argument("--page", type=Path, help="Markdown file for the table")
     parser.add_argument("--picture", type=Path, help="picture of the samples of each method, of the first seed")
     given = parser.parse_args()
@@ -77,30 +79,34 @@ def main() -> None:
             setattr(given, name, getattr(protocol, name))
         if not getattr(given, name) > 0:
             parser.error(f"--{name} {getattr(given, name):g}: expected a number above 0")
-    if missing := protocol.missing(given.digits):
-        parser.error(f"--digits: {missing}")
+    if absent := protocol.missing(given.digits):
+        parser.error(f"--digits: {absent}")
     runs = (given.runs or Path(tempfile.mkdtemp(prefix="hvdgan-modes-"))).resolve()
-    words = protocol.prepare(given.digits, runs, given.width)
     folder = runs / f"{protocol.name}-{given.steps}-{given.samples}-{given.width}"
-    found: dict[str, Any] = {name: getattr(given, name) for name in ("protocol", "steps", "samples", "gamma", "width")}
-    found |= {"remark": protocol.remark(runs), "published": protocol.published}
-    found |= {"real": None, "runs": []}
-    for seed in seeds:  # so that an interrupted benchmark has some seeds of all methods
-        for method in methods:
-            run_dir, (_, options) = folder / name_of(method, seed, given.gamma), METHODS[method]
-            size = protocol.batch * options.get("pack", 1)
-            more = ["--seed", seed, "--steps", given.steps, "--global-batch-size", size]
-            more += ["--gamma", given.gamma] if method in PENALISED else []
-            more += [word for name, value in options.items() for word in (f"--{name}", value)]
-            figures = train(run_dir, protocol, given.samples, *words, *more)
-            found["runs"].append({"method": method, "seed": seed, **figures})
-            found["real"] = real(run_dir, protocol, given.digits, given.samples)
-            print(method, seed, json.dumps(figures), flush=True)
-            if given.out:
-                given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            if given.page:
-                given.page.write_text(page(found), encoding="utf-8")
+    found: dict[str, Any] = {name: getattr(given, name) for name in SETTINGS}
+    found |= {"remark": "", "published": protocol.published, "real": None, "runs": []}
+    if given.out and given.out.is_file():
+        found |= earlier(parser, given.out, found)
+    known = {(each["method"], each["seed"]) for each in found["runs"]}
+    # Seed by seed, so that an interrupted benchmark has some seeds of all methods.
+    missing = [(method, seed) for seed in seeds for method in methods if (method, seed) not in known]
+    words = protocol.prepare(given.digits, runs, given.width) if missing else []
+    for method, seed in missing:
+        run_dir, (_, options) = folder / name_of(method, seed, given.gamma), METHODS[method]
+        size = protocol.batch * options.get("pack", 1)
+        more = ["--seed", seed, "--steps", given.steps, "--global-batch-size", size]
+        more += ["--gamma", given.gamma] if method in PENALISED else []
+        more += [word for name, value in options.items() for word in (f"--{name}", value)]
+        figures = train(run_dir, protocol, given.samples, *words, *more)
+        found["runs"].append({"method": method, "seed": seed, **figures})
+        found["real"] = found["real"] or real(run_dir, protocol, given.digits, given.samples)
+        found["remark"] = protocol.remark(runs)
+        print(method, seed, json.dumps(figures), flush=True)
+        if given.out:
+            given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(page(found), end="", flush=True)
+    if given.page:
+        given.page.write_text(page(found), encoding="utf-8")
     if given.picture:
         samples = {method: drawn(folder / name_of(method, seeds[0], given.gamma)) for method in methods}
         draw(samples, protocol, given.picture)
@@ -116,6 +122,15 @@ def seeds_of(parser: argparse.ArgumentParser, text: str) -> list[int]:
     if not seeds:
         parser.error(f"--seeds {text}: expected two numbers such as 0-4, or one")
     return seeds
+
+
+def earlier(parser: argparse.ArgumentParser, out: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a file of figures, unless it is one of other settings, whose rows mean something else."""
+    known = json.loads(out.read_text(encoding="utf-8"))
+    for name in SETTINGS:
+        if known[name] != found[name]:
+            parser.error(f"--out {out}: its rows have {name} {known[name]}, not {found[name]}; name another file")
+    return {name: known[name] for name in ("remark", "real", "runs")}
 
 
 def name_of(method: str, seed: int, gamma: float) -> str:

@@ -4,6 +4,7 @@ Keras reads its data sets from its own folder (`KERAS_HOME`, ~/.keras by default
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import io
 import os
@@ -18,6 +19,7 @@ from hvdgan.data.sharing import in_turn
 from hvdgan.data.store import DataRequest, DerivedStore, Size, Store, sides
 from hvdgan.errors import UserError, in_one_line
 from hvdgan.settings.config import Config
+from hvdgan.settings.types import Fit
 
 KERAS = ("mnist", "fashion_mnist", "cifar10", "cifar100")
 _PATTERNS, _SHIFTS = 64, 16
@@ -74,16 +76,27 @@ def _digits(config: Config, size: Size) -> tuple[Store, np.ndarray, list[bytes]]
     """The 1,797 scanned digits of scikit-learn, 8 x 8 grey pixels, enlarged bicubically, and their labels 0 to 9."""
     if min(sides(size)) < 8:
         raise UserError(f"--image-size {size}: the digits have 8 x 8 pixels; expected 8 or more")
+    try:
+        images, scans, labels = _enlarged_digits(size, config.fit)
+    except WrongAspect as error:
+        raise UserError(f"--data digits: a scan has {error}") from error
+    channels = config.channels or 1
+    store = _Digits(images if channels == 1 else np.repeat(images, channels, axis=-1), scans)
+    return store, labels, [b"digits", scans.tobytes()]
+
+
+@functools.lru_cache(maxsize=4)  # a program that opens many runs, such as a sweep, would enlarge them for each
+def _enlarged_digits(size: Size, fit: Fit | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pictures (1797, height, width, 1), the scans that they enlarge, and the labels."""
     # The file of scikit-learn's load_digits(), whose imports would take every rank a second and a half.
     file = importlib.metadata.distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
     table = np.loadtxt(str(file), delimiter=",")
     scans = np.rint(table[:, :-1].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    try:
-        images = np.stack([to_pixels(Image.fromarray(scan), size, 1, config.fit) for scan in scans])
-    except WrongAspect as error:
-        raise UserError(f"--data digits: a scan has {error}") from error
-    store = _Digits(np.repeat(images, config.channels or 1, axis=-1), scans)
-    return store, table[:, -1].astype(np.int32), [b"digits", scans.tobytes()]
+    images = np.stack([to_pixels(Image.fromarray(scan), size, 1, fit) for scan in scans])
+    labels = table[:, -1].astype(np.int32)
+    for array in (images, scans, labels):
+        array.flags.writeable = False
+    return images, scans, labels
 
 
 class _Patterns(Store):

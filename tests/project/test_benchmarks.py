@@ -66,6 +66,11 @@ def test_modes_are_counted_and_finished_runs_are_kept(tmp_path, protocol, words,
         assert done.returncode == 0, done.stdout + done.stderr
     found, again = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "other.json"))
     assert found == again and len(list((tmp_path / "runs").glob("*/*/train-*.log"))) == 2
+    kept = run([*command, "--out", "one.json", "--runs", "none"], tmp_path)
+    assert kept.returncode == 0 and not (tmp_path / "none").exists(), kept.stdout + kept.stderr
+    assert json.loads((tmp_path / "one.json").read_text()) == found
+    refused = run([*command, "--out", "one.json", "--steps", "6"], tmp_path)
+    assert refused.returncode == 2 and "steps 5, not 6" in refused.stderr
     assert [f"{each['method']}" for each in found["runs"]] == words.split()[1].split(",")
     shares = np.bincount(labels[labels >= 0], minlength=modes) / (labels >= 0).sum()
     divergence = np.sum(shares[shares > 0] * np.log(modes * shares[shares > 0]))
