@@ -66,6 +66,7 @@ def pressed(browser, key, selector="body"):
     return browser.run(f"{FRAME} return seen()")
 
 
+@pytest.mark.long
 def test_arrow_keys_step_the_grids_from_anywhere_and_a_click_enlarges_one(browser, pages):
     opened(browser, pages["finished"])
     assert browser.run(f"{FRAME} return seen()") == "Generated, step 24"
@@ -154,6 +155,7 @@ def long(browser, tmp_path):
     assert browser.console() == []
 
 
+@pytest.mark.long
 def test_the_axis_is_in_steps_images_or_time(long):
     assert long.run(ENDS) == [[pytest.approx(-0.01 * COUNT), pytest.approx(1.01 * COUNT)]] * len(long.run(ENDS))
     for kind, most, label in (("images", 16 * COUNT, "images"), ("time", COUNT * 0.06 / 60, "minutes")):

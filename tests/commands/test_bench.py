@@ -66,6 +66,7 @@ def test_ranks_that_share_a_batch_are_compared_with_copies_of_as_many_images(tmp
     assert re.search(r"4 ranks +2 +only +12.00 ", capsys.readouterr().out)
 
 
+@pytest.mark.long
 def test_a_mistake_that_a_rank_finds_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*TINY, "--ranks", "1", "--repeats", "1", "--stages", "adversarial=7"]) == 0

@@ -78,6 +78,7 @@ def test_what_the_hole_covers_has_no_influence(runs, tmp_path):
     np.testing.assert_array_equal(*filled)
 
 
+@pytest.mark.long
 def test_a_photograph_is_filled_at_its_full_size_by_tiles_of_any_size(runs, tmp_path):
     before, inside = photo(150, 210), hole(150, 210, np.s_[30:93], np.s_[80:171])
     image, mask = save(tmp_path / "photo.png", before), save(tmp_path / "mask.png", inside)

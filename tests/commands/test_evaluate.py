@@ -57,6 +57,7 @@ def refused(capsys):
     return line
 
 
+@pytest.mark.long
 def test_the_newest_checkpoint_is_measured_once(folder, capsys):
     assert evaluate([str(folder), *FEW]) == 0
     (record,) = printed(capsys)

@@ -83,6 +83,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_others_compute_what_the_run_does_and_it_says_what_it_wrote(runs, tmp_path, capsys):
     random, here = np.random.default_rng(1), {}
     for run, names in _NETWORKS.items():
@@ -148,6 +149,7 @@ def test_what_sample_computes_is_served_without_hvdgan(tmp_path, monkeypatch, ca
     np.testing.assert_allclose(found["samples"][:6].numpy().astype(float), np.load("dcgan.npy"), atol=1)
 
 
+@pytest.mark.long
 def test_convolutional_networks_take_any_size_and_others_are_refused_by_the_layer(tmp_path, capsys):
     options = load_recipe("downscale").Options(nf=2, blocks=1, noise_channels=2, periodic="both")
     maps = parse("range:0,8", "--values", ("t",)), parse("range:0,4", "--input-values", ("a", "b"))
@@ -185,6 +187,7 @@ def test_npz_holds_the_weights_under_their_names(runs, tmp_path):
     assert all(np.array_equal(written[name], value) for name, value in wanted.items())
 
 
+@pytest.mark.long
 def test_exports_list_the_value_maps_of_arrays(runs, tmp_path, monkeypatch, capsys):
     """Read as docs/using.md says, from copies."""
     monkeypatch.chdir(tmp_path)

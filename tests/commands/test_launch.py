@@ -284,6 +284,7 @@ def ranks_of(process):
     return {next(int(each.environ()[name]) for name in numbers if name in each.environ()): each for each in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("controller", EACH_CONTROLLER)
 def test_a_run_that_stops_on_request_resumes_and_ends_when_a_rank_is_killed(tmp_path, controller):
     """Two real ranks: Ctrl-C, as from a terminal, then the same command again."""

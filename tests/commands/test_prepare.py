@@ -64,7 +64,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("launcher", "said"), [([], "has died, killed or out of memory"), pytest.param(MPIRUN, "signal 9", marks=needs_mpi)]
+    ("launcher", "said"),
+    [([], "has died, killed or out of memory"), pytest.param(MPIRUN, "signal 9", marks=[needs_mpi, pytest.mark.long])],
 )
 def test_a_process_that_is_killed_ends_all_and_the_same_command_continues(images, wanted, tmp_path, launcher, said):
     """While it writes the last file; those that are whole are not written again."""

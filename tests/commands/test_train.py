@@ -28,7 +28,8 @@ TINY = ["--recipe", "tiny:Tiny", "--image-size", "8", "--global-batch-size", "16
 PYTHON = [sys.executable, "-m", "hvdgan.train"]
 
 
-@pytest.mark.parametrize(("columns", "judge"), [pytest.param(80, "judg", marks=pytest.mark.long), (120, "judge")])
+@pytest.mark.long
+@pytest.mark.parametrize(("columns", "judge"), [(80, "judg"), (120, "judge")])
 def test_a_terminal_shows_speed_and_losses_which_the_log_has_too(tmp_path, columns, judge):
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, columns))
@@ -152,6 +153,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, rank
         assert whole == measured(tmp_path / "parts") and [record["step"] for record in whole] == [10, 20, 30, 40]
 
 
+@pytest.mark.long
 def test_stages_are_chosen_on_the_command_line(tmp_path):
     staged = ["--recipe", "tiny:Resetting", *TINY[2:], "--stages", "joint=2,generator=3,joint=4", "--log-every", "1"]
     train(tmp_path, *staged, "--run-dir", "whole")
@@ -216,6 +218,7 @@ def without_horovod(tmp_path):
     return os.pathsep.join(map(str, [package.parent, ROOT, ROOT / "tests" / "support"]))
 
 
+@pytest.mark.long
 def test_one_process_needs_no_horovod_and_several_are_refused_without_it(tmp_path, without_horovod):
     train(tmp_path, *TINY, PYTHONPATH=without_horovod)
     assert (tmp_path / "runs" / "tiny.Tiny" / "metrics.jsonl").exists()
@@ -248,6 +251,7 @@ def test_tasks_of_srun_that_cannot_find_each_other_are_refused(tmp_path, env, co
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_horovod_built_for_another_tensorflow_is_refused(tmp_path):
     package = tmp_path / "other" / "horovod"
     shutil.copytree(Path(horovod.__file__).parent, package, copy_function=os.symlink)

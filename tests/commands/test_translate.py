@@ -41,6 +41,7 @@ def run(*arguments):
     return translate.main([str(argument) for argument in arguments])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["cyclegan", "pix2pix"])
 def test_each_file_keeps_its_name_and_size(runs, pictures, tmp_path, capsys, name):
     out = tmp_path / "out"

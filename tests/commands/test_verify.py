@@ -86,6 +86,7 @@ def test_each_broken_promise_fails_by_its_name_and_no_other(tmp_path, recipe, na
     assert all(word in rows[check][1] for check, words in named.items() for word in words), rows
 
 
+@pytest.mark.long
 def test_a_run_folder_stands_for_its_settings_and_without_horovod_two_ranks_are_not_checked(tmp_path):
     (tmp_path / "run").mkdir()
     settings = {"recipe": "tiny:Staged", "data": "digits", "image_size": 8, "global_batch_size": 16, "steps": 100}

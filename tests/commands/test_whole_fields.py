@@ -99,7 +99,7 @@ def test_tiles_and_ranks_change_no_number_and_no_seam_shows(folder, tmp_path, ca
     ("data", "kind"),
     [
         ("both.nc:t", ".nc"),
-        ("inputs.nc", ".zarr"),
+        pytest.param("inputs.nc", ".zarr", marks=pytest.mark.long),
         pytest.param("both.nc:t", ".zarr", marks=pytest.mark.long),
         pytest.param("inputs.nc", ".nc", marks=pytest.mark.long),
     ],
@@ -123,6 +123,7 @@ def test_samples_of_the_size_in_training_pass_the_graph_optimizer(folder, tmp_pa
     assert "failed" not in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_ensembles_of_whole_fields_are_measured_as_they_are_drawn_on_any_ranks(folder, tmp_path, capsys):
     run_dir = shutil.copytree(folder / "run", tmp_path / "run")
     data = f"{folder}/both.nc:t"
@@ -167,6 +168,7 @@ def test_ensembles_of_whole_fields_are_measured_as_they_are_drawn_on_any_ranks(f
         assert flag in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_held_out_fields_of_the_run_are_measured_by_small_tiles_in_parts(folder, tmp_path, capsys, monkeypatch):
     words = "--whole --members 2 --json --seed 1".split()
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -184,6 +186,7 @@ def test_held_out_fields_of_the_run_are_measured_by_small_tiles_in_parts(folder,
         assert small == pytest.approx(large, rel=1e-5)
 
 
+@pytest.mark.long
 def test_pictures_are_enlarged_whole_and_what_cannot_be_computed_in_parts_is_refused(tmp_path, capsys):
     run_dir, photos = tmp_path / "srgan", tmp_path / "photos"
     photos.mkdir()

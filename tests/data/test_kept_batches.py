@@ -81,8 +81,7 @@ ALONE = ((1, STEPS),)
 COURSES = {"1-rank": ALONE, "2-ranks": ((2, STEPS),), "1-rank-then-3": ((1, 3), (3, STEPS))}
 COURSES["3-ranks-then-2"] = ((3, 3), (2, STEPS))
 """ranks, and the step up to which they run"""
-QUICK = dict.fromkeys(("pictures", "hdf5"), "1-rank-then-3")
-QUICK |= dict.fromkeys(("pairs in folders", "hdf5 files joined", "tfrecord"), "2-ranks")
+QUICK = {"hdf5": "1-rank-then-3", "pairs in folders": "2-ranks"}
 """courses of what ranks list or index together; of others, except variants, 1-rank"""
 
 

@@ -100,6 +100,7 @@ def kept(tmp_path):
     return make
 
 
+@pytest.mark.long
 def test_the_sums_over_the_real_samples_are_computed_once(kept, tmp_path):
     first, was_read = kept()
     assert not was_read and kept() == (first, True)

@@ -99,6 +99,7 @@ def named_with(run_dir, rank, part, log_every):
     return {each["rank"] for each in slow if any(0 <= end - each["step"] < 3 * log_every for end in ends)}
 
 
+@pytest.mark.long
 def test_a_rank_with_a_slow_disk_is_named(tmp_path):
     """The run stops once the rank is named: on a busy machine any rank may be slow in some logs."""
     words = "--recipe tiny:Tiny --data paced:SlowingDisk --pipeline.threads 1 --steps 1000 --log-every 2".split()

@@ -14,7 +14,6 @@ from wave_files import write_waves
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
-EACH = [name if name == "tf_dcgan" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
 SETTINGS = "--global-batch-size 8 --max-steps 3 --checkpoint-every 1 --log-every 1 --sample-every 3".split()
 
 
@@ -44,8 +43,9 @@ def words(name, folder):
     return ["--recipe", f"smooth:{name}", *own, *SETTINGS]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", NAMES)
 def test_program(name, tmp_path):
     """Programs that compare the samples of a batch differ on two ranks; hvdgan compares the ranks' weights itself."""
     assert_alike(tmp_path, words(name, tmp_path), alike=program(name).get("alike", True))

@@ -40,7 +40,7 @@ def drawn(fields, space, tile, number=0, **facts):
     [
         ("strides", (32, 32, 1), 8),
         ("nested", (32, 48, 1), 20),
-        ("strides", (16, 16, 16, 1), 8),
+        pytest.param("strides", (16, 16, 16, 1), 8, marks=pytest.mark.long),
         ("strides", (32, 1), 8),
     ],
 )
@@ -81,7 +81,8 @@ def test_strides_that_are_no_powers_of_two_are_found_among_the_divisors_of_the_f
     np.testing.assert_allclose(small, whole, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("periodic", [pytest.param("width", marks=pytest.mark.long), "both"])
+@pytest.mark.long
+@pytest.mark.parametrize("periodic", ["width", "both"])
 def test_tiles_of_a_periodic_field_see_its_other_end(periodic):
     keras.utils.set_random_seed(0)
     spec = DataSpec((32, 32, 1), 10, input_shape=(8, 8, 2), constants_shape=(32, 32, 1))

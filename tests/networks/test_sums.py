@@ -10,6 +10,7 @@ from hvdgan.networks import sums
 from launching import ROOT, run
 
 
+@pytest.mark.long
 def test_a_step_of_parallel_branches_has_one_result(tmp_path):
     """On four threads; without the fixed order 60 steps had eleven results, and three or eight with a half of it."""
     script = [sys.executable, ROOT / "tests" / "support" / "branches.py", "40"]

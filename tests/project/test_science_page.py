@@ -166,6 +166,7 @@ def said(command, folder):
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_first_examples_of_the_page_on_data_print_what_it_shows(tmp_path):
     """But for versions, the machine, and the line breaks."""
     page = (ROOT / "docs" / "data.md").read_text().partition("## Kinds of data")[0]

@@ -183,7 +183,8 @@ class RandomTiny(Tiny):
         return tf.reduce_mean((logits - labels) ** 2), {"again": tf.reduce_mean(again**2)}
 
 
-@pytest.mark.parametrize("how", ["micro-batches", pytest.param("nothing shared", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["micro-batches", "nothing shared"])
 def test_calls_of_two_updates_have_the_same_numbers_shared_or_not(monkeypatch, how):
     one = trained(tiny_run(RandomTiny), 5)
     if how == "nothing shared":

@@ -119,6 +119,7 @@ class Weighted(Tiny):
 FLAGS = "--recipe test_schedule:Weighted --image-size 8 --global-batch-size 8 --log-every 1 --sample-every 0".split()
 
 
+@pytest.mark.long
 def test_losses_and_samples_read_a_value_and_a_resume_in_the_middle_or_after_it_has_the_same_bits(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert main([*FLAGS, "--run-dir", str(whole)]) == 0

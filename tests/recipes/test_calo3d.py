@@ -63,6 +63,7 @@ def heads_of(run, inputs):
     return {name: np.float64(output.numpy()) for name, output in outputs.items()}
 
 
+@pytest.mark.long
 def test_the_first_step_of_the_discriminator_is_the_weighted_sum_of_its_four_losses(run):
     batch = batch_of(run, "judge")
     cells, energy, theta = physical(run, batch)

@@ -107,6 +107,7 @@ def run():
     return tiny_run(CycleGAN, CycleGANOptions(**OPTIONS), **settings)
 
 
+@pytest.mark.long
 def test_losses_are_those_of_the_paper(run):
     data = data_of(run)
     images = {name: tf.cast(data[key], tf.float32) / 127.5 - 1.0 for name, key in (("A", "images"), ("B", "B/images"))}

@@ -35,6 +35,7 @@ def test_the_example_trains_on_two_ranks_from_its_own_folder(tmp_path):
     assert (config["width"], config["warmup_steps"]) == (16, 100)
 
 
+@pytest.mark.long
 def test_the_example_with_classes_trains_and_hvdgan_sample_draws_its_classes_and_paths(tmp_path):
     shutil.copy(ROOT / "examples" / "my_conv_gan.py", tmp_path)
     short = "--image-size 8 --width 2 --max-steps 3 --log-every 1 --global-batch-size 8".split()
@@ -89,10 +90,10 @@ def test_the_examples_for_arrays_train_on_two_ranks_on_their_data_and_are_sample
         assert (drawn[:, 2:5].sum(axis=1) == 1).all() and drawn[:, 1].min() > -1
 
 
-FURTHER = [pytest.param(name, marks=pytest.mark.long) for name in ("BYOL", "MeanTeacher")]
+FURTHER = [pytest.param(name, marks=pytest.mark.long) for name in ("LearntWeights", "BYOL", "MeanTeacher")]
 
 
-@pytest.mark.parametrize("name", ["Codebook", "LearntWeights", *FURTHER])
+@pytest.mark.parametrize("name", ["Codebook", *FURTHER])
 def test_the_examples_whose_losses_keep_something_resume_to_the_same_bits(tmp_path, monkeypatch, name):
     """tests/parallel/test_reduction.py trains them on two ranks."""
     monkeypatch.syspath_prepend(ROOT / "examples")

@@ -90,6 +90,7 @@ def plain(network, make, **others):
     return same
 
 
+@pytest.mark.long
 def test_both_losses_and_their_gradients_are_those_of_a_plain_keras_loop():
     """Adam's mean of the gradients with beta_1 = 0 is the gradient itself."""
     run = filled(tiny_run(R3GAN, R3GANOptions(**SMALL, latent_size=4, gamma=3.0), image_size=32))

@@ -44,6 +44,7 @@ def test_a_command_of_the_page_on_recipes(tmp_path, monkeypatch, command):
     assert done.returncode == 0 and (tmp_path / "runs/my_gan.MyGAN/samples/step-00000002.png").exists(), done.stderr
 
 
+@pytest.mark.long
 def test_the_commands_for_fields(tmp_path):
     """From the synthetic fields to ensembles, with fewer, smaller fields and fewer steps."""
     smaller = {"examples/": f"{ROOT}/examples/", "--num 5000": "--num 24", "--size 64": "--size 16"}
@@ -75,6 +76,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", commands("using.md"))
 def test_a_command_of_the_page_on_using(folder, command):
     done = run(shlex.split(re.sub(r"--samples \d+", "--samples 3", command), comments=True), folder, forked=True)

@@ -26,6 +26,7 @@ def batch_of(images):
     return Batch(tf.constant(images), None, Random(0, tf.constant(0, tf.int64), 0, len(images)), {})
 
 
+@pytest.mark.long
 def test_the_stages_train_by_pixels_then_by_features_and_the_discriminator(tmp_path):
     make_features().save(tmp_path / "features.keras")
     run = tiny_run(SRGAN, options(features=str(tmp_path / "features.keras")), image_size=8)

@@ -76,6 +76,7 @@ def test_r1_is_the_squared_gradient_of_a_linear_discriminator():
     assert float(loss) == pytest.approx(3.0 / 2 * 16 * np.sum(weights**2), rel=1e-4)
 
 
+@pytest.mark.long
 def test_path_lengths_are_equation_4():
     keras.utils.set_random_seed(0)  # finite differences across kinks of other weights may be off by more
     model = generator()

@@ -50,6 +50,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(folder, flags):
     assert metrics(folder / "whole") == metrics(folder / "parts")
 
 
+@pytest.mark.long
 def test_all_settings_together_work_on_volumes(folder):
     more = "--accumulate 2 --precision mixed_float16 --cache memory --flip-axes width,height --holdout 0.2".split()
     more += "--diff-augment color,translation,cutout --eval-every 2".split()
@@ -90,6 +91,7 @@ def test_the_maps_stand_in_the_settings_the_checkpoint_and_the_start_lines(folde
     assert name == "standard" and mean == pytest.approx(mapped.mean()) and deviation == pytest.approx(mapped.std())
 
 
+@pytest.mark.long
 def test_arrays_beside_the_samples_are_cropped_mirrored_packed_and_cut_with_them(folder):
     assert main([*MAPS, "m.npz", "--run-dir", "one"]) == 0
     assert prepare(["m.npz", "packed", "--arrays", "signs,coarse,spectrum", "--shards", "3"]) == 0

@@ -71,7 +71,10 @@ def log(run_dir):
 
 @pytest.mark.parametrize(
     ("recipe", "flag", "before", "after", "last"),
-    [("Own", "--steps", "4", "6", 8), ("Each", "--stages", "joint=2,generator=2", "joint=2,generator=4", 6)],
+    [
+        ("Own", "--steps", "4", "6", 8),
+        pytest.param("Each", "--stages", "joint=2,generator=2", "joint=2,generator=4", 6, marks=pytest.mark.long),
+    ],
 )
 def test_the_last_stage_may_grow_however_its_steps_are_given(tmp_path, capsys, recipe, flag, before, after, last):
     assert train(tmp_path / "grown", recipe, flag, before) == 0
@@ -95,6 +98,7 @@ def test_a_longer_last_stage_names_the_schedules_whose_values_it_moves(tmp_path,
     assert "what else reads steps differs from before" in log(tmp_path)
 
 
+@pytest.mark.long
 def test_one_option_for_all_stages_is_refused_and_the_message_tells_how_the_last_one_grows(tmp_path, capsys):
     assert train(tmp_path, "Each", "--steps", "2") == 0
     assert train(tmp_path, "Each", "--steps", "4") == 2

@@ -50,6 +50,7 @@ def test_a_run_with_a_frozen_network_resumes_to_the_same_bits_and_refuses_anothe
     assert done.returncode == 0 and "warning: run/checkpoints/step-00000004.safetensors was made" in done.stderr
 
 
+@pytest.mark.long
 def test_commands_use_it_as_it_was_in_training_or_not_at_all(tmp_path):
     make_features().save(tmp_path / "features.keras")
     train(tmp_path, "--recipe", "frozen_parts:Judged", *SIZE, "--steps", "2")
@@ -94,6 +95,7 @@ def test_a_network_without_weights_augments_in_a_loss_alone():
     assert np.ptp(loss.augmenter(tf.zeros((2, 4)))) > 0.0 and np.ptp(sample.augmenter(tf.zeros((2, 4)))) == 0.0
 
 
+@pytest.mark.long
 def test_a_variable_outside_of_the_networks_that_is_not_the_same_everywhere_is_refused_by_name(tmp_path):
     command = [*MODULE, "hvdgan.train", "--recipe", "frozen_parts:Unseeded", *SIZE]
     line = refused([*launcher(2), *command, "--dry-run"], tmp_path)

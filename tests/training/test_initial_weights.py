@@ -310,6 +310,7 @@ def test_a_run_says_what_it_began_with_and_frozen_layers_keep_it_on_two_ranks_an
     assert "was made with freeze ['generator/conv2d_transpose_1'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_weights_of_lpips_are_those_of_a_frozen_network_in_training_and_afterwards(tmp_path, capsys):
     """No checkpoint holds them: a resume reads their file again, and so does a command that uses the run."""
     begin = own(tmp_path / "given", "lpips", HERE / "lpips.safetensors", (HERE / "lpips.toml").read_text())

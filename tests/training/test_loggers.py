@@ -97,6 +97,7 @@ def test_ones_own_gets_settings_numbers_and_pictures_and_nothing_twice_after_a_r
     assert "_hparams_/session_start_info" in shown.PluginTagToContent("hparams")
 
 
+@pytest.mark.long
 @pytest.mark.reports
 def test_a_group_that_shares_a_run_folder_may_write_all_of_it(tmp_path):
     """Files and folders follow the umask, whichever library makes them; a resume adds some."""

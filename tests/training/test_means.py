@@ -58,7 +58,8 @@ def test_losses_that_are_no_means_are_found_and_those_by_batch_mean_are_not(kind
     assert found(Whole, WholeOptions(kind=kind)) == set()
 
 
-@pytest.mark.parametrize("precision", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"])
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_rounding_is_no_difference(precision):
     """In a network whose gradients half precision rounds by a tenth of their size."""
     assert found(DCGAN, DCGAN.Options(nf=32), precision=precision, image_size=32) == set()
@@ -66,11 +67,12 @@ def test_rounding_is_no_difference(precision):
     assert "judge" in found(Whole, WholeOptions(kind="root", whole=False), precision=precision)
 
 
+@pytest.mark.long
 def test_the_step_is_the_one_that_is_asked_for():
     assert (found(Late, number=49), found(Late, number=50)) == (set(), {"judge"})
 
 
-@pytest.mark.parametrize("recipe", [Tiny, Pooled, Counting])
+@pytest.mark.parametrize("recipe", [Tiny, *(pytest.param(each, marks=pytest.mark.long) for each in (Pooled, Counting))])
 def test_nothing_of_the_run_changes(recipe):
     """BatchNorm's statistics, and what layers keep in training, have the same bits; BatchNorm is no alarm."""
     runs = [tiny_run(recipe, TinyOptions(norm="batch")) for _ in range(2)]

@@ -152,6 +152,7 @@ def test_a_stage_ends_after_patience_windows_that_are_not_better():
     assert ends_at([nan, 5, 4, nan, 4, nan], Plateau("fool/loss", window=1, patience=3)) == 6
 
 
+@pytest.mark.long
 def test_the_next_stage_begins_where_the_first_has_ended_also_after_a_resume(tmp_path):
     """Windows of 2: the first is the best, two more are not better: 6 steps of 40."""
     flags = "--recipe stateful:Ending --image-size 8 --global-batch-size 4".split()

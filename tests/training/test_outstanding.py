@@ -70,7 +70,8 @@ class Clipped(Exploding):
         return {**super().optimizers(), "discriminator": keras.optimizers.RMSprop(1e-3)}
 
 
-@pytest.mark.parametrize("recipe", [Exploding, pytest.param(Clipped, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("recipe", [Exploding, Clipped])
 def test_selection_gives_the_bits_of_a_branch(recipe):
     """Also in the third step, whose judge is not finite."""
 

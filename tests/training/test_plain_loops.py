@@ -19,7 +19,7 @@ pytestmark = pytest.mark.core
     ("norm", "accumulate", "judges"),
     [
         pytest.param("batch", 1, {}, marks=pytest.mark.long),
-        ("batch", 2, {}),
+        pytest.param("batch", 2, {}, marks=pytest.mark.long),
         ("none", 1, {}),
         pytest.param("batch", 1, {"clip_value": 1e-3}, marks=pytest.mark.long),
         ("batch", 2, {"clip_weights": 0.05}),

@@ -175,6 +175,7 @@ def test_any_rank_may_be_the_one_that_gives_the_others_their_part():
     assert [variable.numpy().tolist() for variable in own] == [[2.0, 3.0]] * 3
 
 
+@pytest.mark.long
 def test_two_ranks_take_the_networks_and_the_pool_of_one(tmp_path):
     before, after = trained(tmp_path, 2, ranks=1), trained(tmp_path, 3)
     assert local(before) and local(before).keys() == local(after).keys()

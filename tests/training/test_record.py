@@ -19,6 +19,7 @@ def sentence(run_dir):
     return re.search(r'<p class="sentence">(.*?)</p>', (run_dir / "report.html").read_text())[1]
 
 
+@pytest.mark.long
 @reports
 def test_a_finished_run_writes_its_report_again_at_each_end(tmp_path, capfd):
     assert saved.train(tmp_path / "run", "--max-steps", "4") == 0

@@ -83,7 +83,7 @@ def test_never_refuses_a_folder_but_for_the_requeued_job_that_began_it(
 @pytest.mark.parametrize(
     ("setting", "without", "with_them", "kind", "dropped"),
     [
-        ("precision", "float32", "mixed_float16", "loss_scales", "loss scales of"),
+        pytest.param("precision", "float32", "mixed_float16", "loss_scales", "loss scales of", marks=pytest.mark.long),
         ("ema_decay", "0", "0.9", "ema", "averages of"),
     ],
 )
@@ -105,6 +105,7 @@ def test_a_setting_that_brings_or_takes_tensors_can_be_allowed(
     assert "step-00000004" in second and second.endswith("are dropped")
 
 
+@pytest.mark.long
 def test_a_stage_that_has_ended_early_stays_so_on_every_rank(tmp_path):
     flags = "--recipe stateful:Ending --image-size 8 --global-batch-size 4 --run-dir run".split()
     assert main([*flags[:-1], str(tmp_path / "run"), "--max-steps", "7"]) == 0

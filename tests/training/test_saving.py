@@ -228,7 +228,7 @@ def taken(folder, source, recipe, count):
     return {one: (before[one], after[other]) for one, other in zip(*names, strict=True)}, *point.remarks
 
 
-@pytest.mark.parametrize("recipe", ["Moved", "Named"])
+@pytest.mark.parametrize("recipe", ["Moved", pytest.param("Named", marks=pytest.mark.long)])
 def test_a_network_whose_layers_have_other_names_is_taken_in_their_order(tmp_path, source, recipe):
     pairs, remark = taken(tmp_path / "run", source, recipe, 8)
     assert remark.endswith("; the layers of generator have moved, and are taken in order")

@@ -101,7 +101,7 @@ def test_a_shared_variable_is_saved_and_averaged_once(recipe):
         np.testing.assert_allclose(average, 0.5 * (value + variable), atol=1e-7)
 
 
-@pytest.mark.parametrize("recipe", ["CoGAN", "TwoOptimizers"])
+@pytest.mark.parametrize("recipe", [pytest.param("CoGAN", marks=pytest.mark.long), "TwoOptimizers"])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, recipe):
     words = ["--recipe", f"shared_layers:{recipe}", "--steps", "3"]
     assert train(tmp_path / "whole", *words) == train(tmp_path / "cut", *words, "--max-steps", "2") == 0
@@ -129,6 +129,7 @@ def test_each_optimizer_of_a_network_has_slots_a_rate_and_a_new_beginning_of_its
     assert told["critic"]["scalars"] == ["iteration", "learning_rate"]
 
 
+@pytest.mark.long
 def test_a_new_run_takes_a_network_with_all_its_layers(tmp_path, capsys):
     """The averages of another one that shares them begin with these, too."""
     for recipe in (CoGAN, InsideAnother):

@@ -82,7 +82,8 @@ def test_what_they_could_not_do_is_one_line(capsys):
         assert main(words) == 2 and line in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("more", [[], pytest.param(["--accumulate", "2"], marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("more", [[], ["--accumulate", "2"]])
 def test_means_over_the_samples_of_one_rank_are_refused_where_all_ranks_must_have_them(capsys, more):
     """Also where one rank would take those of its last micro-batch."""
     of_state = ("OwnState", "2", 2), ("OwnState", "1", 2 if more else 0)

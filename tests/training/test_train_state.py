@@ -20,7 +20,9 @@ from saved import records
 from tiny import Tiny, TinyOptions
 
 
-@pytest.mark.parametrize(("precision", "accumulate"), [("mixed_bfloat16", 2), ("mixed_float16", 1)])
+@pytest.mark.parametrize(
+    ("precision", "accumulate"), [pytest.param("mixed_bfloat16", 2, marks=pytest.mark.long), ("mixed_float16", 1)]
+)
 def test_networks_compute_in_it_and_weights_stay_float32(precision, accumulate):
     run = tiny_run(options=TinyOptions(norm="batch"), precision=precision, accumulate=accumulate)
     dense = [layer for layer in run.state.networks["generator"].layers if isinstance(layer, keras.layers.Dense)]
@@ -89,6 +91,7 @@ def test_pictures_of_another_range_are_named_once(tmp_path, recipe, said):
     assert (tmp_path / "log.txt").read_text().count("warning: sample() returns pictures from ") == said
 
 
+@pytest.mark.long
 def test_samples_and_evaluations_use_the_mean_over_ranks(tmp_path):
     """A checkpoint holds the mean, so one process that restores it draws and measures the same."""
     flags = "--recipe measured:Measured --image-size 8 --global-batch-size 16 --norm batch --holdout 0.1".split()
