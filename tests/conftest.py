@@ -15,6 +15,7 @@ start.begin("__main__")
 
 import keras  # noqa: E402
 
+from hvdgan.training.page import write_page  # noqa: E402
 from messages import Messages  # noqa: E402
 
 start.imported()
@@ -88,11 +89,19 @@ def float32():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_reports():
+    """A run of this process, also one of a fixture of a module, does not start hvdgan.report, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hvdgan.training.page.write_page", lambda *_: "")
+        yield
+
+
 @pytest.fixture(autouse=True)
-def no_reports(request, monkeypatch):
-    """A run of this process does not start hvdgan.report; launching.train() asks for no report."""
-    if request.node.get_closest_marker("reports") is None:
-        monkeypatch.setattr("hvdgan.training.page.write_page", lambda *_: "")
+def reports(request, monkeypatch):
+    """The runs of a test that is marked so start it; launching.train() asks for no report."""
+    if request.node.get_closest_marker("reports") is not None:
+        monkeypatch.setattr("hvdgan.training.page.write_page", write_page)
 
 
 @pytest.fixture

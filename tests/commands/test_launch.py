@@ -126,6 +126,7 @@ def test_a_rank_for_each_gpu_or_core(machine):
     assert machine.printed("--mpi")[2:5] == ["3", "-H", "localhost:3"]
 
 
+@pytest.mark.long
 def test_ranks_meet_over_mpi_where_horovod_and_an_mpirun_are_made_for_it(machine):
     for build, flavour, chosen in (
         ("both", "Open MPI 4.1.4", "mpirun"),

@@ -39,6 +39,7 @@ def test_two_processes_make_the_same_bytes_and_what_is_finished_stays(images, wa
     assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
 
 
+@pytest.mark.long
 @needs_mpi
 def test_ranks_under_mpirun_make_the_same_bytes_and_report_a_mistake_once(images, wanted, tmp_path):
     done = run([*MPIRUN, *PREPARE, images, tmp_path / "made", *SMALL], tmp_path)

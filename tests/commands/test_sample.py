@@ -168,6 +168,7 @@ def fields(trained_folder, monkeypatch):
     return trained_folder
 
 
+@pytest.mark.long
 def test_each_input_is_used_for_all_its_members_in_a_row(fields):
     """Each sample is what the generator makes of the input of its index and of the noise of its number."""
     flags = ["run", "--samples", "7", "--members", "3", "--seed", "5", "--batch-size", "4", "--overwrite"]

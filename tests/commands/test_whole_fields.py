@@ -95,15 +95,9 @@ def test_tiles_and_ranks_change_no_number_and_no_seam_shows(folder, tmp_path, ca
     assert members.std() > 1e-3 and not np.array_equal(small[0], small[2], equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        ("both.nc:t", ".nc"),
-        pytest.param("inputs.nc", ".zarr", marks=pytest.mark.long),
-        pytest.param("both.nc:t", ".zarr", marks=pytest.mark.long),
-        pytest.param("inputs.nc", ".nc", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [".nc", ".zarr"])
+@pytest.mark.parametrize("data", ["both.nc:t", "inputs.nc"])
 def test_netcdf_and_zarr_have_the_coordinates_of_the_fine_grid(folder, tmp_path, data, kind):
     out = whole(folder, tmp_path / f"out{kind}", "--data", f"{folder}/{data}")
     made = xarray.open_dataset(out, **({} if kind == ".nc" else {"engine": "zarr", "consolidated": False}))

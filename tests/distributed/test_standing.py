@@ -13,7 +13,8 @@ from launching import EACH_CONTROLLER, launcher, run
 STALL_SECONDS = 5
 # So long a rank may stand still at most, with all that a busy machine and a launcher add.
 BOUND = 480
-FLAGS = "--recipe failing:Evaluated --image-size 8 --global-batch-size 16 --sample-every 0 --run-dir run".split()
+FLAGS = "--recipe failing:Evaluated --image-size 8 --global-batch-size 16 --sample-every 0 --report never".split()
+FLAGS += ["--run-dir", "run"]
 SOON = ["--peer-timeout", "60", "--stall-timeout", str(STALL_SECONDS)]
 ENDLESS = "--steps 1000000 --checkpoint-every 0 --eval-every 0".split()
 FEW = "--steps 60 --checkpoint-every 0 --eval-every 0".split()

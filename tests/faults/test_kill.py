@@ -12,7 +12,7 @@ from launching import run, started, wait_until
 from saved import latest, records, state
 
 FLAGS = "--recipe tiny:Staged --norm batch --image-size 8 --global-batch-size 8 --steps 40 --run-dir run".split()
-SAVING = "--checkpoint-every 1 --keep 2 --log-every 10 --sample-every 0 --pipeline.threads 1".split()
+SAVING = "--checkpoint-every 1 --keep 2 --log-every 10 --sample-every 0 --report never --pipeline.threads 1".split()
 COMMAND = [sys.executable, "-m", "hvdgan.train", *FLAGS, *SAVING]
 
 # It verifies what is in a checkpoint with the reader that comes with the format, and no line of hvdgan.

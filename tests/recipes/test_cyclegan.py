@@ -180,6 +180,7 @@ def test_a_table_of_the_names_of_all_domains_gives_each_its_rows(tmp_path):
     assert ages == [[*range(9)], [*sorted(range(9, 18), key=lambda number: f"{number}.png")]]
 
 
+@pytest.mark.long
 def test_half_of_the_pictures_of_each_domain_are_mirrored_by_draws_of_its_own(run):
     data = data_of(run)
     batch, ways = run.steps[0].batch_at(tf.constant(0, tf.int64), data), set()

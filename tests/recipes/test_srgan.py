@@ -45,6 +45,7 @@ def test_the_stages_train_by_pixels_then_by_features_and_the_discriminator(tmp_p
     assert error == pytest.approx(np.square(made.numpy() - batch.images.numpy()).mean(), rel=1e-4)
 
 
+@pytest.mark.long
 def test_a_network_of_keras_applications_serves_as_the_page_shows(tmp_path, monkeypatch):
     """A small network in the place of VGG19's, with its layers' names, and its preparation of pictures."""
     given = keras.Input((None, None, 3))
