@@ -22,7 +22,7 @@ dev:
 check: dev  ## run the quick tests before a commit, several at a time: units, a step, a resumed run, two ranks in one launch (3 minutes)
 	$(pytest) -m "core or not (slow or long or cluster or soak)" $(ARGS)
 
-test: dev  ## run the tests of all promises, several at a time (16 to 36 minutes on two cores); ARGS='-k checkpoint -x' goes to pytest
+test: dev  ## run the tests of all promises, several at a time (16 minutes or more on two cores); ARGS='-k checkpoint -x' goes to pytest
 	$(pytest) $(ARGS)
 
 test-long: dev  ## run what CI adds, several at a time: further kinds, ranks and controllers, many kills; ARGS as above

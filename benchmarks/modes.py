@@ -210,8 +210,9 @@ def page(found: dict[str, Any]) -> str:
         runs = [each for each in found["runs"] if each["method"] == method]
         if runs:
             cells = [spread([each[name] for each in runs], *how) for name, (_, *how) in columns.items()]
-            minutes = np.mean([each["minutes"] for each in runs])
-            lines.append(f"| {title} | {len(runs)} | {' | '.join(cells)} | {minutes:.1f} |")
+            minutes = [each["minutes"] for each in runs if each["minutes"]]  # null where a run was interrupted
+            cells.append(f"{np.mean(minutes):.1f}" if minutes else "")
+            lines.append(f"| {title} | {len(runs)} | {' | '.join(cells)} |")
     for title, (count, *cells) in protocol.published.items():
         lines.append(f"| {title}, published | {count} | {' | '.join(cells)} | |")
     if found["real"]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import saved
+from hvdgan import report
 from hvdgan.files.wav import load_wav
 from hvdgan.sample import main as sample
 from saved import records
@@ -42,6 +43,7 @@ def heard(path):
 
 def test_the_page_plays_the_newest_samples_and_the_real_ones(folder):
     assert all(each["fit/rate"] == RATE for each in records(folder / "run") if "fit/loss" in each)
+    assert report.main(["run"]) == 0
     page = (folder / "run" / "report.html").read_text()
     uris = re.findall('<audio controls src="data:audio/wav;base64,(.*?)"', page)
     assert "media-src data:;" in page
