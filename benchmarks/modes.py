@@ -14,8 +14,8 @@
   given, and two updates of the generator in a step.
 
 protocols.py has batches, steps and numbers of samples; packed_gan.py has the losses. Each run is a process. The same
-command with the same --runs resumes, and trains nothing twice. With the same --out it needs no runs: rows that the file
-has are kept, and the others are added to it.
+command with the same --runs resumes, and trains nothing twice. Rows that the file of --out has are kept and need no
+run; new ones are added to it.
 
 KL is that of the modes' shares among the good samples from equal ones, in nats, without smoothing. PacGAN's programs
 compute the same for Stacked MNIST. For ring and grid they compute no KL, but the entropy H of these shares and a
@@ -210,7 +210,7 @@ def page(found: dict[str, Any]) -> str:
         runs = [each for each in found["runs"] if each["method"] == method]
         if runs:
             cells = [spread([each[name] for each in runs], *how) for name, (_, *how) in columns.items()]
-            minutes = [each["minutes"] for each in runs if each["minutes"]]  # null where a run was interrupted
+            minutes = [each["minutes"] for each in runs if each["minutes"] is not None]  # null: it was paused
             cells.append(f"{np.mean(minutes):.1f}" if minutes else "")
             lines.append(f"| {title} | {len(runs)} | {' | '.join(cells)} |")
     for title, (count, *cells) in protocol.published.items():

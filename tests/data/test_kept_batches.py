@@ -82,7 +82,7 @@ COURSES = {"1-rank": ALONE, "2-ranks": ((2, STEPS),), "1-rank-then-3": ((1, 3), 
 COURSES["3-ranks-then-2"] = ((3, 3), (2, STEPS))
 """ranks, and the step up to which they run"""
 QUICK = {"hdf5": "1-rank-then-3", "pairs in folders": "2-ranks"}
-"""courses of what ranks list or index together; of others, except variants, 1-rank"""
+"""courses of a kind that ranks index together and one that they list; of others, except variants, 1-rank"""
 
 
 def write_all(folder):
